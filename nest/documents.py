@@ -184,12 +184,12 @@ def result_document(
     from nest.solve.solver import feasible
 
     if result.solution is None:
-        asked = at_risk(problem, EVEN_ODDS) if leaves_risk_open(problem) else problem
+        asked = at_risk(problem, EVEN_ODDS) if leaves_risk_open(problem.training, problem.model) else problem
         diagnosis = f"{result.diagnosis or ''}{_only(result)}{target_diagnosis(asked, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = solved_document(instance, formulation, result, problem, known)
-    coarser = block_batch_time(instance, result, problem, deadline)
+    coarser = block_batch_time(instance, result, problem.search.granularity, deadline)
     if coarser is not None:
         plan = evolve(plan, statistics={**plan.statistics, "block_batch_time": coarser})
     return evolve(
@@ -216,7 +216,7 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
 
         solution, _ = Arranger(instance).place(solution)
     priced = evaluate(instance, solution)
-    if leaves_risk_open(problem) and not likely_enough(priced.fit_probability):
+    if leaves_risk_open(problem.training, problem.model) and not likely_enough(priced.fit_probability):
         instance = at_even_odds(instance)
         priced = evaluate(instance, solution)
     plan = _document(instance, formulation, solution, priced, problem, known)

@@ -60,39 +60,39 @@ def searched(
         InputError: something in the problem cannot be used.
         NoPlanYet: the time is up before any plan was found.
     """
-
-    def search(problem: Problem, reach: float) -> Answer:
-        return _searched(problem, known, deadline, progress, first_plan, reach)
-
+    search = partial(_searched, known, deadline, progress, first_plan)
     return searched_at_risk(problem, search, deadline)
 
 
 def _searched(
-    problem: Problem,
     known: Registry,
     deadline: Deadline,
     progress: Callable[[SearchProgress], None] | None,
     first_plan: Callable[[Instance], FirstPlan | None] | None,
+    problem: Problem,
     reach: float,
 ) -> Answer:
     """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
-    from nest.formulate.instance import Wanted, formulate
-    from nest.formulate.problem import kept_model
+    from nest.formulate.instance import Wanted, formulate, options_of
     from nest.formulate.risk import simpler_within
     from nest.solve.solver import solve
 
-    waiting, kept = Waiting(deadline, progress), kept_model(problem, known, deadline)
-    instance, formulation = formulate(problem, known, Wanted(first_plan=first_plan), kept, waiting)
+    waiting, kept, options = Waiting(deadline, progress), None, options_of(problem, known)
+    if options.model is not None:
+        from nest.formulate.kept_model import KeptModel
+
+        kept = KeptModel.of_problem(problem, known, deadline)
+    instance, formulation = formulate(options, known, Wanted(first_plan=first_plan), kept, waiting)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-    within, tables = simpler_within(problem), None if kept is None else kept.tables
-    diagnosed = not leaves_risk_open(problem)  # Else it is searched again.
+    within, tables = simpler_within(options.search, options.model), None if kept is None else kept.tables
+    diagnosed = not leaves_risk_open(options.training, options.model)  # Else it is searched again.
     search = partial(solve, time_limit=deadline, progress=progress, preferred=False, cache=tables, diagnosed=diagnosed)
     result = search(instance, known=formulation.first)
     if kept is not None:
         kept.keep()
 
     def again(seconds: float) -> Offered:
-        return formulate(problem, known, Wanted(up_to=seconds), formulation, waiting)
+        return formulate(options, known, Wanted(up_to=seconds), formulation, waiting)
 
     if not within:
         return with_contenders(instance, formulation, result, reach, again, search)
@@ -139,14 +139,14 @@ def with_contenders(
     return more, made, search(more, known=(solution.among(instance.candidates, more.candidates), seconds))
 
 
-def block_batch_time(instance: Instance, result: Result, problem: Problem, deadline: Deadline) -> float | None:
+def block_batch_time(instance: Instance, result: Result, granularity: str, deadline: Deadline) -> float | None:
     """Seconds of the best plan that parts no branched region, where a search left a gap; None: it is not proved either.
 
     What `search.granularity: block` gives: coarser, but few cuts.
     """
     space = instance.space
     left_a_gap = result.status == "feasible" and "questions" in result.statistics and not deadline.passed
-    if not left_a_gap or problem.search.granularity != "layer" or space.direct:
+    if not left_a_gap or granularity != "layer" or space.direct:
         return None
     from nest.formulate.partition import branched_regions
     from nest.solve import dp

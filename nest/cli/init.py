@@ -72,6 +72,5 @@ def _prove(text: str, output: Path) -> None:
     from nest.formulate.problem import self_contained
     from nest.io import read_text
     from nest.spec import Problem
-    from nest.spec.problem import refuse_missing_units
 
-    refuse_missing_units(self_contained(read_text(text, Problem, str(output)), output.parent))
+    self_contained(read_text(text, Problem, str(output)), output.parent).refuse_missing_units()

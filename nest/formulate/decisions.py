@@ -226,31 +226,28 @@ def contributors(
     collectives and layer times, the exporter that `search.target` names, the stack, and the importers of its model and
     network. Without a plan, every schedule of the problem took part in saying so.
     """
-    return known.contributing(_objects(problem, known, instance, solution))
-
-
-def _objects(
-    problem: Problem, known: Registry, instance: Instance | None, solution: Solution | None
-) -> Iterator[tuple[str, str]]:
-    split = {*problem.strategies, *problem.decided}
     schedules: tuple[str, ...] = problem.training.schedule
+    split = {*problem.strategies, *problem.decided}
     if instance is not None and solution is not None:
         used = {stage.candidate for stage in solution.stages}
         degrees = (instance.candidates[index].degrees for index in used)
         split |= {name for each in degrees for name, degree in each.items() if degree > 1}
         schedules = (solution.schedule,)
-    yield from (("strategies", name) for name in known.strategies() if name in split)
-    yield from (("schedules", name) for name in schedules)
     chosen: list[tuple[str, str | None, Iterable[str]]]
     chosen = [("collective_models", problem.collectives, known.collective_models())]
     if problem.model is not None:
         chosen += [("cost_models", problem.costs, known.cost_models())]
         chosen += [("layer_times", problem.layer_times, known.layer_times())]
-    yield from ((kind, name or next(iter(offered), "")) for kind, name, offered in chosen)
-    if problem.search.framework is not None:
-        yield "exporters", problem.search.framework
-    if isinstance(problem.training.stack, str):
-        yield "stacks", problem.training.stack
+    framework, stack = problem.search.framework, problem.training.stack
+    return known.contributing(
+        [
+            *(("strategies", name) for name in known.strategies() if name in split),
+            *(("schedules", name) for name in schedules),
+            *((kind, name or next(iter(offered), "")) for kind, name, offered in chosen),
+            *([] if framework is None else [("exporters", framework)]),
+            *([("stacks", stack)] if isinstance(stack, str) else []),
+        ]
+    )
 
 
 def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:

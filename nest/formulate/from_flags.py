@@ -63,7 +63,7 @@ class Start:
             limits = exporter.limits(problem)
         except InputError as error:
             raise InputError(f"{error} Leave --against-best and --write-problem out.") from None
-        return with_schedules(aimed, limits)
+        return evolve(aimed, training=with_schedules(aimed.training, limits))
 
 
 def start(

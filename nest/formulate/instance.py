@@ -64,17 +64,27 @@ def build_instance(
     return formulate(problem, registry, wanted, known)[0]
 
 
+def options_of(problem: Problem, registry: Registry) -> Options:
+    """What `problem` decides and allows, without what is disabled, and within its target.
+
+    Raises:
+        InputErrors: something in the problem cannot be used; the text names the place.
+    """
+    problem = without_missing_plugins(problem, registry)
+    return read_options(problem, registry).within(problem, registry)
+
+
 def formulate(
-    problem: Problem,
+    asked: Problem | Options,
     registry: Registry,
     wanted: Wanted = Wanted(),
     known: PricedModels | KeptModel | Formulation | None = None,
     waiting: Waiting | None = None,
 ) -> tuple[Instance, Formulation]:
-    """The instance of `problem`, and what it was made of.
+    """The instance of a problem, and what it was made of.
 
     Args:
-        problem: as written.
+        asked: the problem as written, or what it decides and allows (`options_of`).
         registry: offers importers, strategies, models of cost, and schedules.
         wanted: what is asked of it.
         known: models priced before with this registry, which are not priced again; or what an earlier run priced of
@@ -86,11 +96,10 @@ def formulate(
         InputError: something in the problem cannot be used; the text names the place.
         NoPlanYet: the time is up before anything could be priced.
     """
-    problem = without_missing_plugins(problem, registry)
-    options = read_options(problem, registry).within(problem, registry)
+    options = asked if isinstance(asked, Options) else options_of(asked, registry)
     waiting = waiting or Waiting(Deadline(), None)
     if options.cluster.pools is not None:
-        if wanted.binding and problem.fixed is not None and problem.fixed.pools is not None:
+        if wanted.binding and options.pools is not None:
             raise InputError(
                 "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
                 "`nest evaluate`, or leave it out."
@@ -159,10 +168,10 @@ def formulate(
                 return repriced(found, options, devices, waiting, wanted.among, other_blocks, few)
 
             if isinstance(known, PricedModels):
-                asked = partial(known.of, key, price, again, up_to=most, computed=wanted.silent_to / share)
-                formulation = asked(keep=wanted.among is None)
+                of_key = partial(known.of, key, price, again, up_to=most, computed=wanted.silent_to / share)
+                formulation = of_key(keep=wanted.among is None)
                 if wanted.among is not None and not {each.name for each in formulation.candidates} >= {*wanted.among}:
-                    formulation = asked()
+                    formulation = of_key()
             else:
                 formulation = known.priced(key, price, again, None if first_plan is None else begun_again)
         formulation = formulation.of(cluster, options.training)  # What prices no layer may differ.

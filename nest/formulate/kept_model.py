@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from json import dumps
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -44,7 +44,11 @@ class KeptModel:
         """What is kept of the model of a self-contained problem."""
         if problem.model is None or deadline.left < inf or not only_own(registry.installed()):
             return cls(registry, None)
-        name = dumps(_name(problem), sort_keys=True)
+        # All that problems have in common that may share prices: whether they do, `PricingKey` decides.
+        written = problem.to_dict()
+        training = {name: written["training"].get(name) for name in problem.training.of_layers}
+        fanouts = [level.get("fanout") for level in written["cluster"].get("levels") or ()]
+        name = dumps({"model": written["model"], "training": training, "fanouts": fanouts}, sort_keys=True)
         known = cls(registry, name)
         latest: KeptModel | None = registry.take(LASTING)
         if latest is not None and latest.name == name:
@@ -106,11 +110,3 @@ class KeptModel:
 
 LASTING = "model asked about last"
 """Of what the registry keeps. It is out while a search uses it: what another thread asks meanwhile begins without."""
-
-
-def _name(problem: Problem) -> dict[str, Any]:
-    """What problems have in common that may share prices: not all of it, as `PricingKey` decides whether they do."""
-    written = problem.to_dict()
-    training = {name: written["training"].get(name) for name in problem.training.of_layers}
-    fanouts = [level.get("fanout") for level in written["cluster"].get("levels") or ()]
-    return {"model": written["model"], "training": training, "fanouts": fanouts}

@@ -1,6 +1,6 @@
 """What a problem decides and allows, read once: every instance is made of this record, and no list is read again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from attrs import evolve, frozen
@@ -19,7 +19,7 @@ from nest.formulate.space import (
     constraint_names,
     demands,
 )
-from nest.formulate.target import limits_on, target_limits, within
+from nest.formulate.target import limits_of, limits_on, within
 from nest.hooks.protocols import CostModel, LayerTimes, Strategy
 from nest.hooks.registry import Registry
 from nest.instance import CollectiveModel, Schedule
@@ -41,6 +41,7 @@ class Options(Record):
         search: what the search may choose from, within the target.
         decided: values of `fixed`.
         stages: layers of each stage, or numbers of blocks; None: they are not fixed.
+        pools: of each stage; None: they are not fixed.
         listed: degrees by strategy, as written, within the target.
         strategies: those that take part in candidates.
         degrees: restrictions by strategy.
@@ -66,6 +67,7 @@ class Options(Record):
     search: Search
     decided: Mapping[str, int | float | str | bool]
     stages: tuple[int | tuple[str, ...], ...] | None
+    pools: tuple[str, ...] | None
     listed: Mapping[str, tuple[int | bool, ...]]
     strategies: Mapping[str, Strategy]
     degrees: Mapping[str, Allowed]
@@ -102,7 +104,7 @@ class Options(Record):
             training=narrowed.training,
             search=search,
             listed=narrowed.strategies,
-            **_of_strategies(narrowed, registry),
+            **_of_strategies(narrowed.strategies, fixed, search.mixed, profile_degrees(self.profile), registry),
             schedules=tuple(
                 each for each in self.schedules if "schedule" in fixed or each.name in narrowed.training.schedule
             ),
@@ -112,13 +114,18 @@ class Options(Record):
         )
 
 
-def _of_strategies(problem: Problem, registry: Registry) -> dict[str, Any]:
-    """The strategies that take part in the candidates of a problem, and its restrictions."""
-    registered, own = registry.strategies(), profile_degrees(problem.profile)
-    named = {*problem.strategies, *problem.decided}
+def _of_strategies(
+    listed: Mapping[str, tuple[int | bool, ...]],
+    fixed: Mapping[str, object],
+    mixed: bool,
+    own: Collection[str],
+    registry: Registry,
+) -> dict[str, Any]:
+    """The strategies that take part in candidates, and restrictions of these and of degrees of a profile's `own`."""
+    registered = registry.strategies()
     return {
-        "strategies": participating(named, registered, mixed=problem.search.mixed),
-        "degrees": allowed_degrees(problem.strategies, problem.decided, {*registered, *own}),
+        "strategies": participating({*listed, *fixed}, registered, mixed=mixed),
+        "degrees": allowed_degrees(listed, fixed, {*registered, *own}),
     }
 
 
@@ -134,7 +141,7 @@ def read_options(problem: Problem, registry: Registry) -> Options:
             place.
     """
     training, search, fixed, model = problem.training, problem.search, problem.decided, problem.model
-    mistakes: list[str] = []
+    target, mistakes = search.framework, list[str]()
 
     def read(what: Callable[[], Any]) -> Any:
         try:
@@ -146,7 +153,8 @@ def read_options(problem: Problem, registry: Registry) -> Options:
         return None
 
     read(lambda: any_cluster(problem.cluster, registry))
-    strategies = read(lambda: _of_strategies(problem, registry))
+    own = profile_degrees(problem.profile)
+    strategies = read(lambda: _of_strategies(problem.strategies, fixed, search.mixed, own, registry))
     schedules = read(lambda: allowed_schedules(training.schedule, fixed.get("schedule"), registry.schedules()))
     costs = read(lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model"))
     collectives = read(
@@ -155,14 +163,14 @@ def read_options(problem: Problem, registry: Registry) -> Options:
     layer_times = read(
         lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
     )
-    limits = read(lambda: target_limits(problem, registry))
+    limits = read(lambda: target and limits_of(target, problem, registry, "search.target"))
     orders = read(lambda: allowed_rank_orders(search.rank_order, fixed.get("rank_order")))
     zero = read(lambda: allowed_zero(search.zero, fixed.get("zero")))
     zero_degrees = read(lambda: allowed_zero_degrees(search.zero_degree, fixed.get("zero_degree")))
     if model is not None:
         read(lambda: optimizer(training.optimizer))
         read(lambda: precision(training.precision).trained(training))
-    names = constraint_names(registry, profile_degrees(problem.profile))
+    names = constraint_names(registry, own)
     demanded, wrong = demands(problem.constraints, fixed, names)
     mistakes += wrong
     sizes = () if model is None else read(lambda: micro_batches(training, fixed.get("micro_batch")))
@@ -176,6 +184,7 @@ def read_options(problem: Problem, registry: Registry) -> Options:
         search=search,
         decided=fixed,
         stages=None if problem.fixed is None else problem.fixed.stages,
+        pools=None if problem.fixed is None else problem.fixed.pools,
         listed=problem.strategies,
         **strategies,
         micro_batches=sizes,
@@ -189,7 +198,7 @@ def read_options(problem: Problem, registry: Registry) -> Options:
         collectives=collectives,
         layer_times=layer_times,
         limits=limits,
-        risk=accepted_risk(problem),
+        risk=accepted_risk(training, model),
         replayed=problem.replayed,
     )
 

@@ -1,9 +1,9 @@
 """Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve
 
@@ -24,10 +24,7 @@ from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, c
 from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
 from nest.solve.effort import Deadline, Waiting
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
-from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
-
-if TYPE_CHECKING:
-    from nest.formulate.kept_model import KeptModel
+from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES
 
 Source = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Mapping[str, Any]]
@@ -90,7 +87,8 @@ def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
         raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
     if not is_plan and cls is PlanDocument and "training" in mapping:
         raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
-    PlanDocument.refuse_partial(mapping.get("problem") if cls is PlanDocument else None)
+    if cls is PlanDocument:
+        PlanDocument.refuse_partial(mapping.get("problem"))
 
 
 def whole_problem(
@@ -112,7 +110,7 @@ def whole_problem(
     base = Path(source).parent if isinstance(source, (str, Path)) else folder
     whole = self_contained(read, base, known)
     if not isinstance(source, Problem):
-        refuse_missing_units(whole)
+        whole.refuse_missing_units()
     return whole, written
 
 
@@ -217,7 +215,7 @@ def complete_problem(
         whole, target = with_target(whole, written, known)
         if notify is not None:
             implied = (None if target is None else target.sentence, schedule_notice(whole, written, known), stack)
-            beside = (*slips(whole, known), _by_levels(whole, known), *uneven_sequence(whole, known))
+            beside = (*slips(whole, known), _by_levels(whole.cluster, known), *uneven_sequence(whole, known))
             for sentence in filter(None, (*implied, *beside)):
                 notify(sentence)
         refuse_contradictions(whole, written, known)
@@ -232,22 +230,13 @@ def tell_of_plan(plan: PlanDocument, problem: Problem, notify: Callable[[str], N
     return plan
 
 
-def kept_model(problem: Problem, known: Registry, deadline: Deadline) -> "KeptModel | None":
-    """What is kept of the model of a self-contained problem; None: it has none."""
-    if problem.model is None:
-        return None
-    from nest.formulate.kept_model import KeptModel
-
-    return KeptModel.of_problem(problem, known, deadline)
-
-
-def _by_levels(problem: Problem, known: Registry) -> str | None:
+def _by_levels(cluster: ClusterSpec, known: Registry) -> str | None:
     """That a network is planned by levels though it has none; None: it is not."""
-    if problem.cluster.topology is None:
+    if cluster.topology is None:
         return None
     from nest.formulate.network import by_levels_notice
 
-    return by_levels_notice(problem.cluster, known)
+    return by_levels_notice(cluster, known)
 
 
 def decided_problem(
@@ -293,9 +282,36 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
     Raises:
         InputErrors: there is such a decision.
     """
-    others = dict(_contradictions(problem, written, registry))
-    if not others:
+    training, search, decided = problem.training, problem.search, problem.decided
+    lists: tuple[tuple[str, str, Collection[Any] | None, Collection[object] | None], ...] = (
+        ("micro_batch", "training", training.micro_batch, range(1, training.global_batch + 1)),
+        ("schedule", "training", training.schedule, registry.schedules()),
+        ("rank_order", "search", search.rank_order, RANK_ORDERS),
+        ("zero", "search", search.zero, ZERO_STAGES),
+        ("zero_degree", "search", search.zero_degree, None),
+        ("recompute", "search", search.recompute, (*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem.profile))),
+    )
+    found: list[Contradiction] = []
+    for name, section, allowed, known in lists:
+        if name not in decided or allowed is None or name not in (written.get(section) or ()):
+            continue
+        value = decided[name]
+        # What is no such value at all is told as that.
+        if value not in allowed and (known is None or value in known):
+            found.append(_contradiction(name, value, f"{section}.{name}", allowed))
+    for name, degrees in problem.strategies.items():
+        if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
+            found.append(_contradiction(name, decided[name], f"strategies.{name}", degrees))
+    if "recompute_layers" in decided and search.recompute_layers is False:
+        layers = decided["recompute_layers"]
+        found.append(_contradiction("recompute_layers", layers, "search.recompute_layers", ["all blocks"]))
+    fixed = decided.get("schedule")
+    place = "training.schedule" if fixed is None else "fixed.schedule"
+    names = training.schedule if fixed is None else (str(fixed),)
+    found += _chunks(decided.get("chunks"), place, names, registry.schedules())
+    if not found:
         return
+    others = dict(found)
     problems = list(others)
     try:
         read_options(problem, registry)
@@ -308,31 +324,6 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
 
 Contradiction = tuple[str, str]
 """A decision that a list leaves out: the sentence that says so, and the place of the list."""
-
-
-def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> Iterator[Contradiction]:
-    training, search, decided = problem.training, problem.search, problem.decided
-    lists: tuple[tuple[str, str, Collection[Any] | None, Collection[object] | None], ...] = (
-        ("micro_batch", "training", training.micro_batch, range(1, training.global_batch + 1)),
-        ("schedule", "training", training.schedule, registry.schedules()),
-        ("rank_order", "search", search.rank_order, RANK_ORDERS),
-        ("zero", "search", search.zero, ZERO_STAGES),
-        ("zero_degree", "search", search.zero_degree, None),
-        ("recompute", "search", search.recompute, (*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem.profile))),
-    )
-    for name, section, allowed, known in lists:
-        if name not in decided or allowed is None or name not in (written.get(section) or ()):
-            continue
-        value = decided[name]
-        # What is no such value at all is told as that.
-        if value not in allowed and (known is None or value in known):
-            yield _contradiction(name, value, f"{section}.{name}", allowed)
-    for name, degrees in problem.strategies.items():
-        if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
-            yield _contradiction(name, decided[name], f"strategies.{name}", degrees)
-    if "recompute_layers" in decided and search.recompute_layers is False:
-        yield _contradiction("recompute_layers", decided["recompute_layers"], "search.recompute_layers", ["all blocks"])
-    yield from _chunks(problem, registry)
 
 
 def _contradiction(name: str, value: object, place: str, allowed: Iterable[object]) -> Contradiction:
@@ -351,20 +342,12 @@ def _is_above_1(degree: object) -> bool:
     return isinstance(degree, int) and degree > 1
 
 
-def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
-    """Chunks that no schedule offers."""
-    chunks, fixed = problem.decided.get("chunks"), problem.decided.get("schedule")
-    names = problem.training.schedule if fixed is None else (fixed,)
-    known = registry.schedules()
-    if (
-        isinstance(chunks, bool)
-        or not isinstance(chunks, int)
-        or chunks < 1
-        or not all(each in known for each in names)
-    ):
+def _chunks(chunks: object, place: str, names: Sequence[str], known: Mapping[str, Schedule]) -> Iterator[Contradiction]:
+    """Chunks that none of the schedules of a list offers."""
+    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1 or not {*names} <= known.keys():
         return
-    if not any(_deals(known[str(each)], chunks) for each in names):
-        yield _contradiction("chunks", chunks, "training.schedule" if fixed is None else "fixed.schedule", names)
+    if not any(_deals(known[each], chunks) for each in names):
+        yield _contradiction("chunks", chunks, place, names)
 
 
 def _deals(schedule: Schedule, chunks: int) -> bool:

@@ -16,7 +16,8 @@ from nest.formulate.formulation import Formulation
 from nest.instance import Cluster, Instance, Result
 from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument, Problem, Training
+from nest.spec.problem import Search
 from nest.tolerances import AGREEMENT
 
 if TYPE_CHECKING:
@@ -57,23 +58,23 @@ def with_memory_risk(cluster: Cluster, options: Options) -> Cluster:
     return _at(cluster, options.risk)
 
 
-def simpler_within(problem: Problem) -> float:
+def simpler_within(search: Search, model: object) -> float:
     """Share of the least step time by which a simpler plan may be slower and still be the first one."""
-    if problem.search.within is not None:
-        return problem.search.within
-    return 0.0 if problem.model is None else WITHIN
+    if search.within is not None:
+        return search.within
+    return 0.0 if model is None else WITHIN
 
 
-def accepted_risk(problem: Problem) -> float | None:
+def accepted_risk(training: Training, model: object) -> float | None:
     """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
-    if problem.model is None or problem.training.memory_margin is not None:
+    if model is None or training.memory_margin is not None:
         return None
-    return RISK if problem.training.memory_risk is None else problem.training.memory_risk
+    return RISK if training.memory_risk is None else training.memory_risk
 
 
-def leaves_risk_open(problem: Problem) -> bool:
+def leaves_risk_open(training: Training, model: object) -> bool:
     """Whether nothing in a problem says how likely plans must be to fit."""
-    return accepted_risk(problem) is not None and problem.training.memory_risk is None
+    return accepted_risk(training, model) is not None and training.memory_risk is None
 
 
 def at_risk(problem: Problem, risk: float) -> Problem:
@@ -117,7 +118,7 @@ def risk_of(problem: Problem, plan: PlanDocument) -> Problem:
     Where the problem leaves it open, a plan that is less likely to fit than `RISK` asks for belongs to the search at
     `EVEN_ODDS`, and so does the proof that there is none.
     """
-    if leaves_risk_open(problem) and not (plan.fits and likely_enough(plan.fit_probability)):
+    if leaves_risk_open(problem.training, problem.model) and not (plan.fits and likely_enough(plan.fit_probability)):
         return at_risk(problem, EVEN_ODDS)
     return problem
 
@@ -125,13 +126,13 @@ def risk_of(problem: Problem, plan: PlanDocument) -> Problem:
 def at_risk_of(problem: Problem, plan: PlanDocument) -> Problem:
     """As `risk_of`, with the risk written: what other plans are held to that are compared with one."""
     problem = risk_of(problem, plan)
-    risk = accepted_risk(problem)
+    risk = accepted_risk(problem.training, problem.model)
     return problem if risk is None else at_risk(problem, risk)
 
 
 def admits(problem: Problem, plan: PlanDocument) -> bool:
     """Whether a search of a problem has the memory that a plan of it needs; whether it fits is another question."""
-    risk = accepted_risk(problem)
+    risk = accepted_risk(problem.training, problem.model)
     if risk is None or plan.fit_probability is None:
         return plan.fits
     return plan.fit_probability >= 1 - risk - AGREEMENT
@@ -145,7 +146,7 @@ def took_even_odds(plan: PlanDocument) -> bool:
 
 def wrong_nearness(plan: PlanDocument, problem: Problem) -> tuple[str, ...]:
     """Why a plan is not near-optimal, if it says so: it takes longer than a simpler or a likelier plan may."""
-    share = LIKELIER_WITHIN if took_even_odds(plan) else simpler_within(problem)
+    share = LIKELIER_WITHIN if took_even_odds(plan) else simpler_within(problem.search, problem.model)
     most = (plan.lower_bound or 0.0) * (1 + share) * (1 + AGREEMENT)
     if plan.status != "near-optimal" or (plan.batch_time or 0.0) <= most:
         return ()
@@ -168,7 +169,7 @@ def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer
         NoPlanYet: as `search`.
     """
     answer = search(problem, 0.0)
-    if answer[2].solution is not None or not leaves_risk_open(problem):
+    if answer[2].solution is not None or not leaves_risk_open(problem.training, problem.model):
         return answer
     daring = at_risk(evolve(problem, search=evolve(problem.search, within=0.0)), EVEN_ODDS)
     instance, formulation, result = search(daring, LIKELIER_WITHIN)

@@ -75,7 +75,9 @@ def slips_of_plan(plan: PlanDocument, problem: Problem) -> Iterator[str]:
         if problem.model is not None:
             yield from long_step(plan, plan.batch_time, problem.training)
         yield from long_training(plan, problem.training)
-        yield from odd_batch(plan, problem)
+        if problem.cluster.pools is None:
+            asked = " ".join((*problem.decided, *problem.constraints))
+            yield from odd_batch(plan, problem.training, asked, fixed=bool(problem.decided))
 
 
 def _compared(figure: str, ratio: float, reference: str, meanings: Mapping[str, float], otherwise: str) -> str:
@@ -359,16 +361,18 @@ OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})
 """Names by which somebody decides how many replicas there are."""
 
 
-def odd_batch(plan: PlanDocument, problem: Problem) -> Iterator[str]:
-    """A batch that does not divide: devices are idle, replicas are few, or much of it is padding."""
-    training, candidate, replicas = problem.training, plan.candidate, plan.data_parallel
+def odd_batch(plan: PlanDocument, training: Training, asked: str, *, fixed: bool) -> Iterator[str]:
+    """A batch that does not divide: devices are idle, replicas are few, or much of it is padding.
+
+    `asked` are the names that decisions and constraints speak of, in a text; `fixed`: there are decisions.
+    """
+    candidate, replicas = plan.candidate, plan.data_parallel
     devices, used = plan.summary.get("devices"), plan.summary.get("devices_used")
-    asked = re.findall(r"\w+", " ".join((*problem.decided, *problem.constraints)))
-    if not candidate or not replicas or not used or OF_REPLICAS & set(asked) or problem.cluster.pools is not None:
+    if not candidate or not replicas or not used or OF_REPLICAS & {*re.findall(r"\w+", asked)}:
         return
     batch, each, samples = training.global_batch, used // replicas, candidate.samples
     filled = batch / (replicas * samples * (plan.micro_batches or 1))
-    if problem.model is not None:  # Of a profile's candidates samples are given.
+    if plan.problem.get("model") is not None:  # Of a profile's candidates samples are given.
         samples = samples // (candidate.micro_batch or samples) * min(training.micro_batch or (1,))
     place, most = f"training.global_batch: {batch:,} samples", devices // each
     more = [count for count in range(replicas + 1, most + 1) if training.uneven_batch or batch % (count * samples) == 0]
@@ -378,7 +382,7 @@ def odd_batch(plan: PlanDocument, problem: Problem) -> Iterator[str]:
     elif filled < 1 - PADDED:
         even = _even(batch, replicas * samples)
         yield f"{place} fill {100 * filled:.3g} % of their micro-batches; {even} would fill all."
-    elif each > 1 and used == devices and not problem.decided and replicas == gcd(batch // samples, devices):
+    elif each > 1 and used == devices and not fixed and replicas == gcd(batch // samples, devices):
         most = max(count for count in range(1, min(batch // samples, devices) + 1) if devices % count == 0)
         if most > replicas:
             yield (

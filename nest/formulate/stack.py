@@ -49,7 +49,8 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
         return problem
     written, place = problem.training.stack, PLACE
     if written is None:
-        usual = implied(problem, device, known)
+        asked = (problem.search.framework, problem.training.precision, problem.decided.get("zero"))
+        usual = implied(*asked, device, known)
         written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
     stack = described(written, known, base, place)
     if isinstance(written, str) and is_file_name(written):
@@ -57,23 +58,24 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     return evolve(problem, training=evolve(_filled(problem.training, stack, known.schedules()), stack=written))
 
 
-def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
+def implied(
+    target: str | None, precision: str, zero: object, device: DeviceSpec | None, known: Registry
+) -> Implied | None:
     """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's.
 
-    Where the problem fixes ZeRO 3 and the framework of the usual stack does not run it, the one that stack names.
+    Where ZeRO 3 is fixed (`zero`) and the framework of the usual stack does not run it, the one that stack names.
     """
-    target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
         return Implied(name, "search.target")
     if device is None or device.stack is None:
         return None
     for name, stack in known.stacks().items():
-        if problem.training.precision in getattr(stack, "precisions", ()):
+        if precision in getattr(stack, "precisions", ()):
             return Implied(name, "training.precision")
     usual = known.stacks().get(device.stack)
     instead = getattr(usual, "fully_sharded", "")
-    if instead in known.stacks() and problem.fixed is not None and problem.fixed.values.get("zero") == 3:
+    if instead in known.stacks() and zero == 3:
         return Implied(instead, "fixed.zero")
     return Implied(device.stack, "cluster.device.stack")
 
@@ -142,7 +144,8 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
-    usual = implied(problem, device_of(problem.cluster), known)
+    asked = (problem.search.framework, problem.training.precision, problem.decided.get("zero"))
+    usual = implied(*asked, device_of(problem.cluster), known)
     if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]

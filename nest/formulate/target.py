@@ -15,7 +15,7 @@ from nest.formulate.stack import described, device_of
 from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.io import structure
-from nest.spec import NO_STACK, PlanDocument, Problem
+from nest.spec import NO_STACK, DeviceSpec, PlanDocument, Problem, StackSpec, Training
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
 from nest.units import listed
 
@@ -128,10 +128,9 @@ def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
     )
 
 
-def with_schedules(problem: Problem, limits: Limits) -> Problem:
-    """The problem with the schedules of a framework behind its own."""
-    schedules = tuple(dict.fromkeys((*problem.training.schedule, *(limits.schedules or ()))))
-    return evolve(problem, training=evolve(problem.training, schedule=schedules))
+def with_schedules(training: Training, limits: Limits) -> Training:
+    """`training` with the schedules of a framework behind its own."""
+    return evolve(training, schedule=tuple(dict.fromkeys((*training.schedule, *(limits.schedules or ())))))
 
 
 def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
@@ -151,7 +150,17 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
         return left if decided not in fixed else tuple(names)
 
     problem = evolve(problem, search=evolve(search, mixed=search.mixed and limits.mixed))
-    strategies = _strategies(problem, limits, registry, wrong)
+    strategies = dict(problem.strategies)
+    if limits.strategies is not None:  # What it lacks has degree 1.
+        registered, own = registry.strategies(), profile_degrees(problem.profile)
+        degrees = allowed_degrees(strategies, fixed, {*registered, *own})
+        mixed = search.mixed and limits.mixed
+        taken = {*participating({*strategies, *fixed}, registered, mixed=mixed), *own.difference(registered), *degrees}
+        for name in sorted(taken.difference(limits.strategies)):
+            if name in degrees and not {1, False}.intersection(degrees[name].degrees):
+                wrong.append(f"{degrees[name]}, but search.target {target} has no strategy {name!r}; leave it out.")
+            if name in {*registered, *own}:
+                strategies[name] = (1,)
     schedules = allowed(problem.training.schedule, limits.schedules, "schedule", "training.schedule", "schedules")
     zero = allowed(search.zero, limits.zero, "zero", "search.zero", "ZeRO stages")
     orders = allowed(search.rank_order, limits.rank_orders, "rank_order", "search.rank_order", "rank orders")
@@ -175,30 +184,6 @@ def beyond(target: str, what: str, has: Iterable[object], place: str, wanted: It
         f"{place} allows {', '.join(map(str, wanted))}, but search.target {target} has {what} "
         f"{', '.join(map(str, has)) or 'of no kind'} only; allow one that it has, or choose another target."
     )
-
-
-def _strategies(
-    problem: Problem, limits: Limits, registry: Registry, wrong: list[str]
-) -> dict[str, tuple[int | bool, ...]]:
-    """The degrees each strategy may use: 1 where the target lacks it."""
-    strategies = dict(problem.strategies)
-    if limits.strategies is None:
-        return strategies
-    known = {*registry.strategies(), *profile_degrees(problem.profile)}
-    allowed, named = allowed_degrees(strategies, problem.decided, known), {*strategies, *problem.decided}
-    taken = {
-        *participating(named, registry.strategies(), mixed=problem.search.mixed),
-        *known.difference(registry.strategies()),
-        *allowed,
-    }
-    for name in sorted(taken.difference(limits.strategies)):
-        if name in allowed and not {1, False}.intersection(allowed[name].degrees):
-            wrong.append(
-                f"{allowed[name]}, but search.target {problem.search.target} has no strategy {name!r}; leave it out."
-            )
-        if name in known:
-            strategies[name] = (1,)
-    return strategies
 
 
 class Target(NamedTuple):
@@ -232,7 +217,9 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
     """
     if problem.model is None:
         return problem, None
-    names = _frameworks(problem, written, known)
+    target = problem.search.framework
+    device = None if "stack" in (written.get("training") or {}) else device_of(problem.cluster)
+    names = _frameworks(problem.training.stack, device, known) if target is None else [target]
     if problem.search.target is not None:
         named = _with_schedules(problem, written, names, known)
         return (named if problem.search.target != NO_TARGET else _interleaving(named, written, known)), None
@@ -251,7 +238,7 @@ def _interleaving(problem: Problem, written: Mapping[str, Any], known: Registry)
     named = "schedule" in (written.get("training") or {}) or INTERLEAVED not in known.schedules()
     if named or problem.cluster.pools is not None:
         return problem
-    return with_schedules(problem, Limits(schedules=(INTERLEAVED,)))
+    return evolve(problem, training=with_schedules(problem.training, Limits(schedules=(INTERLEAVED,))))
 
 
 def schedule_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
@@ -271,15 +258,12 @@ def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) ->
     return evolve(whole, search=evolve(problem.search, target=problem.search.target or NO_TARGET))
 
 
-def _frameworks(problem: Problem, written: Mapping[str, Any], known: Registry) -> list[str]:
-    """The exporter of the target, else those of the stack; behind a stack that the precision implies the device's."""
-    if problem.search.framework is not None:
-        return [problem.search.framework]
-    stack, device = problem.training.stack, device_of(problem.cluster)
+def _frameworks(stack: str | StackSpec | None, device: DeviceSpec | None, known: Registry) -> list[str]:
+    """The exporters of the stack; behind one that the precision implies those of the `device`."""
     if stack is None or stack == NO_STACK:
         return []
     names = [*described(stack, known).targets, *([stack] if isinstance(stack, str) else [])]
-    if "stack" not in (written.get("training") or {}) and device is not None and device.stack is not None:
+    if device is not None and device.stack is not None:
         names += described(device.stack, known).targets
     exporters = known.exporters()
     return [each for each in dict.fromkeys(names) if hasattr(exporters.get(each), "limits")]
@@ -311,7 +295,7 @@ def _with_schedules(problem: Problem, written: Mapping[str, Any], names: Iterabl
                     from nest.formulate.pools import of_one_run
 
                     limits = of_one_run(limits, known)
-                return with_schedules(problem, limits)
+                return evolve(problem, training=with_schedules(problem.training, limits))
     return problem
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nest.deployment.deployment import BLOCK, unpooled_name
 from nest.deployment.pytorch_schedules import CLASSES
@@ -115,12 +115,12 @@ _FOLLOWING = ("sp", "etp", "dp", "chunks", "schedule")
 
 def layout_text(plan: PlanDocument) -> str:
     """The layout of a feasible plan: `TP 2, PP 4, DP 16, micro-batch 1 x 16, 1F1B, ZeRO 1, no recomputation`."""
-    return ", ".join(said for said in _parts(plan, plan.problem).values() if said)
+    return ", ".join(said for said in _parts(plan, *_asked(plan)).values() if said)
 
 
 def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
     """What another plan of the problem decides otherwise, the most important first; never empty."""
-    mine, theirs = _parts(plan, plan.problem), _parts(other, plan.problem)
+    mine, theirs = (_parts(each, *_asked(plan)) for each in (plan, other))
     changed = [name for name in theirs if theirs[name] != mine.get(name, "")]
     changed += [name for name in mine if mine[name] and name not in theirs]
     sizes = [_micro_batch(plan), _micro_batch(other)]
@@ -138,12 +138,17 @@ def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
     return told or ["layers cut elsewhere"]
 
 
-def _parts(decided: Decided, problem: Mapping[str, Any]) -> dict[str, str]:
+def _asked(plan: PlanDocument) -> tuple[Words, int]:
+    """The words of the target of a plan's problem, and its global batch."""
+    target = plan.problem.get("search", {}).get("target")
+    return FRAMEWORKS.get(str(target), GENERIC), plan.problem["training"]["global_batch"]
+
+
+def _parts(decided: Decided, words: Words, batch: int) -> dict[str, str]:
     """What there is to say of each decision, in the usual order; empty: it goes without saying."""
-    words = FRAMEWORKS.get(str(problem.get("search", {}).get("target")), GENERIC)
     candidate, stages, replicas = decided.candidate, decided.stages, decided.data_parallel or 1
     assert candidate is not None
-    batches = ceil(problem["training"]["global_batch"] / (replicas * candidate.samples))
+    batches = ceil(batch / (replicas * candidate.samples))
     several, chunks = len(stages) > 1, decided.chunks or 1
     moved = several and replicas > 1 and decided.rank_order == "pp-inner"
     return {

@@ -1,4 +1,4 @@
-"""What a plan is of, in words: its model, its devices, its batch. Problems are plain mappings here."""
+"""What a plan is of, in words: its model, its devices, its batch. Sections of problems are plain mappings here."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -16,22 +16,21 @@ SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"}
 
 def subject(plan: PlanDocument) -> str:
     """What was planned: `Llama 3.1 8B on 16 H100 SXM (2 nodes), batch 256 x 8192 tokens`."""
-    problem, training = plan.problem, plan.problem["training"]
+    model, cluster, training = plan.problem.get("model"), plan.problem["cluster"], plan.problem["training"]
     length = training.get("sequence_length")
-    tokens = f" x {length} tokens" if length and problem.get("model") is not None else ""
-    return f"{title(problem, _counts(plan))}{_nodes(problem)}, batch {training['global_batch']}{tokens}"
+    tokens = f" x {length} tokens" if length and model is not None else ""
+    return f"{title(model, cluster, _counts(plan))}{_nodes(cluster)}, batch {training['global_batch']}{tokens}"
 
 
-def title(problem: Mapping[str, Any], counts: Sequence[int | None]) -> str:
-    """Model and cluster of a problem that has so many devices, in each of its pools; None: nobody counted them."""
-    pools = problem["cluster"].get("pools")
-    kinds = [_of_kind(count, each) for count, each in zip(counts, pools or [problem["cluster"]], strict=True)]
-    return f"{model_name(problem)} on {listed(kinds)}"
+def title(model: object, cluster: Mapping[str, Any], counts: Sequence[int | None]) -> str:
+    """A model and a cluster that has so many devices, in each of its pools; None: nobody counted them."""
+    kinds = [_of_kind(count, each) for count, each in zip(counts, cluster.get("pools") or [cluster], strict=True)]
+    return f"{model_name(model)} on {listed(kinds)}"
 
 
-def accelerator(problem: Mapping[str, Any]) -> str:
+def accelerator(cluster: Mapping[str, Any]) -> str:
     """What to call one device: `GPU` where it is one, or `device`."""
-    names = [_device(each) for each in problem["cluster"].get("pools") or [problem["cluster"]]]
+    names = [_device(each) for each in cluster.get("pools") or [cluster]]
     known = [devices()[name].vendor for name in names if name in devices()]
     return "GPU" if known and {*known} <= {"nvidia", "amd"} and len(known) == len(names) else "device"
 
@@ -55,9 +54,9 @@ def _levels(cluster: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(level.get("name") or "", level["fanout"]) for level in cluster.get("levels") or ()]
 
 
-def _nodes(problem: Mapping[str, Any]) -> str:
+def _nodes(cluster: Mapping[str, Any]) -> str:
     """How many innermost groups there are, by what their level is called: ` (2 nodes)`."""
-    levels = _levels(problem["cluster"])
+    levels = _levels(cluster)
     if len(levels) < 2 or not levels[0][0]:
         return ""
     count = prod(fanout for _, fanout in levels[1:])
@@ -86,9 +85,8 @@ def _spelled(name: str) -> str:
     return f"TPU {version}" if maker == "tpu" else name.upper().replace("-", " ")
 
 
-def model_name(problem: Mapping[str, Any]) -> str:
-    """What people call the model, as far as the problem says."""
-    model = problem.get("model")
+def model_name(model: object) -> str:
+    """What people call a model, as far as its problem says."""
     if isinstance(model, str):
         known = library_models()
         return known[model].title if model in known else PurePath(model).stem

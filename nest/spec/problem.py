@@ -339,6 +339,19 @@ class Problem(Record):
                 del written[section][name]
         return written
 
+    def refuse_missing_units(self) -> None:
+        """Refuse bandwidths, memories, speeds and latencies of a problem with a model that lack their unit.
+
+        A profile's are left alone: its numbers mean what they mean to each other.
+
+        Raises:
+            InputErrors: every such number, with its place and the likely meaning.
+        """
+        if self.model is not None:
+            missing = [*_missing(self.training, ("training",)), *_missing(self.cluster, ("cluster",))]
+            if missing:
+                raise InputErrors(missing)
+
     @cached_property
     def text(self) -> str:
         """A text that problems have in common if they are written alike, whatever the order of their keys."""
@@ -357,20 +370,6 @@ USUAL = 1e4
 
 LONGEST = 1.0
 """Seconds; no link's latency and no kernel's launch takes as long."""
-
-
-def refuse_missing_units(problem: Problem) -> None:
-    """Refuse bandwidths, memories, speeds and latencies of a problem with a model that lack their unit.
-
-    A profile's are left alone: its numbers mean what they mean to each other.
-
-    Raises:
-        InputErrors: every such number, with its place and the likely meaning.
-    """
-    if problem.model is not None:
-        missing = [*_missing(problem.training, ("training",)), *_missing(problem.cluster, ("cluster",))]
-        if missing:
-            raise InputErrors(missing)
 
 
 def _missing(record: Any, steps: Steps) -> Iterator[str]:

@@ -245,7 +245,9 @@ class _Search:
         try:
             search = NodeSearch(problem, self.known, self.priced)
             answers = search.answers(self.wanted.within, self.wanted.budget)
-            if leaves_risk_open(problem) and all(answers[key] is None for key in ("fewest", "nearest")):
+            if leaves_risk_open(problem.training, problem.model) and all(
+                answers[key] is None for key in ("fewest", "nearest")
+            ):
                 search = NodeSearch(at_risk(problem, EVEN_ODDS), self.known, self.priced)
                 answers = search.answers(self.wanted.within, self.wanted.budget)
             sizes = search.sizes

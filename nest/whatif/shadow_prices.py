@@ -167,7 +167,7 @@ def _runs(problem: Problem, schedule: Schedule) -> bool:
 
 
 def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
-    risk = accepted_risk(problem)
+    risk = accepted_risk(problem.training, problem.model)
     if risk is not None and risk < DARING:
         yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", at_risk(problem, DARING))
     for parameter in parameters(problem, known):

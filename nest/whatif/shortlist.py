@@ -42,7 +42,7 @@ def best_plans(
         made = given
         if asked is not problem:
             made = formulate(asked, known, waiting=Waiting(deadline, progress))
-        return *made, search(made[0], deadline, progress, diagnosed=not leaves_risk_open(asked))
+        return *made, search(made[0], deadline, progress, diagnosed=not leaves_risk_open(asked.training, asked.model))
 
     instance, formulation, result = searched_at_risk(problem, answer, deadline)
     best = result_document(instance, formulation, result, problem, known, deadline)

@@ -15,7 +15,7 @@ from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.formulation import Formulation
 from nest.formulate.instance import Wanted, build_instance
 from nest.formulate.priced_models import PricedModels
-from nest.formulate.problem import Source, carried_problem, kept_model, naming
+from nest.formulate.problem import Source, carried_problem, naming
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result
 from nest.plan.document import infeasible
@@ -288,8 +288,10 @@ class Solver:
     def _built(self, problem: Problem, among: Collection[str] | None, up_to: float) -> Instance:
         if not self._priced.begun:
             self._priced.begun = True
-            kept = kept_model(problem, self.plugins, Deadline(self.time_limit))
-            if kept is not None:
+            if problem.model is not None:
+                from nest.formulate.kept_model import KeptModel
+
+                kept = KeptModel.of_problem(problem, self.plugins, Deadline(self.time_limit))
                 self._floors.begin(kept.lend(self._priced))
         wanted = Wanted(among=among, up_to=up_to)
         return self.plugins.run(lambda: build_instance(problem, self.plugins, wanted, self._priced))

@@ -13,7 +13,6 @@ from nest.formulate.problem import whole_problem
 from nest.hooks.registry import registry
 from nest.io import read_mapping, structure
 from nest.spec import Problem
-from nest.spec.problem import refuse_missing_units
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 SHAPE = {"layers": 2, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}
@@ -69,7 +68,7 @@ def test_only_what_can_be_nothing_else_is_refused(bandwidth: float, memory: floa
     found = structure(problem(bandwidth=bandwidth, memory=memory, reserve=reserve), Problem)
     small = bandwidth < 1e6 or memory < 1e6 or 0 < reserve < 1e6
     try:
-        refuse_missing_units(found)
+        found.refuse_missing_units()
     except InputErrors:
         assert small
     else:
@@ -100,7 +99,7 @@ def check(folder: Path) -> int:
                     found = structure(each, Problem)
                 except InputError:
                     continue
-                refuse_missing_units(found)
+                found.refuse_missing_units()
                 seen += 1
     return seen
 

@@ -85,5 +85,7 @@ def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> 
     else:
         named = zip(problem.cluster.pools, clusters, strict=True)
         where = ", and ".join(f"{pool.name}: {levels_in_words(cluster)}" for pool, cluster in named)
+    written = problem.to_dict()
     sizes = (model_size(problem, known), where, batch_size(problem))
-    return Heading(title(problem.to_dict(), [each.size for each in clusters]), tuple(each for each in sizes if each))
+    name = title(written.get("model"), written["cluster"], [each.size for each in clusters])
+    return Heading(name, tuple(each for each in sizes if each))

@@ -105,7 +105,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
         ("time goes to", shares),
         ("devices", _devices(summary)),
         ("trained", trained_text(summary["trained"]) if "trained" in summary else ""),
-        ("training", _training(summary.get("training"), accelerator(plan.problem))),
+        ("training", _training(summary.get("training"), accelerator(plan.problem["cluster"]))),
         ("cost", _cost(summary.get("cost"))),
     ]
     text = figures([row for row in rows if row[1]], screen)
@@ -114,7 +114,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
 
 def _throughput(plan: PlanDocument) -> Iterator[str]:
     """Tokens, or samples that have none, per second and device, and the share of the peak that is."""
-    summary, device = plan.summary, accelerator(plan.problem)
+    summary, device = plan.summary, accelerator(plan.problem["cluster"])
     for what in ("tokens", "samples"):
         if (speed := summary.get(f"{what}_per_second_per_device")) is not None:
             yield f"{three_digits(speed)} {what}/s per {device}"

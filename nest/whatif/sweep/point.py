@@ -257,7 +257,9 @@ class _Neighbours:
 
         self.searched = self.searched or SearchCache()
         fastest = self._fastest(problem, instance, deadline)
-        return with_first_plan(instance, fastest, simpler_within(problem), deadline, self.searched)
+        return with_first_plan(
+            instance, fastest, simpler_within(problem.search, problem.model), deadline, self.searched
+        )
 
     def _fastest(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
         """The fastest plan of a problem, which is that of one with more memory where that fits.
@@ -273,7 +275,10 @@ class _Neighbours:
                 priced = evaluate(instance, best.solution)
                 if priced.admitted:
                     return Result("optimal", best.solution, priced.batch_time, priced.batch_time)
-        known, diagnosed = self.starts.best(instance), not leaves_risk_open(problem)  # Else it is searched again.
+        known, diagnosed = (
+            self.starts.best(instance),
+            not leaves_risk_open(problem.training, problem.model),
+        )  # Else it is searched again.
         result, first = solve_beside(instance, deadline, known, self.searched, diagnosed=diagnosed)
         if first and result.solution is not None:
             kept = self._best.setdefault(key, [])

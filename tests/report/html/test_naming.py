@@ -57,15 +57,13 @@ def test_large_numbers_are_words(value: float, told: str) -> None:
 
 def test_a_configuration_of_a_known_model_has_its_name() -> None:
     for model in library_models().values():
-        assert model_name({"model": model.config}) == model.title
-        assert model_name({"model": {**model.config, "vocab_size": 7}}).startswith(f"{model.family} (")
+        assert model_name(model.config) == model.title
+        assert model_name({**model.config, "vocab_size": 7}).startswith(f"{model.family} (")
 
 
 def test_switches_that_a_configuration_leaves_out_are_those_of_the_known_model() -> None:
     config = {**library_models()["llama-3-70b"].config}
-    assert (
-        model_name({"model": {key: value for key, value in config.items() if type(value) is not bool}}) == "Llama 3 70B"
-    )
+    assert model_name({key: value for key, value in config.items() if type(value) is not bool}) == "Llama 3 70B"
 
 
 @pytest.mark.parametrize(
