@@ -127,7 +127,7 @@ def solve(
     whole = complete_problem(problem, plugins, message, changes)
 
     def solved() -> PlanDocument:
-        from nest.documents import proved, result_document, verdict
+        from nest.documents import Proof, proved, result_document, verdict
         from nest.runner_up import searched
         from nest.solve.dp import first_plan
 
@@ -135,8 +135,8 @@ def solve(
         with naming(problem):
             instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
         plan = result_document(instance, formulation, result, whole, plugins, deadline)
-        asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
-        return proved(plan, verdict(*asked)) if verify else plan
+        how = Proof(verify == "free", deadline, workers, progress, beside)
+        return proved(plan, verdict(instance, formulation, plan, whole, plugins, how)) if verify else plan
 
     return tell_of_plan(solved() if verify else cached_plan(whole, plugins, deadline, solved), whole, message)
 
@@ -265,7 +265,7 @@ def verify(
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
-    from nest.documents import check_document, verdict_on
+    from nest.documents import Proof, check_document, verdict_on
     from nest.formulate.problem import carried_problem, naming, read_record
     from nest.formulate.risk import admits
     from nest.solve.effort import Deadline, check_effort
@@ -283,7 +283,7 @@ def verify(
             likely = f"{read.fit_probability:.0%} likely to fit, less than training.memory_risk asks for"
             what = f"is {likely}" if read.fits else "does not fit into memory"
             raise InputError(f"the plan {what}, so there is nothing to prove.")
-        return verdict_on(read, plugins, free, deadline, workers, progress, beside)
+        return verdict_on(read, plugins, Proof(free, deadline, workers, progress, beside))
 
 
 @_restarted

@@ -7,7 +7,7 @@ they name, and a `deadline` ends searches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import evolve
 
@@ -273,24 +273,34 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
     return report, instance, formulation
 
 
-def verdict_on(
-    plan: PlanDocument,
-    known: Registry,
-    free: bool,
-    deadline: Deadline,
-    workers: int,
-    progress: Callable[[SearchProgress], None] | None,
-    beside: Beside | None,
-) -> Verdict:
+class Proof(NamedTuple):
+    """How CP-SAT proves a plan.
+
+    Attributes:
+        free: whether blocks may lie anywhere and in any order.
+        deadline: after which what is not proved is left open.
+        workers: threads CP-SAT uses.
+        progress: called now and then with how far the proof is.
+        beside: other processes, forked from this one, that bound cases; None: it is alone.
+    """
+
+    free: bool
+    deadline: Deadline
+    workers: int
+    progress: Callable[[SearchProgress], None] | None
+    beside: Beside | None
+
+
+def verdict_on(plan: PlanDocument, known: Registry, how: Proof) -> Verdict:
     """What CP-SAT says of a plan that holds and fits, its problem formulated anew; arguments as for `verdict`."""
     from nest.formulate.fixed_plan import decided_formulation
 
     problem = carried_problem(plan, known)
-    instance, formulation = formulate(problem, known, waiting=Waiting(deadline, progress))
+    instance, formulation = formulate(problem, known, waiting=Waiting(how.deadline, how.progress))
     if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
         instance, formulation = decided_formulation(problem, plan, known)
         instance = evolve(instance, complete_to=0.0)
-    return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress, beside)
+    return verdict(instance, formulation, plan, problem, known, how)
 
 
 def verdict(
@@ -299,11 +309,7 @@ def verdict(
     plan: PlanDocument,
     problem: Problem,
     known: Registry,
-    free: bool,
-    deadline: Deadline,
-    workers: int,
-    progress: Callable[[SearchProgress], None] | None,
-    beside: Beside | None,
+    how: Proof,
 ) -> Verdict:
     """What CP-SAT says of a plan whose numbers hold.
 
@@ -313,11 +319,7 @@ def verdict(
         plan: to be proved.
         problem: self-contained.
         known: registered strategies, importers and the like.
-        free: whether blocks may lie anywhere and in any order.
-        deadline: after which what is not proved is left open.
-        workers: threads CP-SAT uses.
-        progress: called now and then with how far the proof is.
-        beside: other processes, forked from this one, that bound cases; None: it is alone.
+        how: it is proved.
     """
     from nest.solve.cpsat import Price
     from nest.solve.cpsat import verify as prove
@@ -327,21 +329,13 @@ def verdict(
         return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     claimed = plan.lower_bound if plan.status == "near-optimal" else plan.batch_time
+    effort: dict[str, Any] = {"time_limit": how.deadline, "workers": how.workers, "progress": how.progress}
     if instance.network is not None:
         from nest.solve.placement.search import prove as prove_on_network
 
-        proof = prove_on_network(instance, claimed, time_limit=deadline, workers=workers, progress=progress)
+        proof = prove_on_network(instance, claimed, **effort)
     else:
-        proof = prove(
-            instance,
-            claimed,
-            pricing,
-            free=free,
-            time_limit=deadline,
-            workers=workers,
-            progress=progress,
-            beside=beside,
-        )
+        proof = prove(instance, claimed, pricing, free=how.free, beside=how.beside, **effort)
     better = None if proof.better is None else _better(instance, formulation, proof, proof.better, problem, known)
     best = better or plan
     certificate = None

@@ -223,8 +223,12 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
     if problem.search.target is not None:
         named = _with_schedules(problem, written, names, known)
         return (named if problem.search.target != NO_TARGET else _interleaving(named, written, known)), None
-    every = [_implied(_with_schedules(problem, written, [name], known), name, written, known) for name in names]
-    chosen = next((each for each in every if each.name is not None), next(iter(every), None))
+    chosen: Target | None = None
+    for name in names:
+        each = _implied(_with_schedules(problem, written, [name], known), name, written, known)
+        chosen = each if chosen is None or each.name is not None else chosen
+        if each.name is not None:
+            break
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
     if target == NO_TARGET:
         whole = _interleaving(_with_schedules(problem, written, names, known), written, known)
