@@ -1,7 +1,6 @@
 """Sharded graphs: every combination of allowed strategy degrees and micro-batch sizes."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from attrs import field, frozen
@@ -161,7 +160,7 @@ class Family:
     last: tuple[Strategy, ...]
     _sharding: "ShardedGraphs" = field(repr=False)
 
-    @cached_property
+    @property
     def parts(self) -> "tuple[Family, ...]":
         """The families that the next strategy makes of it, by degree; none where none is left."""
         made = self._sharding.under(self.block, self.last[:1]) if self.last else ()

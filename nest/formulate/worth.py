@@ -194,7 +194,7 @@ class BoundedFamily:
         """The families that the next strategy makes of it, by degree."""
         return tuple(BoundedFamily(each, self.bounds, self) for each in self.family.parts)
 
-    @cached_property
+    @property
     def saved(self) -> float:
         """Bytes that all layers save of a micro-batch, as the first stage of `1f1b` holds."""
         saved = 0.0

@@ -334,7 +334,6 @@ def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
     return tuple(found)
 
 
-@lru_cache(maxsize=1 << 14)
 def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
     """The moments without those between two others, of which one needs as much memory whatever chunks hold."""
     every, away = numpy.array(sorted(set(moments))), [*range(-NEAR, 0), *range(1, NEAR + 1)]

@@ -1,7 +1,6 @@
 """What units of stages of several chunks take and need at least, ahead of any pattern: whether stages hold them all."""
 
 from collections.abc import Hashable
-from functools import cached_property
 from itertools import accumulate
 from math import inf
 
@@ -40,7 +39,7 @@ class LeanUnits:
     peak: float
     mixes: tuple[tuple[int, int, int], ...] = ()
 
-    @cached_property
+    @property
     def needed(self) -> tuple[Hashable, ...]:
         """What `room` depends on, and whether that is enough."""
         arrays = (self.count, self.first, self.more, self.ends[1:])

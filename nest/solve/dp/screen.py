@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -359,12 +358,12 @@ class Screen:
         self.large += int(held.size - held.sum())
         return held
 
-    @cached_property
+    @property
     def _of_one_chunk(self) -> NDArray[numpy.bool_]:
         """Which schedules have one chunk a stage. Shape `(schedules,)`."""
         return numpy.array([chunks_of(each) == 1 for each in self.instance.space.schedules])
 
-    @cached_property
+    @property
     def _unsure(self) -> NDArray[numpy.bool_]:
         """Of which schedules it takes a look whether stages hold a micro-batch in each chunk. Shape `(schedules,)`."""
         return numpy.array([not always_fills(each) for each in self.instance.space.schedules])
