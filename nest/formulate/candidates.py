@@ -11,12 +11,11 @@ from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.formulate.candidate_costs import candidate
 from nest.formulate.formulation import FirstPlan, Formulation, kept_together
-from nest.formulate.layer_classes import LayerClasses, layer_classes
+from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.options import Options
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
-from nest.formulate.shard import Made, ShardedGraphs
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -100,7 +99,7 @@ def from_model(
     by_operator = options.search.granularity == "operator"
     layers = registry.memoized("layer classes", (whole, by_operator), lambda: layer_classes(whole, by_operator))
     context = StrategyContext(cluster, training)
-    sharded = _sharded(layers, options, context, waiting.check, pricing.blocks)
+    sharded = options.sharded(layers.graph, context, waiting.check, pricing.blocks)
 
     known: dict[str, Candidate] = {}  # Those of the blocks that a wider formulation has in common.
 
@@ -147,14 +146,6 @@ def from_model(
     return bounded.begun(first_plan, training.global_batch / cluster.size, cluster.memory)
 
 
-def _sharded(
-    layers: LayerClasses, options: Options, context: StrategyContext, watch: Callable[[], None], made: Made
-) -> ShardedGraphs:
-    """The blocks of a layer of each class that a problem allows."""
-    allowed = (options.strategies, options.degrees, options.micro_batches)
-    return ShardedGraphs(layers.graph, *allowed, context, watch, made)
-
-
 def repriced(
     known: Formulation,
     options: Options,
@@ -194,7 +185,7 @@ def repriced(
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
     if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
         context = StrategyContext(cluster, options.training)
-        blocks = _sharded(layers, options, context, waiting.check, pricing.blocks).every()
+        blocks = options.sharded(layers.graph, context, waiting.check, pricing.blocks).every()
     if among is not None:
         blocks = tuple(each for each in blocks if _name(each, pool) in among)
         if not blocks:

@@ -15,8 +15,9 @@ from nest.formulate.formulation import Formulation as Formulation
 from nest.formulate.model import load_model
 from nest.formulate.options import Options, read_options
 from nest.formulate.risk import with_memory_risk
-from nest.formulate.shard import ShardedGraphs, profile_degrees
+from nest.formulate.shard import profile_degrees
 from nest.formulate.space import build_space
+from nest.formulate.target import limits_on
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -99,7 +100,7 @@ def formulate(
     options = asked if isinstance(asked, Options) else options_of(asked, registry)
     waiting = waiting or Waiting(Deadline(), None)
     if options.cluster.pools is not None:
-        if wanted.binding and options.pools is not None:
+        if wanted.binding and options.fixed.pools is not None:
             raise InputError(
                 "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
                 "`nest evaluate`, or leave it out."
@@ -119,7 +120,7 @@ def formulate(
             cluster = evolve(cluster, levels=(optimistic_level(network),))
             collectives = RingPricing(collectives, network.least_rings)
     share = options.training.global_batch / cluster.size
-    allowed = options.on(cluster.size)
+    limits = options.limits and limits_on(options.limits, cluster.size)
 
     def of_candidates(made: Formulation) -> Instance:
         """The instance with the candidates of a formulation."""
@@ -127,7 +128,7 @@ def formulate(
             cluster=cluster,
             graph=made.graph,
             candidates=made.candidates,
-            space=build_space(allowed, registry, made, device, wanted.binding),
+            space=build_space(evolve(options, limits=limits), registry, made, device, wanted.binding),
             collectives=options.collectives,
             complete_to=made.complete_to * share,
             makespan=makespan,
@@ -149,11 +150,8 @@ def formulate(
             bounded.waiting.follow(waiting.deadline, waiting.progress)
             return bounded.begun(begun, share, cluster.memory)
 
-        def price() -> Formulation:
-            if network is not None:
-                return from_model(options, registry, devices, waiting)
-            return from_model(options, registry, devices, waiting, None if first_plan is None else begun, most)
-
+        few = (None, inf) if network is not None else (None if first_plan is None else begun, most)
+        price = partial(from_model, options, registry, devices, waiting, *few)
         if isinstance(known, Formulation) and known.bounded is not None:
             wide = known.bounded.up_to(most, 0.0)
             formulation = wide if wide.complete_to else evolve(known, complete_to=0.0)
@@ -218,7 +216,8 @@ def _on_pools(
             for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True))
         ]
         formulation = on_pools(every, price)
-    space = build_space(options.on(pools.size), registry, formulation, devices[0], wanted.binding)
+    limited = evolve(options, limits=options.limits and limits_on(options.limits, pools.size))
+    space = build_space(limited, registry, formulation, devices[0], wanted.binding)
     refuse_chunks(space.schedules)
     return (
         Instance(
@@ -279,5 +278,4 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
     from nest.formulate.layer_classes import layer_classes
 
     graph = layer_classes(load_model(problem.model, problem.training, registry)).graph
-    allowed = (options.strategies, options.degrees, options.micro_batches)
-    return ShardedGraphs(graph, *allowed, StrategyContext(cluster, problem.training)).every()
+    return options.sharded(graph, StrategyContext(cluster, problem.training)).every()

@@ -46,8 +46,8 @@ def whole_modes(options: Options, candidates: Sequence[Candidate]) -> tuple[str,
     Raises:
         InputError: no candidate has one that is listed, or the target has none of them.
     """
-    fixed, limits, modelled = options.decided.get("recompute"), options.limits, options.model is not None
-    if fixed is None and "recompute_layers" in options.decided:
+    fixed, limits, modelled = options.fixed.values.get("recompute"), options.limits, options.model is not None
+    if fixed is None and "recompute_layers" in options.fixed.values:
         fixed = _heaviest(_by_weight(candidates))
     known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
     listed, decided = options.search.recompute, None if fixed is None else (str(fixed),)
@@ -107,7 +107,7 @@ def partial_modes(
     Raises:
         InputError: `fixed.recompute_layers` is no number of blocks, or nothing is lighter than its mode.
     """
-    fixed, limits = options.decided, options.limits
+    fixed, limits = options.fixed.values, options.limits
     known = _by_weight(candidates)
     lighter = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
     pairs = lighter if limits is None else [pair for pair in lighter if pair in limits.partial_recompute]
@@ -152,7 +152,7 @@ def _fixed_part(options: Options, mode: str, lighter: Pairs, pairs: Pairs, block
 
     `lighter` are all pairs of modes, `pairs` those that the target has.
     """
-    count, rest = (options.decided.get(name) for name in ("recompute_layers", "recompute_rest"))
+    count, rest = (options.fixed.values.get(name) for name in ("recompute_layers", "recompute_rest"))
     if count is None:
         raise InputError("fixed.recompute_rest is of no use alone; add fixed.recompute_layers, or leave it out.")
     if type(count) is not int or count < 1:

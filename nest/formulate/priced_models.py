@@ -146,5 +146,5 @@ def pricing_key(options: Options, registry: Registry, cluster: Cluster, device: 
         (options.costs, options.layer_times),
         options.collectives,
     )
-    blocks = (options.micro_batches, options.listed, options.decided)
+    blocks = (options.micro_batches, options.listed, options.fixed.values)
     return PricingKey(model, blocks, cluster, device, builtin)

@@ -60,9 +60,7 @@ def with_memory_risk(cluster: Cluster, options: Options) -> Cluster:
 
 def simpler_within(search: Search, model: object) -> float:
     """Share of the least step time by which a simpler plan may be slower and still be the first one."""
-    if search.within is not None:
-        return search.within
-    return 0.0 if model is None else WITHIN
+    return search.within if search.within is not None else 0.0 if model is None else WITHIN
 
 
 def accepted_risk(training: Training, model: object) -> float | None:

@@ -16,7 +16,6 @@ from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.model import Model, context_length, load_model, model_facts
 from nest.formulate.options import Options, read_options
-from nest.formulate.shard import ShardedGraphs
 from nest.formulate.stack import device_of
 from nest.graph import KINDS
 from nest.hooks.protocols import StrategyContext
@@ -262,7 +261,8 @@ def _degrees(options: Options, length: int, registry: Registry) -> dict[str, set
     assert options.model is not None
     graph = layer_classes(load_model(options.model, training, registry)).graph
     context = StrategyContext(build_cluster(options.cluster, registry)[0], training)
-    blocks = ShardedGraphs(graph, options.strategies, options.degrees, options.micro_batches[:1], context).every()
+    fewest = evolve(options, micro_batches=options.micro_batches[:1])
+    blocks = fewest.sharded(graph, context).every()
     every = [each for block in blocks for each in block.degrees]
     return {name: {degree for other, degree in every if other == name} for name, _ in every}
 

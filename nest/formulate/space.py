@@ -41,10 +41,11 @@ def constraint_names(registry: Registry, degrees: Iterable[str]) -> frozenset[st
 
 def demands(
     constraints: Iterable[str], fixed: Mapping[str, Value], names: frozenset[str]
-) -> tuple[list[tuple[str, Constraint]], list[str]]:
-    """What `constraints` and `fixed` demand of a plan, each with its place, and what is wrong with the others.
+) -> tuple[tuple[str, Constraint], ...]:
+    """What `constraints` and `fixed` demand of a plan, each with its place; `names` are those that constraints know.
 
-    `names` are those that constraints know.
+    Raises:
+        InputErrors: what is wrong with any of them.
     """
     demanded: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
@@ -63,7 +64,9 @@ def demands(
             demanded += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names)]
         except InputError as error:
             wrong.append(str(error))
-    return demanded, wrong
+    if wrong:
+        raise InputErrors(wrong)
+    return tuple(demanded)
 
 
 def _decision(name: str, value: Value, names: frozenset[str]) -> Iterable[Constraint]:
@@ -144,7 +147,7 @@ def build_space(
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
     graph, candidates, together = formulation.graph, formulation.candidates, formulation.together
-    training, search, fixed, limits = options.training, options.search, options.decided, options.limits
+    training, search, fixed, limits = options.training, options.search, options.fixed.values, options.limits
     even = limits is not None and limits.even_stages
     even_blocks, blocks_and_ends = formulation.even_blocks(), () if even else formulation.blocks_and_ends()
     units, operators = formulation.recomputed_units(), formulation.operators
@@ -158,18 +161,19 @@ def build_space(
             even,
         )
         layers = None
-        if options.stages is not None:
+        if options.fixed.stages is not None:
             from nest.formulate.partition import check_even, check_together, partition
 
-            layers = partition(options.stages, fixed.get("pp"), graph, formulation.blocks, operators)
+            layers = partition(options.fixed.stages, fixed.get("pp"), graph, formulation.blocks, operators)
             check_together(layers, together, graph, search.granularity)
             if even and all(chunks_of(each) == 1 for each in schedules):
                 check_even(layers, even_blocks, str(search.target))
         whole = whole_modes(options, candidates)
         parts = partial_modes(options, candidates, whole, len(units))
+        names = constraint_names(registry, (name for each in candidates for name in each.degrees))
         demanded += [
             ("search.target", constraint)
-            for constraint in limit_constraints(search.framework, limits, options.names, {*graph.layers, *operators})
+            for constraint in limit_constraints(search.framework, limits, names, {*graph.layers, *operators})
         ]
         compiled = [(place, _on_planned_layers(constraint, operators)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]

@@ -23,9 +23,7 @@ from nest.units import listed
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:
     """What the framework named by `search.target` can run; None: none is named."""
     name = problem.search.framework
-    if name is None:
-        return None
-    return limits_of(name, problem, registry, "search.target")
+    return None if name is None else limits_of(name, problem, registry, "search.target")
 
 
 def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Limits:

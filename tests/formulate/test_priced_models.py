@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 from numpy import array_equal
 
-from nest.formulate import candidates
+from nest.formulate import options
 from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import Wanted, build_instance, formulate
 from nest.formulate.options import read_options
@@ -137,7 +137,7 @@ def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatc
 
     asked = problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=4, bandwidth=20e9))})
     with monkeypatch.context() as patched:
-        patched.setattr(candidates, "ShardedGraphs", refused)
+        patched.setattr(options, "ShardedGraphs", refused)
         found = build_instance(asked, known, known=priced)
     assert same(found, build_instance(asked, known))
 

@@ -14,7 +14,6 @@ from nest.formulate import candidates, worth
 from nest.formulate.instance import Wanted, build_instance, formulate
 from nest.formulate.options import read_options
 from nest.formulate.problem import read_record, self_contained
-from nest.formulate.shard import ShardedGraphs
 from nest.formulate.worth import BoundedFamily, Bounds
 from nest.hooks import hook
 from nest.hooks.protocols import StrategyContext
@@ -202,9 +201,7 @@ def test_no_block_takes_less_than_its_families(seed: int) -> None:
             for index, block in enumerate(formulation.sharded)
         }
         context = StrategyContext(instance.cluster, formulation.pricing.training)
-        options = read_options(asked, known)
-        allowed = (options.strategies, options.degrees, options.micro_batches)
-        sharded = ShardedGraphs(formulation.classes.graph, *allowed, context)
+        sharded = read_options(asked, known).sharded(formulation.classes.graph, context)
         bounds = Bounds(formulation.pricing, numpy.bincount(formulation.classes.class_of).tolist())
         found += sum(below(BoundedFamily(family, bounds), real) for family in sharded.families)
     assert found
