@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -280,7 +279,6 @@ ANY_PROBLEM: dict[str, Any] = {
 """Stands for what people plan where limits are asked without a problem: they hang on a model and a training."""
 
 
-@cache
 def _any_problem() -> Problem:
     return structure(ANY_PROBLEM, Problem)
 

@@ -150,7 +150,7 @@ class Bounds:
     pricing: Pricing
     counts: Sequence[int]
 
-    @cached_property
+    @property
     def largest(self) -> int:
         """The class of most layers."""
         return max(range(len(self.counts)), key=self.counts.__getitem__)

@@ -114,7 +114,7 @@ class OperatorGraph(Record):
         """Forward FLOP for the samples the graph was built for, as kernels execute them."""
         return sum(operator.flops for operator in self.operators)
 
-    @cached_property
+    @property
     def model_flops(self) -> float:
         """Forward FLOP for those samples that count towards utilisation (arXiv 2204.02311, appendix B)."""
         return sum(operator.model_flops for operator in self.operators)
