@@ -311,13 +311,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     # Pools.
     "pools-lean": _one(
         "shares of the model, nothing sent",
-        f"{DP}.pool_tables:LeanCurves",
-        "least",
-        instead(lambda self, _: numpy.zeros(len(self.shares))),
-    ),
-    "pools-tables": _one(
-        "shares of the model as stages are",
-        f"{DP}.pool_tables:TableCurves",
+        f"{DP}.pool_tables:Curves",
         "least",
         instead(lambda self, _: numpy.zeros(len(self.shares))),
     ),

@@ -14,7 +14,7 @@ from nest.instance import StageDecision, stage_mode
 from nest.io import structure
 from nest.solve.dp.by_price import worse
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.pool_tables import LeanCurves
+from nest.solve.dp.pool_tables import Curves
 from nest.solve.dp.pools import PoolSearch
 from nest.spec import Problem
 from tests.agreement.compare import disagreements
@@ -69,7 +69,7 @@ def two_pools(seed: int) -> dict[str, Any]:
 def test_stages_of_pools_take_no_less_than_where_nothing_is_sent(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lean, compared = PoolSearch._lean, 0
 
-    def checked(self: PoolSearch, configuration: Any, place: int) -> LeanCurves:
+    def checked(self: PoolSearch, configuration: Any, place: int) -> Curves:
         nonlocal compared
         curves, tables = lean(self, configuration, place), self._every_table(configuration, place, numpy.inf)
         for in_flight in (1.0, 2.0, 4.0):

@@ -1,6 +1,5 @@
 """The stages of pools: their tables, their boundaries and how much of the model they can have."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 
@@ -20,45 +19,24 @@ from nest.tolerances import LIMIT_SLACK
 
 
 @define(eq=False, repr=False)
-class Curves(ABC):
+class Curves:
     """How much of the model a stage of one pool may hold, by how long it may take.
+
+    Nothing is sent, and state is sharded as far as a choice allows: the same for both rank orders.
 
     Attributes:
         shares: of the model in each class of stages, by the seconds that its layers compute, shape `(classes,)`.
-    """
-
-    shares: Array
-    _known: dict[float, tuple[Array, Array]] = field(factory=dict, init=False)
-
-    @abstractmethod
-    def least(self, in_flight: float) -> Array:
-        """Least seconds of each class; infinite where none fits with so many micro-batches in flight."""
-
-    def largest(self, in_flight: float, times: Array) -> Array:
-        """The largest share of a stage that fits memory with so many micro-batches in flight, and takes such times."""
-        if in_flight not in self._known:
-            time = self.least(in_flight)
-            order = time.argsort(kind="stable")
-            self._known[in_flight] = time[order], numpy.maximum.accumulate(numpy.append(0.0, self.shares[order]))
-        sorted_times, shares = self._known[in_flight]
-        largest: Array = shares[sorted_times.searchsorted(times, side="right")]
-        return largest
-
-
-@define(eq=False, repr=False)
-class LeanCurves(Curves):
-    """Where nothing is sent, and state is sharded as far as a choice allows; the same for both rank orders.
-
-    Attributes:
         modes: of each recompute mode the seconds of a class, and its bytes of the first micro-batch and of each other.
         room: bytes of a device.
     """
 
+    shares: Array
     modes: Sequence[tuple[Array, Array, Array]]
     room: float
+    _known: dict[float, tuple[Array, Array]] = field(factory=dict, init=False)
 
     @classmethod
-    def of(cls, sums: CandidateSums, configuration: Configuration, pairs: Pairs, room: float) -> "LeanCurves":
+    def of(cls, sums: CandidateSums, configuration: Configuration, pairs: Pairs, room: float) -> "Curves":
         """Of one pool's candidate, the only one of `configuration`, with so many bytes on a device."""
         stages, state = pairs.distinct, least_state(sums, configuration)
         compute = sums.compute.over(stages)
@@ -71,7 +49,7 @@ class LeanCurves(Curves):
         return cls(compute / (whole if whole > 0 else 1.0), modes, room)
 
     def least(self, in_flight: float) -> Array:
-        """As `Curves.least`."""
+        """Least seconds of each class; infinite where none fits with so many micro-batches in flight."""
         times = [
             numpy.where(first + (in_flight - 1) * more <= self.room, seconds, numpy.inf)
             for seconds, first, more in self.modes
@@ -79,35 +57,15 @@ class LeanCurves(Curves):
         least: Array = numpy.min(times, axis=0)
         return least
 
-
-@define(eq=False, repr=False)
-class TableCurves(Curves):
-    """Of stages as they are, with boundaries at their cheapest.
-
-    Attributes:
-        tables: the stages.
-        around: least seconds that boundaries add to each class, shape `(classes,)`.
-    """
-
-    tables: StageTables
-    around: Array
-
-    @classmethod
-    def of(cls, tables: StageTables, sums: CandidateSums, boundary: Array) -> "TableCurves":
-        """Of these tables; `boundary` has the least seconds that a cut adds to either side, shape `(downsets,)`."""
-        pairs, whole = tables.pairs, float(sums.compute.whole[-1])
-        around = boundary[pairs.smaller] + boundary[pairs.larger]
-        if any(table.parts is not None and table.parts.hides for table in tables.tables):
-            around = numpy.zeros(len(pairs))
-        if pairs.classes is not None:
-            least = numpy.full(tables.classes, numpy.inf)
-            numpy.minimum.at(least, pairs.classes, around)
-            around = least
-        return cls(sums.compute.over(pairs.distinct) / (whole if whole > 0 else 1.0), tables, around)
-
-    def least(self, in_flight: float) -> Array:
-        """As `Curves.least`."""
-        return self.tables.least(in_flight)[0] + self.around
+    def largest(self, in_flight: float, times: Array) -> Array:
+        """The largest share of a stage that fits memory with so many micro-batches in flight, and takes such times."""
+        if in_flight not in self._known:
+            time = self.least(in_flight)
+            order = time.argsort(kind="stable")
+            self._known[in_flight] = time[order], numpy.maximum.accumulate(numpy.append(0.0, self.shares[order]))
+        sorted_times, shares = self._known[in_flight]
+        largest: Array = shares[sorted_times.searchsorted(times, side="right")]
+        return largest
 
 
 def powers_of_two(in_flight: Sequence[float]) -> Array:
@@ -144,7 +102,7 @@ def most_covered(held: Sequence[Array], room: Sequence[int]) -> Array:
 class PoolTables(CutSearch):
     """Plans on several pools, and the stages of each pool that are known."""
 
-    _tables: RecentTables[TableCurves] = field(factory=RecentTables, init=False)
+    _tables: RecentTables[StageTables] = field(factory=RecentTables, init=False)
 
     def _widths(self, configuration: Configuration) -> list[int]:
         return [self.instance.candidates[index].width for index, _ in configuration.members]
@@ -198,11 +156,7 @@ class PoolTables(CutSearch):
         )
 
     def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
-        """Tables of the stages of one pool that fit memory and are fast enough."""
-        return self._curves(configuration, place, time_limit).tables.within(time_limit)
-
-    def _curves(self, configuration: Configuration, place: int, time_limit: float) -> TableCurves:
-        """Curves of at least those stages; kept for other configurations."""
+        """Tables of the stages of one pool that fit memory and are fast enough; kept for other configurations."""
         key = (
             *configuration.members[place],
             configuration.replicas,
@@ -214,34 +168,20 @@ class PoolTables(CutSearch):
             configuration.stage_counts[-1] if self.instance.space.even else 0,
         )
 
-        def made() -> tuple[TableCurves, int]:
+        def made() -> tuple[StageTables, int]:
             tables = self._every_table(configuration, place, time_limit).within(time_limit)
-            sums, boundary = self.sums(configuration.members[place][0]), self._cheapest(configuration, place)
-            return TableCurves.of(tables, sums, boundary), tables.bytes
+            return tables, tables.bytes
 
-        return self._tables.of(key, time_limit, made)[0]
+        return self._tables.of(key, time_limit, made)[0].within(time_limit)
 
-    def _lean(self, configuration: Configuration, place: int) -> LeanCurves:
-        """Of one pool's stages where nothing is sent."""
+    def _lean(self, configuration: Configuration, place: int) -> Curves:
+        """How much of the model one pool's stages hold."""
         index, choices = configuration.members[place]
         own = evolve(configuration, members=(configuration.members[place],))
         cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
         room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
         key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, pairs)
-        return self.once(key, lambda: LeanCurves.of(self.sums(index), own, pairs, room))
-
-    def _cheapest(self, configuration: Configuration, place: int) -> Array:
-        """Least seconds that a cut adds to a stage of one pool, over its own levels and the links to all others."""
-        pools, index = self.instance.pools, configuration.members[place][0]
-        assert pools is not None
-        cluster, pool, cut = self.instance.cluster_of(index), self.instance.pool_of(index), self.sums(index).cut
-        ways = [
-            (cluster.levels[level].latency, cluster.levels[level].bandwidth)
-            for level in self._slots(configuration, index).levels
-        ]
-        links = [pools.link(pool, other) for other in range(len(pools.members))]
-        ways += [(link.latency, link.bandwidth) for link in links if link is not None]
-        return numpy.min([_message(cut, *way) for way in ways], axis=0) if ways else numpy.zeros(len(cut))
+        return self.once(key, lambda: Curves.of(self.sums(index), own, pairs, room))
 
     def _every_table(
         self, configuration: Configuration, place: int, time_limit: float, *, every_choice: bool = False

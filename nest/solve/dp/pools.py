@@ -1,7 +1,7 @@
 """Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import numpy
@@ -130,21 +130,12 @@ class PoolSearch(PoolTables):
         compute, room = self._compute_of(configuration), self._room(configuration)
         least = self._least_compute(configuration, counts)
         limits = self._limits(configuration, counts, least, limit, pruned)
-        if not limits:
-            return []
-        places, longest = range(len(room)), max(limits.values())
-        looks: list[Callable[[int], Curves]] = [
-            lambda place: self._lean(configuration, place),
-            lambda place: self._curves(configuration, place, longest),
-        ]
-        for look in looks:
-            asked = tuple(count for count in limits if least[count] < inf)
-            if asked:
-                curves = [look(place) for place in places]
-                between = min(least[count] for count in asked), longest
-                found = self._least_slowest(configuration, asked, curves, room, between, compute.share)
-                for count, seconds in zip(asked, found, strict=True):
-                    least[count] = max(least[count], seconds) if seconds <= limits[count] else inf
+        if asked := tuple(count for count in limits if least[count] < inf):
+            between = min(least[count] for count in asked), max(limits.values())
+            curves = [self._lean(configuration, place) for place in range(len(room))]
+            found = self._least_slowest(configuration, asked, curves, room, between, compute.share)
+            for count, seconds in zip(asked, found, strict=True):
+                least[count] = max(least[count], seconds) if seconds <= limits[count] else inf
         least = {count: least[count] for count in limits if least[count] < inf}
         pruned["shares of the model that stages can have"] += len(limits) - len(least)
         nodes = []
