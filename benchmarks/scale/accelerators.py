@@ -268,19 +268,11 @@ ACCELERATORS: dict[str, Accelerator] = {
     "placements": _one("graphs of places are kept", f"{DP}.recurrence", "graph", lambda kept: kept.__wrapped__),
     # Plans of several chunks.
     "chunks-worth": _one("room and time, all plans at once", CHUNKS, "worthwhile", instead(_all_worthwhile)),
-    "chunks-hold": _one("room and time, one by one", CHUNKS, "holds_units", says(True)),
     "chunks-mix": _one(
         "units recomputed for others' memory",
         f"{DP}.lean_units:LeanUnits",
         "_mixed",
         instead(lambda self, roomy, full, *_: numpy.full(numpy.broadcast_shapes(roomy.shape, full.shape), inf)),
-    ),
-    "chunks-messages": _one("messages between chunks", CHUNKS, "_least_message", says(0.0)),
-    "chunks-closer": _one(
-        "messages when a turn comes",
-        CHUNKS,
-        "closer_bounds",
-        instead(lambda self, configuration: self.early_bounds(configuration)),
     ),
     "chunks-alike": _one(
         "numbers of chunks held alike",

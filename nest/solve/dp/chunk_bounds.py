@@ -1,22 +1,20 @@
 """Lower bounds of what stages of several chunks take: whatever they hold, and with any number of units each."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
 from math import inf
 from typing import NamedTuple
 
 import numpy
 from attrs import define, frozen
 
-from nest.instance import Array, Weights, fullest_moments, least_held
+from nest.instance import Array, fullest_moments, least_held
 from nest.instance.schedule import Moment
 from nest.solve.dp.beside_compute import BesideCompute
 from nest.solve.dp.chunk_memory import corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.nodes import PlanSearch
-from nest.solve.dp.pareto import Objective
-from nest.solve.dp.units import Splits, border_bytes, mask_of
+from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK
 
 MOST_NUMBERS = 2**20
@@ -51,42 +49,6 @@ class Worthwhile(NamedTuple):
 NEITHER = Worthwhile((), ())
 
 
-@frozen(eq=False, repr=False)
-class BeforeSharding:
-    """What plans of so many stages take at least by compute and messages between chunks, whatever ZeRO sends.
-
-    Attributes:
-        weights: of the schedule.
-        objective: what these make of slowest stage and sum.
-        total: seconds per micro-batch of all stages together.
-        slowest: seconds per micro-batch of the slowest, as each layer lies on one stage.
-        rest: seconds of the step beside its slowest stage.
-        received: of each stage, seconds of messages that do not hide. Shape `(stages,)`.
-    """
-
-    weights: Weights
-    objective: Objective
-    total: float
-    slowest: float
-    rest: float
-    received: Array
-
-
-@frozen(eq=False, repr=False)
-class BeforePatterns:
-    """What plans of so many stages take at least, whatever their chunks hold.
-
-    Attributes:
-        bound: step time, seconds.
-        rest: seconds of it beside the slowest stage.
-        received: of each stage, seconds of messages that do not hide. Shape `(stages,)`.
-    """
-
-    bound: float
-    rest: float
-    received: Array
-
-
 @define(eq=False, repr=False)
 class ChunkBounds(PlanSearch):
     """Bounds of plans of several chunks a stage, ahead of what each chunk holds.
@@ -97,73 +59,11 @@ class ChunkBounds(PlanSearch):
 
     splits: Splits
 
-    def closer_bounds(self, configuration: Configuration) -> Array:
-        """With messages: else the more chunks stages have the sooner they are searched, whatever they send."""
-        before = [self.before_patterns(configuration, count).bound for count in configuration.stage_counts]
-        return numpy.maximum(self.early_bounds(configuration), before)
-
-    def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
-        """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
-        before, beside = self._before_sharding(configuration, count), self.first_bounds.beside(configuration)
-        rest = before.rest + beside.rest(before.weights, count)
-        slowest = max((before.total + beside.seconds) / count, before.slowest)
-        return BeforePatterns(before.weights.slowest * slowest + rest, rest, before.received)
-
-    def _before_sharding(self, configuration: Configuration, count: int) -> BeforeSharding:
-        schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
-
-        def scheduled() -> tuple[Weights, Objective, int, Array]:
-            homes = self.splits.homes(schedule, count)
-            crossed = [each for each in pairwise(homes) if each[0] != each[1]]
-            ends = numpy.bincount([stage for each in crossed for stage in each], minlength=count)
-            weights, objective = self.weights(configuration, count), self.objective(configuration, count)
-            return weights, objective, len(crossed), ends.astype(numpy.float64)
-
-        def made() -> BeforeSharding:
-            key = ("borders of stages", *configuration.scheduled, count)
-            weights, objective, crossed, ends = self.once_scheduled(key, scheduled)
-            message = self._least_message(used, levels)
-            received = ends * (0.0 if self.instance.space.hides(schedule.name) else message)
-            rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * crossed
-            longest, total, _ = self.first_bounds.whole(used)
-            slowest = max(longest, self.first_bounds.longest_compute(used)[count - 1]) + float(received.min())
-            return BeforeSharding(weights, objective, total + float(received.sum()), slowest, rest, received)
-
-        return self.once_shared(("before sharding", *configuration.scheduled, count, used, levels), made)
-
-    def _least_message(self, candidate: int, levels: tuple[int, ...]) -> float:
-        """Seconds that any border between two chunks takes at least, one way."""
-        units = self.splits.units
-
-        def made() -> Array:
-            behind = list(accumulate((mask_of(unit) for unit in reversed(units)), initial=0))[1:-1]
-            least: Array = border_bytes(self.instance, self.instance.candidates, behind).min(axis=1, initial=inf)
-            return least
-
-        def seconds() -> float:
-            size = float(self.once_shared("least crossing", made)[candidate])
-            links = [self.instance.cluster.levels[level] for level in levels] if 0 < size < inf else []
-            return min((link.latency + size / link.bandwidth for link in links), default=0.0)
-
-        return self.once_shared(("least message", candidate, levels), seconds)
-
-    def holds_units(self, configuration: Configuration, count: int, limit: float, least: BeforePatterns) -> bool:
-        """Whether stages as fast as a plan that beats `limit` needs have time and memory for the whole model.
-
-        Each recomputes as little as it has room for. A look at few numbers, ahead of any pattern: without it Llama 3
-        70B on 128 H100 takes several times as long.
-        """
-        if len(self.splits.units) <= 2:
-            return True
-        longest = self.objective(configuration, count).time_limit(limit, least.rest) - least.received
-        room = self._units_in_memory(configuration, count)
-        homes = numpy.array([self._end_homes(configuration, count)])
-        return bool(self._lean_units(configuration).hold(room[None], longest[None], homes)[0])
-
     def worthwhile(self, configurations: Iterable[Configuration], limit: float) -> dict[int, Worthwhile]:
-        """What `holds_units` says by order, of less: as if chunks held no more than what each of a stage holds.
+        """Numbers of stages, as fast as plans that beat `limit`, with time and memory for the whole model; by order.
 
-        It is asked of all plans ahead of their search: Llama 3 70B on 128 H100 has room for few of them.
+        Each recomputes as little as it has room for, as if chunks held no more than what each of a stage holds. It is
+        asked of all plans ahead of their search: Llama 3 70B on 128 H100 has room for few of them.
         """
         if len(self.splits.units) <= 2:
             return {each.order: Worthwhile(each.stage_counts, each.stage_counts) for each in configurations}
@@ -222,7 +122,7 @@ class ChunkBounds(PlanSearch):
         """Whether stages have time for all units: of some numbers of stages of configurations, with their room."""
         if limit == inf:
             return [True] * len(plans)
-        found: list[bool] = []
+        total, found = self.first_bounds.total_of(plans[0][0].candidate), list[bool]()
         # Stages that a plan has fewer than others hold no units.
         stages = max(count for _, count, *_ in plans)
         most = max(MOST_NUMBERS // (units.seconds.size * stages), 1)
@@ -230,10 +130,11 @@ class ChunkBounds(PlanSearch):
             some = plans[first : first + most]
             rooms, time = numpy.zeros((len(some), *units.seconds.shape, stages)), numpy.zeros((len(some), stages))
             for place, (configuration, count, _, room) in enumerate(some):
-                before = self._before_sharding(configuration, count)
-                rest = before.rest + sharing.rest(before.weights, count)
-                longest = before.objective.time_limit(limit, rest)
-                rooms[place, ..., :count], time[place, :count] = room, longest - before.received
+                weights = self.weights(configuration, count)
+                longest = self.objective(configuration, count).time_limit(
+                    limit, total(weights) + sharing.rest(weights, count)
+                )
+                rooms[place, ..., :count], time[place, :count] = room, longest
             found += units.hold(rooms, time, numpy.array([least.homes for *_, least, _ in some])).tolist()
         return found
 
@@ -256,16 +157,6 @@ class ChunkBounds(PlanSearch):
         units, homes = self._lean_units(configuration), self._end_homes(configuration, count)
         in_room, ever = units.room(held, spread, room, homes), numpy.full((1, count), inf)
         return bool(units.hold(in_room[None], ever, numpy.array([homes]))[0])
-
-    def _units_in_memory(self, configuration: Configuration, count: int) -> Array:
-        """As `LeanUnits.room`, in the memory that there is."""
-
-        def made() -> Array:
-            held, spread = self._held_apart(configuration, count)
-            homes = self._end_homes(configuration, count)
-            return self._lean_units(configuration).room(held, spread, self.room * (1 + LIMIT_SLACK), homes)
-
-        return self.once(("room", *self._lean_key(configuration), *configuration.scheduled, count), made)
 
     def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
         """What every chunk of a stage holds at each moment at least, and the others beyond that.

@@ -65,10 +65,6 @@ class ChunkSearch(ChunkCosts):
                 pruned["bound from compute"] += 1
             elif count not in worth:
                 pruned["memory in total"] += 1
-            elif (before := self.before_patterns(configuration, count)).bound > limit:
-                pruned["bound from partitions"] += 1
-            elif not self.holds_units(configuration, count, limit, before):
-                pruned["memory in total"] += 1
             else:
                 every = self.filled(configuration, count, limit)
                 possible = [each for each in every if each.bound < inf]
