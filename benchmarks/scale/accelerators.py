@@ -257,12 +257,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     ),
     "band": _one("chains as rectangles", f"{DP}.pairs:Pairs", "band", always(None)),
     "in-line": _one("a call or two a stage", f"{DP}.stages:StageTables", "in_line", always(False)),
-    "cells": _one(
-        "rectangles kept for one pass",
-        f"{DP}.bounds:_Cells",
-        "of",
-        instead(lambda self, band, every: [band.filled(values) for values in every]),
-    ),
     "run-choices": _one("choices kept between runs", f"{DP}.recurrence", "REMEMBERED_BYTES", number(0)),
     "regular": _one("the first slot behind a boundary", f"{DP}.places:SlotPlaces", "_regular", always(False)),
     "placements": _one("graphs of places are kept", f"{DP}.recurrence", "graph", lambda kept: kept.__wrapped__),

@@ -15,7 +15,7 @@ from nest.solve.dp.choices import UNKNOWN, Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest, least_parts
-from nest.solve.dp.pairs import Band, Pairs, Rows
+from nest.solve.dp.pairs import Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
@@ -120,7 +120,7 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
     before = numpy.full((terms, stages.pairs.count), numpy.inf)
     before[:, 0] = 0.0
     bounds = numpy.full((terms, len(in_flight)), numpy.inf)
-    band, cells = stages.pairs.band, _Cells()
+    band = stages.pairs.band
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         after = numpy.full_like(before, numpy.inf)
@@ -134,31 +134,13 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
             meter.count(len(rows))
         else:
             first, last = int(rows.heads[0]), int(rows.heads[-1])
-            for join, least, values, rest in zip(joined, after, cells.of(band, stages.of(flying)), before, strict=True):
+            for join, least, values, rest in zip(joined, after, stages.of(flying), before, strict=True):
                 below = band.below(band.padded(rest), first, last)
-                least[first : last + 1] = join(band.columns(values, first, last), below).min(axis=0)
+                least[first : last + 1] = join(band.columns(band.filled(values), first, last), below).min(axis=0)
             meter.count(len(rows))
         bounds[:, index] = after[:, -1]
         before = after
     return bounds
-
-
-@define(eq=False, repr=False)
-class _Cells:
-    """What stages took that were asked for last, in the rectangle of their band."""
-
-    _known: tuple[tuple[Array, ...], list[Array]] = ((), [])
-
-    def of(self, band: Band, every: tuple[Array, ...]) -> list[Array]:
-        """Each of some numbers of all pairs; the same object is told by its identity."""
-        before, cells = self._known
-        if len(before) != len(every) or any(one is not other for one, other in zip(before, every, strict=True)):
-            cells = []
-            for values in every:
-                first = next(place for place, each in enumerate(every) if each is values)
-                cells.append(cells[first] if first < len(cells) else band.filled(values))
-            self._known = every, cells
-        return cells
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
