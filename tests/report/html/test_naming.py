@@ -26,7 +26,8 @@ from tests.report.html.plans import LEVELS, problem
     ],
 )
 def test_a_page_is_called_after_model_and_cluster(model: Any, name: str) -> None:
-    assert title(structure(problem(model=model), Problem).to_dict(), [1024]) == f"{name} on 1,024 H100 SXM"
+    written = structure(problem(model=model), Problem).to_dict()
+    assert title(written["model"], written["cluster"], [1024]) == f"{name} on 1,024 H100 SXM"
 
 
 def test_the_size_of_the_model_is_that_of_its_graph() -> None:

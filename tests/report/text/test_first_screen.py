@@ -395,7 +395,7 @@ def test_machines_have_their_names(cluster: dict[str, Any], named: str, device: 
     problem = {"model": "qwen3-30b-a3b", "training": {"global_batch": 3}, "cluster": cluster}
     plan = evolve(near_optimal(), problem=problem, summary={})
     assert subject(plan) == f"Qwen3 30B A3B on {named}, batch 3"
-    assert accelerator(problem) == device
+    assert accelerator(problem["cluster"]) == device
 
 
 def test_the_next_command_is_one_that_works() -> None:
