@@ -92,7 +92,7 @@ def _searched(
         kept.keep()
 
     def again(seconds: float) -> Offered:
-        return formulate(options, known, Wanted(up_to=seconds), formulation, waiting)
+        return formulate(options, known, Wanted(step_time_limit=seconds), formulation, waiting)
 
     if not within:
         return with_contenders(instance, formulation, result, reach, again, search)

@@ -45,17 +45,17 @@ class Wanted(Record):
             others are priced. None: all are.
         first_plan: finds a good plan of an instance with few of the candidates: of many others those are left out that
             cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: nobody looks for one.
-        up_to: step time, seconds, of plans that matter: of many candidates others may be left out
+        step_time_limit: step time, seconds, of plans that matter: of many candidates others may be left out
             (`Instance.complete_to`).
-        silent_to: the same on a network on which nothing that is sent takes time.
+        compute_only_limit: the same on a network on which nothing that is sent takes time.
     """
 
     levels: tuple[Level, ...] | None = None
     binding: bool = True
     among: Collection[str] | None = None
     first_plan: Callable[[Instance], FirstPlan | None] | None = None
-    up_to: float = inf
-    silent_to: float = 0.0
+    step_time_limit: float = inf
+    compute_only_limit: float = 0.0
 
 
 def build_instance(
@@ -141,12 +141,16 @@ def formulate(
     else:
         from nest.formulate.candidates import Devices, from_model, repriced
 
-        devices, most, first_plan = Devices(cluster, device, collectives), wanted.up_to / share, wanted.first_plan
+        devices, most, first_plan = (
+            Devices(cluster, device, collectives),
+            wanted.step_time_limit / share,
+            wanted.first_plan,
+        )
 
         def begun(some: Formulation) -> FirstPlan | None:
             return None if first_plan is None else first_plan(of_candidates(some))
 
-        def begun_again(bounded: BoundedCandidates) -> Formulation:
+        def resume_pricing(bounded: BoundedCandidates) -> Formulation:
             bounded.waiting.follow(waiting.deadline, waiting.progress)
             return bounded.begun(begun, share, cluster.memory)
 
@@ -162,16 +166,16 @@ def formulate(
 
             key = pricing_key(options, registry, cluster, device)
 
-            def again(found: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
+            def reprice(found: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
                 return repriced(found, options, devices, waiting, wanted.among, other_blocks, few)
 
             if isinstance(known, PricedModels):
-                of_key = partial(known.of, key, price, again, up_to=most, computed=wanted.silent_to / share)
+                of_key = partial(known.of, key, price, reprice, up_to=most, computed=wanted.compute_only_limit / share)
                 formulation = of_key(keep=wanted.among is None)
                 if wanted.among is not None and not {each.name for each in formulation.candidates} >= {*wanted.among}:
                     formulation = of_key()
             else:
-                formulation = known.priced(key, price, again, None if first_plan is None else begun_again)
+                formulation = known.priced(key, price, reprice, None if first_plan is None else resume_pricing)
         formulation = formulation.of(cluster, options.training)  # What prices no layer may differ.
     instance = of_candidates(formulation)
     if network is not None:
@@ -205,10 +209,10 @@ def _on_pools(
                 return anew()
             key = pricing_key(options, registry, there.cluster, there.device)
 
-            def again(found: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
+            def reprice(found: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
                 return repriced(found, options, there, waiting, wanted.among, other_blocks, few)
 
-            whole = known.of(evolve(key, model=(*key.model, there.pool)), anew, again, keep=wanted.among is None)
+            whole = known.of(evolve(key, model=(*key.model, there.pool)), anew, reprice, keep=wanted.among is None)
             return whole.of(there.cluster, options.training)
 
         every = [

@@ -131,7 +131,9 @@ class CandidateBounds:
         It has all candidates that may have plans of so many seconds then.
         """
         instance, formulation = self.plugins.run(
-            lambda: formulate(problem, self.plugins, Wanted(up_to=seconds, silent_to=seconds), self.priced)
+            lambda: formulate(
+                problem, self.plugins, Wanted(step_time_limit=seconds, compute_only_limit=seconds), self.priced
+            )
         )
         levels = tuple(evolve(level, bandwidth=inf, lines=()) for level in instance.cluster.levels)
         cluster = evolve(instance.cluster, levels=levels)

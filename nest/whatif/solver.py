@@ -293,7 +293,7 @@ class Solver:
 
                 kept = KeptModel.of_problem(problem, self.plugins, Deadline(self.time_limit))
                 self._floors.begin(kept.lend(self._priced))
-        wanted = Wanted(among=among, up_to=up_to)
+        wanted = Wanted(among=among, step_time_limit=up_to)
         return self.plugins.run(lambda: build_instance(problem, self.plugins, wanted, self._priced))
 
     def _narrowed(

@@ -89,7 +89,7 @@ def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: p
     monkeypatch.setattr(candidates, "MANY", 1)
     for number in range(2):
         problem, best = asked(Random(f"beyond {number}"))
-        instance = build_instance(problem, known, Wanted(up_to=best * 0.9))
+        instance = build_instance(problem, known, Wanted(step_time_limit=best * 0.9))
         result = solve(instance, runner_up=False)
         if instance.complete or result.batch_time is None or result.batch_time <= instance.complete_to:
             continue
@@ -108,7 +108,7 @@ def test_what_is_priced_grows_with_what_is_asked(monkeypatch: pytest.MonkeyPatch
     times = sorted(least(every, index) for index in range(count))
     low, high = times[count // 4], times[count // 2]
     few, more, again, silent, whole = (
-        formulate(problem, known, Wanted(up_to=up_to, silent_to=silent_to), priced)[0]
+        formulate(problem, known, Wanted(step_time_limit=up_to, compute_only_limit=silent_to), priced)[0]
         for up_to, silent_to in ((low, 0.0), (high, 0.0), (low, 0.0), (low, low), (float("inf"), 0.0))
     )
     assert among(few) < among(more) < among(whole) == among(every)
@@ -126,7 +126,7 @@ def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: 
     every = build_instance(other, known)
     monkeypatch.setattr(candidates, "MANY", 1)
     priced = PricedModels()
-    few = build_instance(problem, known, Wanted(up_to=best), priced)
+    few = build_instance(problem, known, Wanted(step_time_limit=best), priced)
     assert among(few) < among(every)
     left_out = min(among(every) - among(few))
     assert among(build_instance(other, known, Wanted(among=(left_out,)), priced)) == {left_out}
@@ -134,8 +134,8 @@ def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: 
     assert whole.complete
     assert [repr(each) for each in whole.candidates] == [repr(each) for each in every.candidates]
     others = PricedModels()
-    build_instance(other, known, Wanted(up_to=best), others)
-    assert among(build_instance(problem, known, Wanted(up_to=best), others)) == among(few)
+    build_instance(other, known, Wanted(step_time_limit=best), others)
+    assert among(build_instance(problem, known, Wanted(step_time_limit=best), others)) == among(few)
 
 
 def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
