@@ -1,6 +1,7 @@
 """Quick looks find no more than trying every plan does: the fewest stages that layers need, how long one must take."""
 
 from collections import Counter
+from functools import partial
 from itertools import combinations, product
 from math import ceil, inf
 
@@ -198,7 +199,10 @@ def test_no_plan_takes_less_beside_its_slowest_stage(seed: int, monkeypatch: pyt
         limits = {(share * best[count].value, count) for share, count in product((inf, 1.3, 1.1, 1.0001), counts)}
         # As of a search, they shrink.
         for limit, count in sorted(limits, reverse=True):
-            bound = line.least_beside(search, each, count, limit, floors, joints)
+            boundary = search.boundaries(each).relaxed
+            bound = line.least_beside(
+                search, partial(search.tables, each), boundary, each, count, limit, floors, joints
+            )
             slowest = max(stage.time for stage in evaluate(problem, best[count].solution).stages)
             if best[count].value <= limit:
                 assert bound <= best[count].value - search.objective(each, count).slowest * slowest + 1e-9

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
-from nest.solve.dp import pairs as module
+from nest.solve.dp import downsets as module
+from nest.solve.dp.downsets import classified_pairs
 from nest.solve.dp.listing import configurations
-from nest.solve.dp.pairs import Pairs, classified_pairs
+from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.units import Splits
 from tests.small_instances import chain, downsets_of, instance

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from nest.instance import Array
 from nest.reuse import BoundedCache
 from nest.solve.dp.choices import part_rows
-from nest.solve.dp.chunk_memory import Held, PatternStages, Share, chunks_of_stages
+from nest.solve.dp.chunk_memory import Counts, Held, Share, chunks_of_stages
 from nest.solve.dp.chunk_parts import Laid, Spread, beyond_one
-from nest.solve.dp.chunk_stages import ChunkStage, Counts, Message, StageCosts, StagePrices, floor_of
+from nest.solve.dp.chunk_stages import ChunkStage, Message, PatternStages, StageCosts, StagePrices, floor_of
 from nest.solve.dp.chunk_tables import REMEMBERED, ChunkTables, heads_of, of_units
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.instance.schedule import Moment
-from nest.solve.dp.chunk_stages import Counts, Message, messages
 from nest.solve.dp.units import Pattern
+
+Counts = tuple[int, ...]
+"""Units of each run."""
 
 NEAR = 4
 """Moments on either side of one, in their order, between which lines are tried: one too many costs time alone, and of
@@ -224,62 +226,6 @@ class Held:
             order = _evenly([column[chunk] for chunk in places], self.share.rooms(run), count)
             by_run.append([order.count(places.index(chunk)) if chunk in places else 0 for chunk in range(len(column))])
         return tuple(zip(*by_run, strict=True))
-
-
-@frozen(eq=False, repr=False)
-class PatternStages:
-    """What a pattern gives to stages, whatever that costs.
-
-    Attributes:
-        distinct: what falls to each of those that differ in what they hold and receive.
-        received: what they receive.
-        fixed: units of each run that they hold at least.
-        most: units of each run that they may hold beyond those.
-        kinds: which of these each stage is, in pipeline order.
-        held: what the chunks of each stage hold.
-        stashed: bytes of each chunk's inputs, of each stage.
-        alike: a number for each stage, the same for those that are alike in all of this.
-    """
-
-    distinct: list[Share]
-    received: list[tuple[Message, ...]]
-    fixed: list[Counts]
-    most: list[Counts]
-    kinds: list[int]
-    held: tuple[Held, ...]
-    stashed: list[tuple[float, ...]]
-    alike: list[int]
-
-    @classmethod
-    def of(
-        cls, pattern: Pattern, homes: Sequence[int], crossing: Sequence[float], moments: Sequence[tuple[Moment, ...]]
-    ) -> "PatternStages":
-        """Those of a pattern.
-
-        Args:
-            pattern: of the chunks.
-            homes: the stage of each chunk, from 0.
-            crossing: bytes that enter each chunk, the first excepted. Shape `(chunks - 1,)`.
-            moments: what the chunks of each stage hold when they may be the fullest.
-        """
-        chunks, entering, slack = chunks_of_stages(homes), (0.0, *crossing), pattern.slack
-        shares = [Share.of(pattern, mine) for mine in chunks]
-        keys = list(zip(shares, messages(homes, crossing), strict=True))
-        distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        kinds = [distinct[key] for key in keys]
-        stashed = [tuple(entering[chunk] for chunk in mine) for mine in chunks]
-        every = list(zip(kinds, moments, stashed, strict=True))
-        numbers = {each: number for number, each in enumerate(dict.fromkeys(every))}
-        return cls(
-            [share for share, _ in distinct],
-            [received for _, received in distinct],
-            [tuple(map(sum, zip(*share.fixed, strict=True))) for share, _ in distinct],
-            [share.most(slack) for share, _ in distinct],
-            kinds,
-            tuple(Held(each, share) for each, share in zip(moments, shares, strict=True)),
-            stashed,
-            [numbers[each] for each in every],
-        )
 
 
 def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:

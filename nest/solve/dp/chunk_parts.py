@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, RecomputeMode
 from nest.solve.dp.choices import ChoiceTable, Parts, Ports
+from nest.solve.dp.chunk_memory import Counts, Held, Share
 from nest.solve.dp.stage_times import ModeArrays
 
 if TYPE_CHECKING:
-    from nest.solve.dp.chunk_memory import Held, Share
     from nest.solve.dp.units import Run
 
-Counts = tuple[int, ...]
 Numbers = NDArray[numpy.int64]
 
 

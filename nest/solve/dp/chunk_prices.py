@@ -1,55 +1,67 @@
 """The plan of several chunks that has the least price in a leaf: patterns, places, choices and where units lie."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy
 from attrs import evolve
 from numpy.typing import NDArray
 
 from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, Way, Ways, not_worse, worse
-from nest.solve.dp.chunk_costs import Filled
+from nest.solve.dp.chunk_costs import ChunkCosts, Filled
+from nest.solve.dp.chunk_memory import Counts
 from nest.solve.dp.chunk_parts import beyond_one
-from nest.solve.dp.chunk_recurrence import Crossed, Places
-from nest.solve.dp.chunk_stages import Counts
+from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Crossed
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import PlacedStage
 from nest.solve.search import Best, Incumbent, Price
 
-if TYPE_CHECKING:
-    from nest.solve.dp.chunks import ChunkSearch
+Patterns = Iterable[tuple[Filled, ChunkRecurrence]]
+"""Patterns with the recurrences of their stages, one for each choice of places."""
+
+Plan = Callable[[Configuration, float, Filled, Sequence[PlacedStage], Sequence[Sequence[Counts]]], Incumbent]
+"""The plan of some stages of a pattern and of units laid into their chunks, of that closed form."""
 
 
-def best_by_price(search: "ChunkSearch", configuration: Configuration, stages: int, limit: float, price: Price) -> Best:
+def best_by_price(
+    search: ChunkCosts,
+    patterns: Patterns,
+    plan: Plan,
+    configuration: Configuration,
+    stages: int,
+    limit: float,
+    price: Price,
+) -> Best:
     """The plan of least price that beats `limit`, as far as replays show; of each way the even one comes first."""
     passes = 2 * configuration.micro_batches * len(search.splits.homes(configuration.schedule, stages))
     leaf = Leaf.of(limit, search.meter, passes)
-    patterns = [
-        _of_pattern(search, configuration, filled, places, leaf)
-        for filled in search.filled(configuration, stages, limit)
-        for places in search.places(configuration, filled)
-    ]
-    return leaf.best_of(heapq.merge(*patterns, key=lambda each: each.seconds), price)
+    every = [_of_pattern(search, plan, configuration, *pattern, leaf) for pattern in patterns]
+    return leaf.best_of(heapq.merge(*every, key=lambda each: each.seconds), price)
 
 
 def _of_pattern(
-    search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf
+    search: ChunkCosts,
+    plan: Plan,
+    configuration: Configuration,
+    filled: Filled,
+    recurrence: ChunkRecurrence,
+    leaf: Leaf,
 ) -> Iterator[Laid]:
     """The ways of a pattern, by their closed form."""
 
     def plans(way: Way) -> Iterator[Incumbent]:
         laid = _laid(search, configuration, filled, way.stages, leaf)
-        return map(partial(search.plan, configuration, way.seconds, filled, way.stages), laid)
+        return map(partial(plan, configuration, way.seconds, filled, way.stages), laid)
 
-    yield from leaf.laid(_ways(search, configuration, filled, places, leaf), filled.bound, plans)
+    yield from leaf.laid(_ways(search, configuration, filled, recurrence, leaf), filled.bound, plans)
 
 
-def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf) -> Ways:
-    recurrence = search.recurrence(configuration, filled, places)
+def _ways(
+    search: ChunkCosts, configuration: Configuration, filled: Filled, recurrence: ChunkRecurrence, leaf: Leaf
+) -> Ways:
     crossings, runs, last = recurrence.crossings(), recurrence.runs, len(filled.stages) - 1
     kept = [_kept(search, configuration, filled, stage, crossed) for stage, crossed in enumerate(crossings)]
 
@@ -59,7 +71,7 @@ def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, p
         rest = left - further
         enough = (rest >= 0).all(axis=1) if stage < last else (rest == 0).all(axis=1)
         time, cost, sync = filled.stages[stage].prices.at(crossings[stage])
-        slot = places.number(stage)
+        slot = recurrence.places.number(stage)
         found = []
         for choice, point in zip(*numpy.nonzero(kept[stage] & enough), strict=True):
             figures = float(cost[choice, point]), float(time[choice, point]), float(sync[choice, point])
@@ -73,7 +85,7 @@ def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, p
 
 
 def _kept(
-    search: "ChunkSearch", configuration: Configuration, filled: Filled, stage: int, crossed: Crossed
+    search: ChunkCosts, configuration: Configuration, filled: Filled, stage: int, crossed: Crossed
 ) -> NDArray[numpy.bool_]:
     """The choices of a stage that fit, but for those that another one is no worse than, pass by pass.
 
@@ -95,7 +107,7 @@ def _kept(
 
 
 def _laid(
-    search: "ChunkSearch", configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage], leaf: Leaf
+    search: ChunkCosts, configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage], leaf: Leaf
 ) -> Iterator[tuple[tuple[Counts, ...], ...]]:
     """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run.
 

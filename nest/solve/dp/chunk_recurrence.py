@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.reuse import remembered
-from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Counts, Levels, StagePrices, Way
+from nest.solve.dp.chunk_memory import Counts
+from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Levels, StagePrices, Way
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.places import Place, ReturnPlaces, SlotPlaces, graph
 from nest.solve.dp.recurrence import Step, Steps, least_sums, recovered

@@ -8,28 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
+from nest.instance.schedule import Moment
 from nest.reuse import once, remembered
 from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable
+from nest.solve.dp.chunk_memory import Counts, Held, Share, chunks_of_stages
 from nest.solve.dp.chunk_parts import Laid, Layout, ModePair, joined
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.stage_times import Unchosen
+from nest.solve.dp.units import Pattern
 from nest.tolerances import LIMIT_SLACK
 
-if TYPE_CHECKING:
-    from nest.solve.dp.chunk_memory import Share
-
 T = TypeVar("T")
-
-Counts = tuple[int, ...]
-"""Units of each run."""
 
 FRONT, BEHIND, BACK = "front", "behind", "back"
 """Where a stage's messages go: to the stage in front of it, to the one behind it, between the last and the first."""
@@ -74,6 +71,62 @@ def way(one: int, other: int, stage: int, stages: int) -> Way:
     if second == first + 1:
         return FRONT if stage == second else BEHIND
     return BACK if (first, second) == (0, stages - 1) else (first, second)
+
+
+@frozen(eq=False, repr=False)
+class PatternStages:
+    """What a pattern gives to stages, whatever that costs.
+
+    Attributes:
+        distinct: what falls to each of those that differ in what they hold and receive.
+        received: what they receive.
+        fixed: units of each run that they hold at least.
+        most: units of each run that they may hold beyond those.
+        kinds: which of these each stage is, in pipeline order.
+        held: what the chunks of each stage hold.
+        stashed: bytes of each chunk's inputs, of each stage.
+        alike: a number for each stage, the same for those that are alike in all of this.
+    """
+
+    distinct: list[Share]
+    received: list[tuple[Message, ...]]
+    fixed: list[Counts]
+    most: list[Counts]
+    kinds: list[int]
+    held: tuple[Held, ...]
+    stashed: list[tuple[float, ...]]
+    alike: list[int]
+
+    @classmethod
+    def of(
+        cls, pattern: Pattern, homes: Sequence[int], crossing: Sequence[float], moments: Sequence[tuple[Moment, ...]]
+    ) -> PatternStages:
+        """Those of a pattern.
+
+        Args:
+            pattern: of the chunks.
+            homes: the stage of each chunk, from 0.
+            crossing: bytes that enter each chunk, the first excepted. Shape `(chunks - 1,)`.
+            moments: what the chunks of each stage hold when they may be the fullest.
+        """
+        chunks, entering, slack = chunks_of_stages(homes), (0.0, *crossing), pattern.slack
+        shares = [Share.of(pattern, mine) for mine in chunks]
+        keys = list(zip(shares, messages(homes, crossing), strict=True))
+        distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        kinds = [distinct[key] for key in keys]
+        stashed = [tuple(entering[chunk] for chunk in mine) for mine in chunks]
+        every = list(zip(kinds, moments, stashed, strict=True))
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(every))}
+        return cls(
+            [share for share, _ in distinct],
+            [received for _, received in distinct],
+            [tuple(map(sum, zip(*share.fixed, strict=True))) for share, _ in distinct],
+            [share.most(slack) for share, _ in distinct],
+            kinds,
+            tuple(Held(each, share) for each, share in zip(moments, shares, strict=True)),
+            stashed,
+            [numbers[each] for each in every],
+        )
 
 
 Levels = Mapping[Way, int]

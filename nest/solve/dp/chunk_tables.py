@@ -16,8 +16,9 @@ from nest.solve.dp.chunk_parts import Kinds, Layout, ModePair, joined, layouts, 
 from nest.solve.dp.chunk_stages import Contents
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import membership
+from nest.solve.dp.parts import candidate_sums
 from nest.solve.dp.stage_times import Unchosen, mode_arrays
-from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
+from nest.solve.dp.sums import CandidateSums, PartSums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
 
 MOST_CONTENTS = 4_096

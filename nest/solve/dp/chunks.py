@@ -9,9 +9,9 @@ import numpy
 from attrs import define, evolve
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
-from nest.solve.dp.chunk_memory import chunks_of_stages
+from nest.solve.dp.chunk_memory import Counts, chunks_of_stages
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
-from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way, floor_of
+from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Levels, Way, floor_of
 from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
@@ -223,7 +223,12 @@ class ChunkSearch(ChunkCosts):
         """The plan of least price if it beats `limit`, as far as replays tell."""
         from nest.solve.dp.chunk_prices import best_by_price
 
-        return best_by_price(self, configuration, stages, limit, price)
+        patterns = (
+            (filled, self.recurrence(configuration, filled, places))
+            for filled in self.filled(configuration, stages, limit)
+            for places in self.places(configuration, filled)
+        )
+        return best_by_price(self, patterns, self.plan, configuration, stages, limit, price)
 
     def _side_by_side(self, configuration: Configuration, stages: int, filled: Filled) -> Places:
         """The first slots, one for each stage."""

@@ -1,5 +1,6 @@
 """What stages take and send at least: a recurrence without places, in which one choice decides both."""
 
+from collections.abc import Callable
 from functools import partial
 from math import inf, log
 
@@ -8,9 +9,9 @@ from attrs import define, field
 
 from nest.instance import Array
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.pareto import Floor
+from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.pareto import FEW_ALIKE, Floor
 from nest.solve.dp.places import ALONE
-from nest.solve.dp.plain import FEW_ALIKE, PlainSearch
 from nest.solve.dp.recurrence import least_sums, line, line_steps
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
@@ -107,7 +108,9 @@ def _same(cost: Array, level_out: int, level_in: int) -> Array:
 
 
 def least_beside(
-    search: PlainSearch,
+    search: PlanSearch,
+    tables_within: Callable[[float], StageTables],
+    boundary: Array,
     configuration: Configuration,
     stages: int,
     limit: float,
@@ -121,6 +124,8 @@ def least_beside(
 
     Args:
         search: of plans of one candidate.
+        tables_within: stages of plans none of which takes longer than so many seconds.
+        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
         configuration: what is decided.
         stages: of the plans.
         limit: seconds of a step.
@@ -149,11 +154,11 @@ def least_beside(
     sync_limit = limit * (1 + LIMIT_SLACK) - min(
         each.slowest * floors[count].largest_time + rests[count] for count, each in objectives.items()
     )
-    tables, relaxed = search.tables(configuration, time_limit), search.boundaries(configuration).relaxed
+    tables = tables_within(time_limit)
     if not tables.in_line:
         return 0.0
     total = min(each.total for each in objectives.values())
-    every = JointSums(tables, relaxed, flying, total, search.meter).least_of_fewer(time_limit, sync_limit)
+    every = JointSums(tables, boundary, flying, total, search.meter).least_of_fewer(time_limit, sync_limit)
     joints[key] = limit, tuple(every)
     return every[stages - 1]
 

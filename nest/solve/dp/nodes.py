@@ -20,10 +20,11 @@ from nest.reuse import once
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Slots, slots
-from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.pairs import Pairs, classified_pairs, even_pairs
+from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
+from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, in_flight_from_last
-from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
+from nest.solve.dp.parts import candidate_sums
+from nest.solve.dp.sums import CandidateSums, PartSums, part_sums
 from nest.solve.search import Best, Bounded, Incumbent, Meter, PlanKind, Price, TieBreak
 from nest.tolerances import LIMIT_SLACK
 

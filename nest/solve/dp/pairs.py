@@ -1,13 +1,10 @@
-"""Pairs of nested downsets: every stage there can be, in rows of one larger downset each.
-
-And in equivalence classes of those that cost the same wherever in the model they lie.
-"""
+"""Pairs of nested downsets: every stage there can be, in rows of one larger downset each."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy
 from attrs import evolve, frozen
@@ -15,19 +12,10 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance
 
-if TYPE_CHECKING:
-    from nest.solve.dp.downsets import Downsets
-
 T = TypeVar("T", bound=numpy.generic)
 
 SPARSEST = 4
 """Cells of a band for each pair at most."""
-
-MOST_ORDERED = 2**24
-"""Layers of all stages together up to which the order of their layers is compared."""
-
-LARGEST_CODE = 2**62
-"""Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
 
 def distinct(numbers: NDArray[T]) -> NDArray[T]:
@@ -245,62 +233,12 @@ class Rows:
             least[self.heads] = numpy.minimum(least[self.heads], numpy.minimum.reduceat(values, self.starts))
 
 
-def even_pairs(pairs: Pairs, blocks: Sequence[Sequence[int]], downsets: Downsets, stages: int) -> Pairs:
-    """Of the stages, those of the one plan whose `stages` stages hold as many of the blocks each."""
-    behind = downsets.members[:, [block[0] for block in blocks]].sum(axis=1)
-    size, smaller = len(blocks) // stages, behind[pairs.smaller]
-    return pairs.only((behind[pairs.larger] - smaller == size) & (smaller % size == 0))
-
-
-def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
-    """Every stage, with those that cost the same in all candidates in one class.
-
-    Layers are in one class when no candidate differs between them. Two stages cost the same when they hold as many
-    layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
-    number of blocks where there were half a million.
-    """
-    classes = layer_classes(instance)
-    if max(classes, default=0) * 2 >= len(classes):
-        return downsets.pairs
-    entering = _entering(instance, downsets)
-    if instance.space.partial:
-        return _in_order(instance, downsets, classes, entering)
-    # A number in mixed radix: what enters, then how many layers of each class a downset holds. As no count overflows
-    # its digit, the difference of two numbers is that of a stage, equal where all its counts are.
-    codes, scale = numpy.zeros(downsets.count, dtype=numpy.int64), max(entering) + 1
-    for each in range(max(classes) + 1):
-        layers = [layer for layer, one in enumerate(classes) if one == each]
-        codes += scale * downsets.members[:, layers].sum(axis=1)
-        scale *= len(layers) + 1
-        if scale > LARGEST_CODE:
-            return downsets.pairs
-    pairs = downsets.pairs
-    return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
-
-
 def units_of_layers(instance: Instance) -> NDArray[numpy.int64]:
     """The block of each layer (`Space.units`), by number; -1 where it is in none. Shape `(layers,)`."""
     unit_of = numpy.full(len(instance.graph.layers), -1)
     for number, unit in enumerate(instance.space.units):
         unit_of[list(unit)] = number
     return unit_of
-
-
-def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], entering: Sequence[int]) -> Pairs:
-    """As `classified_pairs`, where stages that differ in the order of their layers, or blocks, are told apart."""
-    pairs, units = downsets.pairs, instance.space.units
-    if len(pairs) * len(classes) > MOST_ORDERED:
-        return pairs
-    unit_of = units_of_layers(instance)
-    order = list(instance.graph.topological_order())
-    held = (downsets.members[pairs.larger] & ~downsets.members[pairs.smaller])[:, order]
-    kinds, numbers = numpy.array(classes)[order], unit_of[order]
-    codes = []
-    for mask, larger in zip(held, pairs.larger.tolist(), strict=True):
-        own = numbers[mask]
-        first = own[own >= 0].min(initial=len(units))
-        codes.append((kinds[mask].tobytes(), numpy.maximum(own - first, -1).tobytes(), entering[larger]))
-    return pairs.classified(numpy.array(_numbered(codes), dtype=numpy.int64))
 
 
 def layer_classes(instance: Instance) -> list[int]:
@@ -313,7 +251,7 @@ def layer_classes(instance: Instance) -> list[int]:
             known: dict[Hashable, int] = {}
             keys = zip(first.tolist(), map(bytes, numpy.ascontiguousarray(figures.T)), strict=True)
             first = numpy.array([known.setdefault(key, layer) for layer, key in enumerate(keys)])
-    return _numbered(first.tolist())
+    return numbered(first.tolist())
 
 
 def _layer_costs(candidate: Candidate) -> Array:
@@ -330,15 +268,7 @@ def _layer_costs(candidate: Candidate) -> Array:
     return numpy.array(rows)
 
 
-def _entering(instance: Instance, downsets: Downsets) -> list[int]:
-    """A number for each downset, equal where as many tensors of each class enter it."""
-    sent = {each.tensor_bytes.tobytes(): each.tensor_bytes.tolist() for each in instance.candidates}
-    classes = _numbered(list(zip(*sent.values(), strict=True)))
-    of_class = numpy.equal.outer(classes, numpy.arange(max(classes, default=-1) + 1)).astype(numpy.float64)
-    return _numbered([row.tobytes() for row in downsets.crossing(instance.graph.tensors) @ of_class])
-
-
-def _numbered(values: Sequence[Hashable]) -> list[int]:
+def numbered(values: Sequence[Hashable]) -> list[int]:
     """Numbers from 0 in order of first appearance, equal where values are."""
     known: dict[Hashable, int] = {}
     return [known.setdefault(value, len(known)) for value in values]

@@ -22,6 +22,10 @@ WORTH_ANOTHER = 0.7
 """What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
 
 
+FEW_ALIKE = 3
+"""Numbers of stages of one configuration from which on their joint bound is asked for at once."""
+
+
 class PlacedStage(NamedTuple):
     """One stage of a partition found.
 

@@ -13,7 +13,7 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.members import Boundaries, Member, boundaries, side_by_side
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch
 from nest.solve.dp.pairs import Pairs
-from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
+from nest.solve.dp.pareto import FEW_ALIKE, Floor, Joint, Objective, Partition, least_batch_time
 from nest.solve.dp.recurrence import Recurrence, of_slots
 from nest.solve.dp.rules import by_count
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
@@ -27,9 +27,6 @@ MANY_CUTS = 500
 
 ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)
 """Times what stages take in the mean, what the slowest of a first plan may take, one after the other."""
-
-FEW_ALIKE = 3
-"""Numbers of stages of one configuration from which on their joint bound is asked for at once."""
 
 Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
 """What decided a number of stages, with the step time and the stages of its best plan if it beats a limit."""
@@ -224,7 +221,11 @@ class PlainSearch(CutSearch, PlanSearch):
             return 0.0
         from nest.solve.dp.line import least_beside
 
-        return least_beside(self, configuration, stages, limit, floors, self._joints)
+        def tables(time_limit: float) -> StageTables:
+            return self.tables(configuration, time_limit)
+
+        boundary = self.boundaries(configuration).relaxed
+        return least_beside(self, tables, boundary, configuration, stages, limit, floors, self._joints)
 
     def _joint(
         self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
@@ -285,9 +286,17 @@ class PlainSearch(CutSearch, PlanSearch):
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
-        from nest.solve.dp.stage_prices import plain_by_price
+        from nest.solve.dp.stage_prices import best_by_price
 
-        return plain_by_price(self, configuration, stages, floor, known, limit, price)
+        def offered() -> Recurrence:
+            member = self.member(configuration, self.every_table(configuration))
+            return of_slots(member, self.in_flight(configuration, stages), self.meter, None)
+
+        def plan(value: float, partition: Partition) -> Incumbent:
+            decided = self.decided(configuration, partition, self.every_table(configuration))
+            return self.incumbent(configuration, value, decided)
+
+        return best_by_price(self, configuration, stages, floor, known, limit, price, offered, plan)
 
     def _make_tables(
         self, configuration: Configuration, time_limit: float, room: float, *, every_choice: bool = False

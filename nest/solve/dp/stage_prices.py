@@ -1,7 +1,7 @@
 """The plan of one chunk a stage that has the least price in a leaf: cuts, places, candidates and choices."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 from attrs import define, field
@@ -12,12 +12,9 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage
 from nest.solve.dp.places import Place
-from nest.solve.dp.recurrence import Recurrence, of_slots
+from nest.solve.dp.recurrence import Recurrence
 from nest.solve.search import Best, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK
-
-if TYPE_CHECKING:
-    from nest.solve.dp.plain import PlainSearch
 
 Choices = list[tuple[int, int, tuple[float, float, float]]]
 """Stages from a downset on: the smaller one, the choice, and its part of the sum, seconds per micro-batch and batch."""
@@ -128,26 +125,3 @@ def best_by_price(
     ways = Ways(stages, None, (), of_leaf.options, objective, floor, leaf.spend)
     laid = leaf.laid(ways, known.value, lambda way: iter([plan(way.seconds, Partition(way.stages))]))
     return leaf.best_of(laid, price)
-
-
-def plain_by_price(
-    search: "PlainSearch",
-    configuration: Configuration,
-    stages: int,
-    floor: Floor,
-    known: Incumbent,
-    limit: float,
-    price: Price,
-) -> Best:
-    """As `best_by_price`, of plans of one candidate, whose cluster is a single pool."""
-    tables = search.every_table
-
-    def offered() -> Recurrence:
-        flying = search.in_flight(configuration, stages)
-        return of_slots(search.member(configuration, tables(configuration)), flying, search.meter, None)
-
-    def plan(value: float, partition: Partition) -> Incumbent:
-        decided = search.decided(configuration, partition, tables(configuration))
-        return search.incumbent(configuration, value, decided)
-
-    return best_by_price(search, configuration, stages, floor, known, limit, price, offered, plan)

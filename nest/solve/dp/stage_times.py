@@ -2,21 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Space
+from nest.instance import Array, Cluster, CollectiveModel, Instance, Space, port_seconds
 from nest.solve.dp.choices import ChoiceTable, Parts, Ports
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Stages
 from nest.solve.dp.sums import CandidateSums, PartSums
-from nest.solve.dp.zero import ZeroTable, zero_tables
+from nest.solve.dp.zero import sharding
 
-if TYPE_CHECKING:
-    from nest.solve.dp.configurations import Configuration
+
+class ZeroTable(NamedTuple):
+    """What one ZeRO stage adds.
+
+    Communication has a row of seconds and, where the candidate has ports, a row for each level of the seconds for which
+    a device's port there is occupied (PROBLEM.md section 4, Ports).
+
+    Attributes:
+        often: communication per micro-batch, whatever hides, shape `(rows, stages)`.
+        once: communication once per batch, whatever hides, shape `(rows, stages)`.
+        update: seconds of the optimizer step, shape `(stages,)`.
+        memory: bytes of state, and of what is gathered of it, shape `(stages,)`.
+        gathering: seconds of `often` in forward passes, for which weights are gathered, shape `(stages,)`.
+    """
+
+    often: Array
+    once: Array
+    update: Array
+    memory: Array
+    gathering: Array
+
+
+def zero_tables(
+    instance: Instance, configuration: Configuration, sums: CandidateSums, stages: Stages, zeros: Sequence[int]
+) -> dict[int, ZeroTable]:
+    """Communication, update and state memory of each of `zeros`, ZeRO stages (the table of PROBLEM.md section 4)."""
+    count, ports = len(stages), sums.candidate.busy is not None
+    rows = 1 + len(instance.cluster.levels) if ports else 1
+    tables = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((3, count))) for zero in zeros}
+    stride = configuration.size if configuration.rank_order == "pp-inner" else sums.candidate.width
+    effective, copies = {instance.space.effective_zero(zero) for zero in tables}, configuration.copies
+    for zero, table in tables.items():
+        table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
+    for group, *summed, pieces in sums.state:
+        weights, gradients, optimizer, update = (each.over(stages) for each in summed)
+        decided = (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        shared = sharding(instance.cluster.capacities, *decided)
+        count = shared.count
+        # What several ZeRO stages send alike is priced once.
+        if 1 in effective:
+            scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
+        if not effective.isdisjoint({1, 2}):
+            gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
+        for asked, table in tables.items():
+            zero = instance.space.effective_zero(asked)
+            for sizes, least in ((weights, 3), (gradients, 2), (optimizer, 1)):
+                held = sizes / count if zero >= least else sizes
+                numpy.add(table.memory, held if copies == 1 else copies * held, out=table.memory)
+            numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
+            if zero >= 1 and shared.replicates:
+                across = shared.members // count
+                reduce = _slowest(instance, "all_reduce", gradients / count, shared.replicates, across, ports=ports)
+                numpy.add(table.once, reduce, out=table.once)
+            if zero == 0:
+                reduce = _slowest(instance, "all_reduce", gradients, (shared.whole,), shared.members, ports=ports)
+                numpy.add(table.once, reduce, out=table.once)
+            elif zero == 1:
+                numpy.add(table.once, scatter + gather, out=table.once)
+            else:
+                calls = numpy.ones(len(stages)) if pieces is None else numpy.maximum(pieces.over(stages), 1.0)
+                each = _slowest(instance, "reduce_scatter", gradients / calls, shared.shards, count, ports=ports)
+                numpy.add(table.often, calls * each, out=table.often)
+                if zero == 2:
+                    numpy.add(table.once, gather, out=table.once)
+                    continue
+                each = _slowest(instance, "all_gather", weights / calls, shared.shards, count, ports=ports)
+                numpy.add(table.often, 2 * calls * each, out=table.often)
+                numpy.add(table.gathering, calls * each[0], out=table.gathering)
+    return tables
+
+
+def _slowest(
+    instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]], members: int, *, ports: bool
+) -> Array:
+    """Rows of `ZeroTable` for every entry of `sizes`: until groups that work side by side are all done.
+
+    Each group has one of these shapes and so many members.
+    """
+    every = [collective_times(instance.collectives, kind, sizes, shape, members, instance.cluster) for shape in shapes]
+    seconds = every[0] if len(every) == 1 else numpy.maximum.reduce(every)
+    if not ports:
+        return seconds[None]
+    # Sizes repeat, and a model may be asked for one at a time.
+    distinct, inverse = numpy.unique(sizes, return_inverse=True)
+    model, levels = instance.collectives, instance.cluster.levels
+    occupied = [port_seconds(model, kind, distinct, shape, levels, members) for shape in shapes]
+    return numpy.concatenate([seconds[None], numpy.maximum.reduce(occupied)[:, inverse.reshape(-1)]])
+
+
+def collective_times(
+    model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], members: int, cluster: Cluster
+) -> Array:
+    """Seconds of one collective for every entry of `sizes` (bytes); no bytes take none.
+
+    A model may offer `times`, which takes an array of sizes; else each distinct size is asked for once.
+    """
+    some = sizes > 0
+    if not some.all():
+        result = numpy.zeros(len(sizes))
+        if some.any():
+            result[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
+        return result
+    vectorised: Any = getattr(model, "times", None)
+    if vectorised is not None:
+        seconds = vectorised(kind, sizes, shape, cluster.levels, members=members)
+        return numpy.asarray(seconds, dtype=numpy.float64)
+    distinct, inverse = numpy.unique(sizes, return_inverse=True)
+    seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
+    return numpy.array(seconds)[inverse]
 
 
 class ModeArrays(NamedTuple):

@@ -207,43 +207,6 @@ class CandidateSums(NamedTuple):
     busy: tuple[Sums, ...] = ()
 
 
-def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
-    """Sums of `candidate` over `downsets`."""
-    chosen = candidate.recompute
-    rows = [candidate.forward + candidate.backward]
-    rows += [row for mode in chosen for row in (mode.extra, mode.first, mode.more)]
-    for group in candidate.state:
-        rows += [group.weights, group.gradients, group.optimizer, group.update]
-        rows += [] if group.pieces is None else [group.pieces]
-    loads = [busy for busy in (candidate.busy, *(mode.busy for mode in chosen)) if busy is not None]
-    rows += [row for busy in loads for row in busy]
-    summed = iter(sums_of(rows, downsets))
-    compute = next(summed)
-    of_modes = [(next(summed), next(summed), next(summed)) for _ in chosen]
-    state = []
-    for group in candidate.state:
-        weights, gradients, optimizer, update = (next(summed) for _ in range(4))
-        pieces = None if group.pieces is None else next(summed)
-        state.append((group, weights, gradients, optimizer, update, pieces))
-
-    def ports(busy: Array | None) -> tuple[Sums, ...]:
-        return () if busy is None else tuple(next(summed) for _ in busy)
-
-    busy = ports(candidate.busy)
-    modes = {
-        mode.name: ModeSums(*sums, largest(downsets, mode.peak), mode.stash_inputs, ports(mode.busy))
-        for mode, sums in zip(chosen, of_modes, strict=True)
-    }
-    cut = cuts(instance, candidate, downsets)
-    if instance.space.partial:
-        from nest.solve.dp.parts import with_parts
-
-        return CandidateSums(
-            candidate, cut, compute, with_parts(instance, candidate, modes, downsets), tuple(state), busy
-        )
-    return CandidateSums(candidate, cut, compute, modes, tuple(state), busy)
-
-
 class PartSums(NamedTuple):
     """A candidate's times summed over downsets, by what schedules weigh apart.
 
