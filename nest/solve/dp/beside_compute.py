@@ -13,7 +13,7 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array, ParameterGroup, Weights
-from nest.solve.dp.choices import whole_modes
+from nest.solve.dp.choices import layer_modes
 from nest.solve.dp.compute_bounds import ComputeBounds, apart
 from nest.solve.dp.zero import Shape, sharding
 from nest.tolerances import SUM_ERROR
@@ -121,7 +121,7 @@ class FirstBounds(ComputeBounds):
         `(2, sets, plans)`.
         """
         space, (used, place) = self.instance.space, apart([each.candidate for each in every])
-        modes = [whole_modes(choices) for choices in sets]
+        modes = [layer_modes(choices) for choices in sets]
         zeros = [tuple(sorted({each.zero for each in choices})) for choices in sets]
         extra, work = numpy.array([[self._recomputing(index, names) for names in modes] for index in used])[place].T
         sent = self._sent(every, set(zeros))

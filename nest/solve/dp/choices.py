@@ -149,8 +149,8 @@ class Choice(NamedTuple):
         return modes_of(self.recompute)
 
 
-def whole_modes(choices: Sequence[Choice]) -> tuple[str, ...]:
-    """The whole modes that layers may be in with some choices."""
+def layer_modes(choices: Sequence[Choice]) -> tuple[str, ...]:
+    """The recompute modes that layers may run in with some choices."""
     return tuple(dict.fromkeys(name for choice in choices for name in choice.modes))
 
 

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Schedule, always_fills, chunks_of, copies_of, fills
-from nest.solve.dp.choices import Choice, whole_modes
+from nest.solve.dp.choices import Choice, layer_modes
 from nest.solve.dp.compute_bounds import apart
 from nest.solve.dp.rules import uniform_sets
 from nest.solve.dp.zero import sharded
@@ -167,7 +167,7 @@ class ScreenTables:
         groups = self.bounds.groups(every)
         state = [(ranks, weights, gradients, optimizer) for weights, gradients, optimizer, *_, ranks in groups]
         known = {zero: sharded(state, len(every), replicas=replicas, zero=zero, zero_degree=degrees) for zero in zeros}
-        modes = [whole_modes(choices) for choices in sets]
+        modes = [layer_modes(choices) for choices in sets]
         used, place = apart([each.candidate for each in every])
         first = numpy.array([[self._micro_batch(index, names) for names in modes] for index in used])
         return numpy.array([known[zero] for zero in zeros]), first[place].T
