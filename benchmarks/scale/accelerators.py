@@ -147,7 +147,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     # Candidates.
     "worth": _one("prices only candidates that may win", "nest.formulate.worth", "can_be_worth", says(False)),
     "worth-first-plan": _one("a first plan of few candidates", DP, "first_plan", says(None)),
-    "worth-sent": _one("bounds families by what they send", "nest.formulate.worth:BoundedFamily", "sent", always(0.0)),
     "scouts": _one("a first plan of some candidates", f"{DP}.solver", "SCOUTED", number(inf)),
     "scouts-whole": _one("scouts without parts of stages", f"{DP}.solver", "without_parts", argument(0)),
     "guesses": _one("lists plans near the least bound first", f"{DP}.solver", "GUESSES", number(())),

@@ -267,11 +267,6 @@ def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[
     ]
 
 
-def sent(operators: Sequence[Operator], block: Block, pricing: Pricing) -> float:
-    """Seconds for which calls of operators of a layer keep links busy, in both directions."""
-    return pricing.seconds((call for each in operators for call in each.calls), block)
-
-
 def loads(operators: Sequence[Operator], block: Block, pricing: Pricing, *, silent: bool = False) -> Array:
     """Seconds for which operators of a layer keep each engine busy, and links, shape `(2, engines + 1)`.
 

@@ -8,7 +8,7 @@ import numpy
 from attrs import evolve, field, frozen
 
 from nest.formulate.formulation import FirstPlan, Formulation
-from nest.formulate.pricing import Pricing, loads, sent
+from nest.formulate.pricing import Pricing, loads
 from nest.formulate.recompute import tensor_bytes
 from nest.formulate.shard import Family, ShardedGraphs, group_changed
 from nest.graph import Block, Operator
@@ -117,13 +117,9 @@ class BoundedCandidates:
 
 def _tried(families: Sequence["BoundedFamily"], memory: float, watch: Callable[[], None]) -> list[Block]:
     """Blocks that a first plan is looked for of, the less they take the more of them; none: few are admitted."""
-    order = []
-    for index, family in enumerate(families):
-        watch()
-        order.append((family.sent, index))
     groups: dict[tuple[bool, int], list[BoundedFamily]] = {}
-    for _, index in sorted(order):
-        family = families[index]
+    for family in families:
+        watch()
         groups.setdefault((family.saved <= memory, family.family.block.micro_batch), []).append(family)
     tried = []
     for group in groups.values():
@@ -138,7 +134,7 @@ def _tried(families: Sequence["BoundedFamily"], memory: float, watch: Callable[[
     return [each.family.block for each in tried]
 
 
-@frozen(slots=False)
+@frozen
 class Bounds:
     """What bounds of the time of blocks are computed from.
 
@@ -149,11 +145,6 @@ class Bounds:
 
     pricing: Pricing
     counts: Sequence[int]
-
-    @property
-    def largest(self) -> int:
-        """The class of most layers."""
-        return max(range(len(self.counts)), key=self.counts.__getitem__)
 
 
 @frozen(eq=False, slots=False, repr=False)
@@ -180,7 +171,7 @@ class BoundedFamily:
 
         Or at most `computed`, that of what they compute alone.
         """
-        if most < inf and (self.sent > most or self.least > most) and (not computed or self.computed > computed):
+        if most < inf and self.least > most and (not computed or self.computed > computed):
             return
         if not self.family.last:
             if self.family.admitted:
@@ -204,14 +195,6 @@ class BoundedFamily:
                 sizes[name] for name in dict.fromkeys(name for each in operators for name in each.saves)
             )
         return saved
-
-    @cached_property
-    def sent(self) -> float:
-        """Device seconds for which each block keeps links busy for a sample, in layers of the largest class alone."""
-        largest, block = self.bounds.largest, self.family.block
-        seconds = sent(self._new(largest), block, self.bounds.pricing)
-        own = block.width / block.samples * self.bounds.counts[largest] * seconds
-        return own + (self.whole.sent if self.whole else 0.0)
 
     @cached_property
     def least(self) -> float:

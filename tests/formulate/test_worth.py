@@ -181,7 +181,6 @@ def below(family: BoundedFamily, real: Real) -> int:
         min(times, default=inf) * (1 + LIMIT_SLACK) for times in (zip(*blocks, strict=True) if blocks else ((), ()))
     )
     assert 0 < family.least <= whole
-    assert family.sent <= whole
     assert 0 < family.computed <= min(computed, family.least)
     return (len(blocks) > 1) + sum(below(part, real) for part in family.parts)
 
