@@ -231,7 +231,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         "not_dominated",
         instead(lambda tables: list(range(len(tables)))),
     ),
-    "dominated-look": _one("64 classes tell mostly", f"{DP}.choices", "FIRST_LOOK", number(0)),
     "parts-needless": _one("drops needless parts of stages", f"{DP}.stages", "_is_needless", says(False)),
     "parts-distinct": _one(
         "numbers of blocks that no stage has",
@@ -239,7 +238,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         "distinct_choices",
         argument(1),
     ),
-    "stacked": _one("small tables in one array", f"{DP}.stages", "FEW_NUMBERS", number(0)),
     "classes": _one("one row for stages that cost the same", f"{DP}.pairs:Pairs", "classified", argument(0)),
     "same-fits": _one("one answer where the same choices fit", f"{DP}.stages:StageTables", "same_fits", argument(1)),
     "windows": Accelerator(

@@ -127,10 +127,6 @@ class Ports:
 MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
 
-FIRST_LOOK = 64
-"""Classes of stages that mostly tell that one choice does not dominate another: Llama 3 70B on 128 H100 takes 1.2 times
-as long without this look (2026-11-23)."""
-
 
 class Choice(NamedTuple):
     """What a stage chooses for itself; hashed for every configuration.
@@ -373,22 +369,9 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
     A preferred one stays unless every stage is faster with the other: of choices as fast it is the answer wherever it
     has room, whichever stages are looked at (PROBLEM.md section 5).
     """
-    if not tables:
-        return []
-    look = ChoiceTable.stacked(tables, slice(FIRST_LOOK))
-    maybe = numpy.logical_and.reduce(
-        [(each[:, None] <= each).all(axis=2) for each in (look.time, look.sync, look.first, look.more)]
-    )
-    seen = len(tables[0].time) <= FIRST_LOOK and look.ports is None and look.parts is None
-
-    def dominates(one: int, other: int) -> bool:
-        return seen or tables[one].dominates(tables[other])
-
-    left = numpy.zeros(len(tables), dtype=bool)
+    left: list[int] = []
     for index, table in enumerate(tables):
-        if not any(dominates(other, index) for other in numpy.flatnonzero(left & maybe[:, index]).tolist()):
-            for other in numpy.flatnonzero(left & maybe[index]).tolist():
-                left[other] = not (dominates(index, other) and table.is_faster(tables[other]))
-            left[index] = True
-    rows_left: list[int] = numpy.flatnonzero(left).tolist()
-    return rows_left
+        if not any(tables[other].dominates(table) for other in left):
+            left = [one for one in left if not (table.dominates(tables[one]) and table.is_faster(tables[one]))]
+            left.append(index)
+    return left

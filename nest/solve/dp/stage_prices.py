@@ -79,12 +79,12 @@ class _Stages:
             [] if front is None else [Boundary(used.levels[front], float(used.times[front, larger]))],
             [] if behind is None else [Boundary(used.levels[behind], used.times[behind, smaller])],
         )
-        every = [part.at((slice(None), classes)) for part in tables.parts]
-        figures = numpy.concatenate([part.between(..., weights, *around) for part in every], axis=1)
-        free = [part._replace(ports=None).between(..., weights, *around)[0] for part in every if tables.ports]
-        fits = numpy.concatenate([part.fits(flying[left], tables.capacity) for part in every])
+        every = [table.at(classes) for table in tables.tables]
+        figures = numpy.array([each.between(..., weights, *around) for each in every]).swapaxes(0, 1)
+        free = [each._replace(ports=None).between(..., weights, *around)[0] for each in every if tables.ports]
+        fits = numpy.array([each.fits(flying[left], tables.capacity) for each in every])
         time, cost, sync = figures
-        alone = numpy.concatenate(free) if free else time
+        alone = numpy.array(free) if free else time
         pairs = worse(self.search, self.configuration, used.candidate, tables.choices)
         kept = not_worse(fits & (time <= self.time_limit) & numpy.isfinite(time), figures, alone, pairs)
         choices, columns = numpy.nonzero(kept)

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FEW_NUMBERS = 2**16
-"""Choices times classes of stages up to which all choices are computed at once: with so few numbers calls take the
-time (Llama 3.1 405B on 1,024 H100 takes 1.1 times as long with one at a time; 2026-11-23). Of more, one choice at a
-time spares memory."""
-
 MOST_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
 
@@ -59,14 +54,6 @@ class StageTables:
     compute: Array
     _most_in_flight: list[NDArray[numpy.int64]] = field(factory=list, repr=False)
     _fits: dict[float, float] = field(factory=dict, repr=False)
-    _parts: list[ChoiceTable] = field(factory=list, repr=False)
-
-    @property
-    def parts(self) -> list[ChoiceTable]:
-        """Tables of arrays of shape `(choices, classes)`: of all choices where numbers are few, else of one each."""
-        if not self._parts and self.tables and len(self.tables) * self.classes <= FEW_NUMBERS:
-            self._parts.append(ChoiceTable.stacked(self.tables))
-        return self._parts or [table.at(None) for table in self.tables]
 
     @property
     def bytes(self) -> int:
@@ -99,7 +86,7 @@ class StageTables:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
         if in_flight not in self._fits:
             if not self._most_in_flight:
-                self._most_in_flight.append(_distinct([part.most_in_flight(self.capacity) for part in self.parts]))
+                self._most_in_flight.append(_distinct([table.most_in_flight(self.capacity) for table in self.tables]))
             whole = in_flight == int(in_flight)
             self._fits[in_flight] = int(self._most_in_flight[0].searchsorted(in_flight)) if whole else -in_flight
         return self._fits[in_flight]
@@ -131,10 +118,10 @@ class StageTables:
         Each on its own and ports aside, infinite where nothing fits.
         """
         time, sync = numpy.full(self.classes, numpy.inf), numpy.full(self.classes, numpy.inf)
-        for part in self.parts:
-            fits = part.fits(in_flight, self.capacity)
-            numpy.minimum(time, part.time.min(axis=0, where=fits, initial=numpy.inf), out=time)
-            numpy.minimum(sync, part.sync.min(axis=0, where=fits, initial=numpy.inf), out=sync)
+        for table in self.tables:
+            fits = table.fits(in_flight, self.capacity)
+            numpy.minimum(time, table.time, out=time, where=fits)
+            numpy.minimum(sync, table.sync, out=sync, where=fits)
         return time, sync
 
     def least_memory(self, in_flight: float) -> Array:
@@ -177,8 +164,8 @@ class StageTables:
     def within(self, time_limit: float) -> StageTables:
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         mask = numpy.zeros(self.classes, dtype=bool)
-        for part in self.parts:
-            mask |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
+        for table in self.tables:
+            mask |= (table.first <= self.capacity) & (table.floor <= time_limit)
         return self._of_classes(mask)
 
     def choosing(self, choices: Sequence[Choice]) -> StageTables | None:
@@ -203,8 +190,7 @@ class StageTables:
         if mask.all():
             return self
         places = numpy.flatnonzero(mask)
-        left = [part.of_classes(places) for part in self.parts]
-        tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
+        tables = tuple(table.of_classes(places) for table in self.tables)
         # What fits is told apart for fewer classes as finely as for all.
         alike = list(self._most_in_flight)
         return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute, alike)
