@@ -192,16 +192,9 @@ ACCELERATORS: dict[str, Accelerator] = {
     ),
     "closer-memory": _one("memory at a price", f"{DP}.plain", "least_in_memory", says(0.0)),
     "closer-boundaries": _one("the cheapest boundaries", PLAIN, "_closer_bounds", instead(_by_memory_alone)),
-    "memory-in-total": _one("fewest stages by all bytes", f"{DP}.plain", "fewest_in_total", says(0)),
     "packing": _one("fewest stages, packed greedily", PLAIN, "_packed", argument(2)),
     "packing-mixed": _one("blocks of two modes, by Everett", f"{DP}.bounds:LeanMode", "_mixed_reach", argument(2)),
     "partitions": _one("bounds from partitions", PLAIN, "_floors", instead(_floors_from_compute)),
-    "bounds-once": _one(
-        "partition bounds of like schedules are kept",
-        f"{DP}.nodes:InstanceSearch",
-        "once",
-        lambda once: lambda self, key, make: make() if key[0] == "bounds" else once(self, key, make),
-    ),
     "one-pass": _one(
         "one pass for all numbers of stages", f"{DP}.nodes:InstanceSearch", "for_counts", instead(_each_alone)
     ),

@@ -167,16 +167,6 @@ def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
     return configuration.least_state(state, len(sums.cut))
 
 
-def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:
-    """Stages of `room` bytes each that are needed at least to hold the whole model with one micro-batch in flight."""
-    if room <= 0:
-        return len(sums.cut)
-    # Each stage chooses its mode, so each layer may be held as in its leanest.
-    total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
-    total += float(least_state(sums, configuration)[-1])
-    return math.ceil(min(total * (1 - LIMIT_SLACK) / room, len(sums.cut)))
-
-
 def held_alike(configuration: Configuration) -> tuple[Hashable, ...]:
     """What decides how many bytes of state stages hold at least."""
     zero = (configuration.most_zero, configuration.zero_degree)

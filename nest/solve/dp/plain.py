@@ -8,7 +8,7 @@ import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Array, partial
-from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
+from nest.solve.dp.bounds import LeastTimes, Packing, least_in_memory, partition_bounds
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.members import Boundaries, Member, boundaries, side_by_side
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch
@@ -46,11 +46,7 @@ class PlainSearch(CutSearch, PlanSearch):
         """One leaf per number of stages, with bounds from partitions."""
         cheap = self.closer_bounds(configuration)
         quick = tuple(count for count, bound in zip(counts, cheap, strict=True) if bound <= limit)
-        sums = self.sums(configuration.candidate)
-        # A screen has looked at the memory of all stages together.
-        screened = configuration.bound is not None
-        fewest = 0 if screened or not quick else fewest_in_total(sums, configuration, self.room)
-        held = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
+        held = tuple(count for count in quick if count <= self.downsets.most_stages)
         left = self._packed(configuration, held, limit) if held else ()
         nodes = []
         for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
@@ -377,12 +373,7 @@ class PlainSearch(CutSearch, PlanSearch):
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
             return partition_bounds(LeastTimes(tables, relaxed, False), in_flight, time_limit, self.meter)
 
-        def shared(in_flight: tuple[float, ...]) -> Array:
-            """Those of all schedules that hold as many micro-batches in flight."""
-            key = ("bounds", *self._priced(configuration), in_flight, time_limit)
-            return self.once(key, lambda: bounds(in_flight))
-
-        every = self.for_counts(configuration, counts, shared)
+        every = self.for_counts(configuration, counts, bounds)
         rows = ((count, terms[:, count - 1].tolist()) for count, terms in zip(counts, every, strict=True))
         return [self.floor(configuration, count, terms) for count, terms in rows]
 
