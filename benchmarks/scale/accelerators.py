@@ -202,13 +202,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     "tables-kept": _one(
         "tables serve lower limits, too", f"{DP}.stages:RecentTables", "of", instead(_forgetful_tables)
     ),
-    "relaxed": _one("counts of blocks told apart last", PLAIN, "_relaxes", says(False)),
-    "solved-once": _one(
-        "what a first plan solved is kept",
-        PLAIN,
-        "_decided",
-        instead(lambda self, *arguments: self._solved(*arguments)),
-    ),
     "joint": _one("a joint bound of times and reduction", PLAIN, "_joint", says(None)),
     "joint-of-many": _one("the same of many numbers of stages", PLAIN, "_least_beside", says(0.0)),
     "joint-again": _one("the same under its own limit", f"{DP}.pareto", "WORTH_ANOTHER", number(-1.0)),
