@@ -263,7 +263,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     "chunks-slow": _one("levels ahead of the recurrence", f"{DP}.chunks", "_too_slow", says(False)),
     "chunks-filled": _one("patterns of a number of stages kept", f"{DP}.chunk_costs", "REMEMBERED", number(0)),
     "chunks-quick": _one("a plan side by side", f"{DP}.chunks:ChunkSearch", "quick", says(None)),
-    "chunks-corners": _one("moments between two others", f"{DP}.chunk_bounds", "corners", instead(tuple)),
     "chunks-at-once": _one("many points in one go", f"{DP}.chunk_recurrence", "MOST_AT_ONCE", number(1)),
     "chunks-left": _one("states left are kept", f"{DP}.chunk_recurrence", "_left", lambda kept: kept.__wrapped__),
     # Mixed plans.

@@ -10,7 +10,6 @@ from attrs import define, frozen
 from nest.instance import Array, fullest_moments, least_held
 from nest.instance.schedule import Moment
 from nest.solve.dp.beside_compute import BesideCompute
-from nest.solve.dp.chunk_memory import corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.nodes import PlanSearch
@@ -204,4 +203,4 @@ class ChunkBounds(PlanSearch):
         """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("moments", *configuration.scheduled, count, stage)
-        return self.once_scheduled(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
+        return self.once_scheduled(key, lambda: fullest_moments(schedule, stage + 1, count, micro_batches))

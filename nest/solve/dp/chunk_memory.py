@@ -6,7 +6,7 @@ fixed go where they need least.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import product
 
 import numpy
 from attrs import frozen
@@ -18,10 +18,6 @@ from nest.solve.dp.units import Pattern
 
 Counts = tuple[int, ...]
 """Units of each run."""
-
-NEAR = 4
-"""Moments on either side of one, in their order, between which lines are tried: one too many costs time alone, and of
-the schedules here lines between all others leave no fewer."""
 
 MOST_WAYS = 512
 """Ways to spread units over chunks up to which all are kept."""
@@ -278,22 +274,6 @@ def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
     for place, count in zip(places, held, strict=True):
         found[place] = count
     return tuple(found)
-
-
-def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
-    """The moments without those between two others, of which one needs as much memory whatever chunks hold."""
-    every, away = numpy.array(sorted(set(moments))), [*range(-NEAR, 0), *range(1, NEAR + 1)]
-    ends = numpy.arange(len(every))[:, None, None] + list(combinations(away, 2))
-    place, line = numpy.nonzero((ends[..., 0] >= 0) & (ends[..., 1] < len(every)))
-    one, other = (every[ends[place, line, end]] for end in (0, 1))
-    gap, step = every[place] - one, other - one
-    # Some share of the way from one to the other must reach what is held of every chunk.
-    with numpy.errstate(divide="ignore", invalid="ignore"):
-        share = gap / step
-    low = numpy.where(step > 0, share, 0.0).max(axis=1, initial=0.0)
-    high = numpy.where(step < 0, share, 1.0).min(axis=1, initial=1.0)
-    between = (low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)
-    return tuple(tuple(row) for row in numpy.delete(every, place[between], axis=0).tolist())
 
 
 def _spread(weights: tuple[Moment, ...], rooms: Counts, count: int) -> tuple[tuple[Moment, Counts], ...]:
