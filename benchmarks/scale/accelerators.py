@@ -217,7 +217,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         "not_dominated",
         instead(lambda tables: list(range(len(tables)))),
     ),
-    "parts-needless": _one("drops needless parts of stages", f"{DP}.stages", "_is_needless", says(False)),
     "parts-distinct": _one(
         "numbers of blocks that no stage has",
         f"{DP}.parts",

@@ -266,8 +266,7 @@ class PlainSearch(CutSearch, PlanSearch):
     def _priced_alike(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What of the schedule decides the tables of stages."""
         hides = self.instance.space.hides(configuration.schedule.name)
-        most = self._most_in_flight(configuration) if self.instance.space.partial else 0.0
-        return configuration.copies, self.parted(configuration), hides, most
+        return configuration.copies, self.parted(configuration), hides
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""
@@ -310,14 +309,7 @@ class PlainSearch(CutSearch, PlanSearch):
             held_up=self.held_up,
             part_sums=self.part_sums(configuration, configuration.candidate),
             every_choice=every_choice,
-            most_in_flight=inf if room == inf else self._most_in_flight(configuration),
         )
-
-    def _most_in_flight(self, configuration: Configuration) -> float:
-        """Micro-batches of a stage in flight at most, whatever the number of stages."""
-        counts = configuration.stage_counts
-        key = ("most in flight", *configuration.scheduled, counts)
-        return self.once_scheduled(key, lambda: max(max(self.in_flight(configuration, count)) for count in counts))
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""

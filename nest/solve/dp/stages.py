@@ -5,9 +5,8 @@ Each pair stands for the stage that runs the layers of the larger downset outsid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -15,7 +14,7 @@ import numpy
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Candidate, Instance, partial
+from nest.instance import Array, Instance
 from nest.reuse import BoundedCache
 from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, distinct
@@ -262,7 +261,6 @@ def stage_tables(
     quickest: Array | None = None,
     part_sums: PartSums | None = None,
     every_choice: bool = False,
-    most_in_flight: float = inf,
 ) -> StageTables:
     """Tables of the given choices over the classes of `pairs`; a choice that never helps is left out.
 
@@ -276,7 +274,6 @@ def stage_tables(
         quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
         part_sums: the candidate's times by parts, where the schedule asks for them.
         every_choice: whether choices that never help are kept.
-        most_in_flight: micro-batches of a stage in flight at most.
     """
     stages, capacity = pairs.distinct, instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK)
     zeros = {choice.zero for choice in choices}
@@ -292,10 +289,6 @@ def stage_tables(
         from nest.solve.dp.parts import distinct_choices
 
         choices = distinct_choices(sums.modes, choices, stages)
-    if instance.space.partial and not every_choice and most_in_flight < inf:
-        whole = {each: table(each) for each in choices if partial(each.recompute) is None}
-        roomy = {each: own for each, own in whole.items() if own.fits(most_in_flight, capacity).all()}
-        choices = [each for each in choices if not _is_needless(sums.candidate, each, whole, roomy)]
     tables = [table(choice) for choice in choices]
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [table._replace(ports=None) for table in tables]
@@ -307,32 +300,3 @@ def stage_tables(
         capacity,
         sums.compute.whole if quickest is None else quickest,
     )
-
-
-def _is_needless(
-    candidate: Candidate, choice: Choice, whole: Mapping[Choice, ChoiceTable], roomy: Mapping[Choice, ChoiceTable]
-) -> bool:
-    """Whether no stage is better off with a choice that recomputes its first blocks than with the mode of the others.
-
-    Args:
-        candidate: whose stages they are.
-        choice: what a stage may choose.
-        whole: the tables of choices with one mode for all layers.
-        roomy: those of them that every stage has memory for.
-    """
-    part = partial(choice.recompute)
-    if part is None:
-        return False
-    heavy, light = (whole.get(Choice(name, choice.zero)) for name in (part.mode, part.rest))
-    if heavy is None or light is None or Choice(part.rest, choice.zero) not in roomy:
-        return False
-    mode, rest = candidate.mode(part.mode), candidate.mode(part.rest)
-    if (mode.extra < rest.extra).any() or (heavy.sync < light.sync).any():
-        return False
-    # Of what hides, a longer backward pass may leave less of it to forward passes.
-    if light.parts is not None and (heavy.parts is None or (heavy.parts.forward < light.parts.forward).any()):
-        return False
-    if light.ports is None:
-        return True
-    busy = [numpy.zeros(1) if each.busy is None else each.busy for each in (mode, rest)]
-    return bool((busy[0] >= busy[1]).all() and not light.ports.held.any())
