@@ -198,7 +198,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     "one-pass": _one(
         "one pass for all numbers of stages", f"{DP}.nodes:InstanceSearch", "for_counts", instead(_each_alone)
     ),
-    "near": _one("stages between near cuts only", PLAIN, "_near", argument(2)),
     "tables-kept": _one(
         "tables serve lower limits, too", f"{DP}.stages:RecentTables", "of", instead(_forgetful_tables)
     ),

@@ -77,10 +77,10 @@ def test_a_command_says_what_it_took_and_met(tmp_path: Path) -> None:
     problem.write_text(json.dumps(heterogeneous(3, (4, 2), 8)), encoding="utf-8")
     ended = {
         names: run(["-m", "benchmarks.scale.switched_off", names, "solve", str(problem), "--json"], 600)
-        for names in ("-", "joint,near")
+        for names in ("-", "joint,packing")
     }
     told = {names: json.loads(each.errors.splitlines()[-1]) for names, each in ended.items()}
     assert {"partitions", "screen"} <= {*told["-"]["met"]}
-    assert told["joint,near"]["user"] > 0
+    assert told["joint,packing"]["user"] > 0
     answers = [_without_statistics(each.output) for each in ended.values()]
     assert answers[0] == answers[1] != []

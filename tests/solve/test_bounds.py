@@ -71,20 +71,6 @@ def test_no_cuts_do_with_fewer_stages_of_layers_in_either_mode(chain: tuple[list
 
 
 @given(chains())
-def test_no_stage_holds_more_layers_than_the_farthest(chain: tuple[list[Layers], list[int], int, int]) -> None:
-    """With one micro-batch in flight, transient bytes aside; where sums are as good as limits ask for."""
-    (mode, *_), _, seconds, room = chain
-    layers = len(mode)
-    runs = [mode[start:end] for start in range(layers) for end in range(start + 1, layers + 1)]
-    held = [
-        len(each) for each in runs if sum(row[0] for row in each) <= seconds and sum(row[1] for row in each) <= room
-    ]
-    leanest = lean(mode)
-    enough = max(held, default=0) if leanest.tells(1, seconds, room) else layers
-    assert leanest.farthest(seconds, room) == enough
-
-
-@given(chains())
 def test_no_cuts_do_with_fewer_stages(chain: tuple[list[Layers], list[int], int, int]) -> None:
     modes, in_flight, seconds, room = chain
     layers = len(modes[0])

@@ -201,15 +201,6 @@ class LeanMode(NamedTuple):
         held = self.first[-1] + (in_flight - 1) * self.more[-1]
         return bool(self.seconds[-1] <= MOST_LIMITS * time_limit and held <= MOST_LIMITS * room)
 
-    def farthest(self, time_limit: float, room: float) -> int:
-        """Between how many steps of the chain a stage with one micro-batch in flight may lie at most."""
-        if not self.tells(1.0, time_limit, room):
-            return len(self.seconds) - 1
-        first = self.seconds.searchsorted(self.seconds - time_limit * (1 + LIMIT_SLACK))
-        if room < math.inf and math.isfinite(self.first[-1]):
-            first = numpy.maximum(first, self.first.searchsorted(self.first - room * (1 + LIMIT_SLACK)))
-        return int((numpy.arange(len(first)) - first).max())
-
     def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
         """The last downset that a stage which begins behind `start` may end at."""
         end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1

@@ -252,7 +252,7 @@ class PlainSearch(CutSearch, PlanSearch):
         """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
 
         def made() -> tuple[StageTables, int]:
-            tables = self._make_tables(configuration, time_limit, self.room).within(time_limit)
+            tables = self._make_tables(configuration, time_limit).within(time_limit)
             return tables, tables.bytes
 
         tables, only = self._tables.of(self._priced(configuration), time_limit, made)
@@ -270,12 +270,12 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""
-        return self._make_tables(configuration, inf, inf)
+        return self._make_tables(configuration, inf)
 
     def every_table(self, configuration: Configuration) -> StageTables:
         """Tables of every stage and choice, also of those that help no closed form."""
         key = ("every choice", *self._priced(configuration))
-        return self.once(key, lambda: self._make_tables(configuration, inf, inf, every_choice=True))
+        return self.once(key, lambda: self._make_tables(configuration, inf, every_choice=True))
 
     def by_price(
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
@@ -294,11 +294,11 @@ class PlainSearch(CutSearch, PlanSearch):
         return best_by_price(self, configuration, stages, floor, known, limit, price, offered, plan)
 
     def _make_tables(
-        self, configuration: Configuration, time_limit: float, room: float, *, every_choice: bool = False
+        self, configuration: Configuration, time_limit: float, *, every_choice: bool = False
     ) -> StageTables:
-        """Tables of the stages that compute for `time_limit` seconds at most; some that have no room may be missing."""
+        """Tables of the stages that compute for `time_limit` seconds at most, whether memory allows them or not."""
         sums = self.sums(configuration.candidate)
-        pairs = self._useful_pairs(configuration, sums.compute, time_limit, room)
+        pairs = self._useful_pairs(configuration, sums.compute, time_limit)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
         return stage_tables(
             self.instance,
@@ -311,13 +311,10 @@ class PlainSearch(CutSearch, PlanSearch):
             every_choice=every_choice,
         )
 
-    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
+    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
-        pairs, most_stages = self.pairs(configuration), configuration.stage_counts[-1]
-        if most_stages > 2:
-            pairs = self._near(configuration, pairs, time_limit, room)
-        else:
-            whole = pairs
+        pairs = whole = self.pairs(configuration)
+        if (most_stages := configuration.stage_counts[-1]) <= 2:
             pairs = self.once_shared(("pairs", "few", most_stages), lambda: whole.of_few(most_stages))
         if time_limit == numpy.inf:
             return pairs
@@ -327,24 +324,6 @@ class PlainSearch(CutSearch, PlanSearch):
         if least > 0:
             mask &= seconds >= least * (1 - LIMIT_SLACK)
         return pairs.only_classes(mask)
-
-    def _near(self, configuration: Configuration, pairs: Pairs, time_limit: float, room: float) -> Pairs:
-        """Those between cuts so near that a stage may lie between them, by its time and memory, and some more.
-
-        Of a chain sums say how near, up to the next power of 2, so that many limits share what is left: of 500,000
-        stages of 1,000 layers, 32,000 where 64 stages are to share them out.
-        """
-        chain = self.downsets.chain
-        if chain is None or self.instance.space.even:
-            return pairs
-        modes = self.once_shared("packing", lambda: Packing(chain)).modes(
-            self.sums(configuration.candidate), configuration
-        )
-        farthest = max(mode.farthest(time_limit, room) for mode in modes)
-        steps = 1 << farthest.bit_length()
-        if steps >= self.downsets.count:
-            return pairs
-        return self.once_shared(("pairs", "near", steps), lambda: pairs.only(pairs.larger - pairs.smaller <= steps))
 
     def boundaries(self, configuration: Configuration) -> Boundaries:
         """Boundary times at every level that occurs."""
