@@ -3,7 +3,6 @@
 from itertools import product
 from math import ceil, inf
 
-import numpy
 import pytest
 from attrs import evolve
 
@@ -15,7 +14,7 @@ from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.least_costs import LeastCostCache
 from nest.solve.cpsat.path_models import PathModels
 from nest.solve.dp.beside_compute import FirstBounds
-from nest.solve.dp.bounds import fewest_in_total, least_in_memory
+from nest.solve.dp.bounds import least_in_memory
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.compute_bounds import ComputeBounds
 from nest.solve.dp.configurations import Configuration
@@ -122,11 +121,10 @@ def test_bounds_of_chunks_are_what_they_take(zero: int, replicas: int) -> None:
     problem = of_alike_layers("several chunks", zero, 6, replicas)
     step, configuration = seconds(problem), the_configuration(problem)
     search = ChunkSearch(problem, [configuration], Splits(problem))
-    before = search.before_patterns(configuration, 3)
-    assert before.bound == pytest.approx(step, rel=1e-6)
-    assert search.closer_bounds(configuration) == pytest.approx(step, rel=1e-6)
-    assert search.holds_units(configuration, 3, step * (1 + 1e-9), before)
-    assert not search.holds_units(configuration, 3, step * 0.98, before)
+    (early,) = search.early_bounds(configuration).tolist()
+    assert early == pytest.approx(step, rel=1e-6)
+    assert search.worthwhile([configuration], step * (1 + 1e-9))[configuration.order].time == (3,)
+    assert search.worthwhile([configuration], step * 0.98)[configuration.order].time == ()
 
 
 @pytest.mark.parametrize(("zero", "micro_batches"), list(product((0, 1, 2, 3), (1, 6))))
@@ -144,20 +142,6 @@ def test_the_screen_leaves_what_fills_all_devices(zero: int, micro_batches: int)
             tables = ScreenTables(tight, FirstBounds(tight))
             left = configurations(tight, LAYERS, Splits(tight).counts, tables=tables)[0]
             assert len(left) == found
-
-
-def test_bounds_of_chunks_know_that_the_first_stage_receives_less() -> None:
-    """Nothing arrives at the first chunk, whose layer takes longest; every message takes a second."""
-    problem = of_alike_layers("several chunks", 0, 6, 1)
-    (used,) = problem.candidates
-    forward, sent = numpy.full(LAYERS, 0.001), numpy.full(LAYERS - 1, 10.0)
-    forward[0] = 20.0
-    changed = evolve(used, forward=forward, backward=0 * forward, weight_gradients=0 * forward, tensor_bytes=sent)
-    problem = evolve(problem, candidates=(changed,))
-    configuration = the_configuration(problem)
-    search = ChunkSearch(problem, [configuration], Splits(problem))
-    found = search.before_patterns(configuration, 3).bound
-    assert seconds(problem) * 0.9 < found <= seconds(problem) * (1 + 1e-9)
 
 
 def test_layers_of_small_peaks_fill_stages_that_hold_more() -> None:
@@ -205,21 +189,6 @@ def test_bounds_know_the_groups_that_shard(zero: int) -> None:
     configuration = the_configuration(problem)
     assert configuration.zero_degree == 2
     assert FirstBounds(problem).of_configuration(configuration) == pytest.approx(seconds(problem), rel=1e-6)
-
-
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_as_many_stages_are_needed_as_memory_asks_for(zero: int) -> None:
-    """With one micro-batch in flight; less what ZeRO 3 gathers, which is no layer's."""
-    problem = of_alike_layers("one candidate", zero, 1)
-    best = solve(problem, runner_up=False).solution
-    assert best is not None
-    stage = evaluate(problem, best).stages[0]
-    held = stage.state + stage.activations
-    configuration = the_configuration(problem)
-    search = PlainSearch(problem, [configuration], DOWNSETS)
-    sums = search.sums(0)
-    for room, stages in ((held, 3), (held * 0.999, 4), (held * 3, 1), (held * 2.999, 2), (held / 2, 6)):
-        assert fewest_in_total(sums, configuration, room) == stages
 
 
 def test_seconds_in_memory_are_those_of_the_layers_that_must_shard() -> None:
