@@ -1,4 +1,4 @@
-"""Lower bounds: what stages take in any partition, what they hold, and how many are needed at least."""
+"""Lower bounds: what stages take in any partition, and how many are needed at least."""
 
 from __future__ import annotations
 
@@ -141,21 +141,6 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
         bounds[:, index] = after[:, -1]
         before = after
     return bounds
-
-
-def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
-    """Least possible memory of the fullest stage, bytes, for every number of stages up to `len(in_flight)`."""
-    pairs = tables.pairs
-    fullest = numpy.full(pairs.count, numpy.inf)
-    fullest[0] = 0.0
-    least = numpy.full(len(in_flight), numpy.inf)
-    memory = numpy.empty(0)
-    for index, flying in enumerate(in_flight):
-        if index == 0 or flying != in_flight[index - 1]:
-            memory = pairs.spread(tables.least_memory(flying))
-        fullest = pairs.least(numpy.maximum(memory, fullest.take(pairs.smaller)))
-        least[index] = fullest[-1]
-    return least
 
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:

@@ -7,12 +7,12 @@ import numpy
 from numpy.typing import NDArray
 
 from nest.instance import Array, Cluster, Instance, chunks_of, modes_of
-from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, LeastMemory, State, Tally
 from nest.solve.dp.members import Member
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.pool_bounds import least_excess
 from nest.solve.dp.rules import Exclusions
 from nest.solve.search import Meter
 from nest.spec.constraints import Value
@@ -253,9 +253,10 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
         for each in distinct.values():
             counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
             name = search.instance.candidates[each.candidate].name
-            least = search.for_counts(each, counts, partial(least_peak_memory, search.all_tables(each)))
-            for count, peaks in zip(counts, least, strict=True):
-                yield LeastMemory(float(peaks[count - 1]), count, each.replicas, name)
+            most = (max(counts, default=0),)
+            peaks = partial(least_excess, [search.all_tables(each)], [0.0], most, meter=search.meter)
+            for count, least in zip(counts, search.for_counts(each, counts, peaks), strict=True):
+                yield LeastMemory(least.get((count,), (numpy.inf,))[0], count, each.replicas, name)
 
     return LeastMemory.least(every())
 

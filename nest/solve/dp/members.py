@@ -7,7 +7,7 @@ import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Level, Weights
+from nest.instance import Array, Level, Link, Weights
 from nest.solve.dp.choices import UNKNOWN, Boundary
 from nest.solve.dp.configurations import Slots
 from nest.solve.dp.pareto import Partition, PlacedStage
@@ -15,8 +15,8 @@ from nest.solve.dp.places import NONE
 from nest.solve.dp.stages import StageTables
 
 
-def boundary_times(cut: Array, level: Level) -> Array:
-    """Point-to-point seconds of each cut over one level (PROBLEM.md section 1)."""
+def boundary_times(cut: Array, level: Level | Link) -> Array:
+    """Point-to-point seconds of each cut over one level, or between two pools (PROBLEM.md sections 1 and 8)."""
     times: Array = numpy.where(cut > 0, level.latency + cut / level.bandwidth, 0.0)
     return times
 

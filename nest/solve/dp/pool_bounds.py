@@ -1,6 +1,7 @@
 """Lower bounds on plans in several pools, for each number of stages of each pool."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import product
 
 import numpy
@@ -9,9 +10,9 @@ from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
-from nest.solve.dp.members import Member
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.places import NONE, Counts
+from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
 Combine = Callable[[Array, Array], Array]
@@ -56,13 +57,13 @@ class Grid:
 
 
 def term_bounds(
-    members: Sequence[LeastTimes], grid: Grid, in_flight: Sequence[float], time_limit: float, meter: Meter
+    members: Sequence[LeastTimes], most: Counts, in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> dict[Counts, tuple[float, ...]]:
     """What `nest.solve.dp.bounds.partition_bounds` has, for each number of stages in each pool, 1 or more in all.
 
     Args:
         members: least times of the stages of each pool.
-        grid: numbers of stages.
+        most: stages in each pool at most.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         time_limit: most seconds a stage may take per micro-batch.
         meter: counts the work.
@@ -80,6 +81,7 @@ def term_bounds(
         return rows, taken[:1]
 
     smaller, downsets = [member.tables.pairs.smaller for member in members], members[0].tables.pairs.count
+    grid = Grid(most, len(in_flight))
     # Where no stages fit together, which one term shows, the others need no look: mostly none do.
     if not _least(grid, len(in_flight), smaller, downsets, combines[:1], of_slowest, meter):
         return {}
@@ -87,27 +89,28 @@ def term_bounds(
 
 
 def least_excess(
-    members: Sequence[Member], capacity: Sequence[float], grid: Grid, in_flight: Sequence[float], meter: Meter
+    every: Sequence[StageTables], capacity: Sequence[float], most: Counts, in_flight: Sequence[float], meter: Meter
 ) -> dict[Counts, tuple[float, ...]]:
     """By how many bytes the stage that exceeds its device most does so at least; below 0 where all fit.
 
     Args:
-        members: tables of every stage, whether memory allows it or not.
+        every: tables of every stage of each pool, whether memory allows it or not.
         capacity: bytes of a device of each pool.
-        grid: numbers of stages.
+        most: stages in each pool at most.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         meter: counts the work.
     """
 
-    def values(member: int, stage: int) -> tuple[Rows, list[Array]]:
-        pairs = members[member].tables.pairs
-        rows = pairs.rows(0, pairs.count - 1)
-        needed = pairs.spread(members[member].tables.least_memory(in_flight[stage - 1]))
-        return rows, [needed[rows.pairs] - capacity[member]]
+    @cache
+    def excess(member: int, flying: float) -> Array:
+        return every[member].pairs.spread(every[member].least_memory(flying)) - capacity[member]
 
-    smaller = [member.tables.pairs.smaller for member in members]
-    count = members[0].tables.pairs.count
-    return _least(grid, len(in_flight), smaller, count, [numpy.maximum], values, meter, start=-numpy.inf)
+    def values(member: int, stage: int) -> tuple[Rows, list[Array]]:
+        pairs = every[member].pairs
+        return pairs.rows(0, pairs.count - 1), [excess(member, in_flight[stage - 1])]
+
+    smaller, grid = [tables.pairs.smaller for tables in every], Grid(most, len(in_flight))
+    return _least(grid, len(in_flight), smaller, every[0].pairs.count, [numpy.maximum], values, meter, start=-numpy.inf)
 
 
 def _least(

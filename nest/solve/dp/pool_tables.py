@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from nest.instance import Array
 from nest.solve.dp.bounds import least_state
 from nest.solve.dp.configurations import Configuration, Slots, replica_size, slots
-from nest.solve.dp.members import Member
+from nest.solve.dp.members import Member, boundary_times
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.places import NONE
@@ -139,12 +139,12 @@ class PoolTables(CutSearch):
         own, cut = self._slots(configuration, index), self.sums(index).cut
         cluster, pool = self.instance.cluster_of(index), self.instance.pool_of(index)
         levels = own.levels or (0,)
-        times = [_message(cut, cluster.levels[level].latency, cluster.levels[level].bandwidth) for level in levels]
+        times = [boundary_times(cut, cluster.levels[level]) for level in levels]
         links = []
         for other, _ in configuration.members:
             link = None if other == index else pools.link(pool, self.instance.pool_of(other))
             links.append(NONE if link is None else len(times))
-            times += [] if link is None else [_message(cut, link.latency, link.bandwidth)]
+            times += [] if link is None else [boundary_times(cut, link)]
         return Member(
             index,
             self.instance.candidates[index].width,
@@ -205,8 +205,3 @@ class PoolTables(CutSearch):
             part_sums=self.part_sums(configuration, index),
             every_choice=every_choice,
         )
-
-
-def _message(cut: Array, latency: float, bandwidth: float) -> Array:
-    """Seconds of each cut over a level or a link (PROBLEM.md section 1)."""
-    return numpy.where(cut > 0, latency + cut / bandwidth, 0.0)

@@ -13,7 +13,7 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.members import Member, side_by_side
 from nest.solve.dp.pareto import Floor, Partition, least_batch_time
 from nest.solve.dp.places import Counts, PoolPlaces, SlotPlaces, graph
-from nest.solve.dp.pool_bounds import Grid, least_excess, term_bounds
+from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_tables import Curves, PoolTables, most_covered, powers_of_two
 from nest.solve.dp.recurrence import Recurrence
@@ -244,7 +244,7 @@ class PoolSearch(PoolTables):
         most = tuple(min(member.slots, counts[-1] - len(members) + 1) for member in members)
 
         def bounds(in_flight: tuple[float, ...]) -> dict[Counts, tuple[float, ...]]:
-            return term_bounds(least, Grid(most, len(in_flight)), in_flight, time_limit, self.meter)
+            return term_bounds(least, most, in_flight, time_limit, self.meter)
 
         floors: dict[Counts, Floor] = {}
         for count, terms in zip(counts, self.for_counts(configuration, counts, bounds), strict=True):
@@ -355,6 +355,7 @@ class PoolSearch(PoolTables):
     def excess(self, configuration: Configuration) -> dict[Counts, float]:
         """By how many bytes the fullest stage exceeds its device at least, for each number of stages in each pool."""
         members = self.all_members(configuration)
+        tables = [member.tables for member in members]
         capacity = [self.instance.cluster_of(index).memory for index, _ in configuration.members]
         counts = [count for count in configuration.stage_counts if count <= self.downsets.most_stages]
         found: dict[Counts, float] = {}
@@ -364,7 +365,7 @@ class PoolSearch(PoolTables):
         widths = self._widths(configuration)
 
         def least(in_flight: tuple[float, ...]) -> dict[Counts, tuple[float, ...]]:
-            return least_excess(members, capacity, Grid(most, len(in_flight)), in_flight, self.meter)
+            return least_excess(tables, capacity, most, in_flight, self.meter)
 
         for count, terms in zip(counts, self.for_counts(configuration, counts, least), strict=True):
             for split, (excess,) in terms.items():
