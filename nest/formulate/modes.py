@@ -94,7 +94,11 @@ def recomputes_parts(asked: Problem | Options) -> bool:
 
 
 def partial_modes(
-    options: Options, candidates: Sequence[Candidate], allowed: Collection[str] | None, blocks: int
+    options: Options,
+    candidates: Sequence[Candidate],
+    allowed: Collection[str] | None,
+    blocks: int,
+    listed: Collection[str] | None,
 ) -> tuple[str, ...]:
     """Names of the parts of a stage that may be recomputed (`nest.instance.Partial`), preferred first.
 
@@ -103,16 +107,18 @@ def partial_modes(
         candidates: of the problem.
         allowed: what `whole_modes` says.
         blocks: how many the model has, or layers of a problem without blocks.
+        listed: modes that `search.recompute` allows; None: any.
 
     Raises:
-        InputError: `fixed.recompute_layers` is no number of blocks, or nothing is lighter than its mode.
+        InputError: `fixed.recompute_layers` is no number of blocks, nothing is lighter than its mode, or it needs a
+            mode that is not `listed`.
     """
     fixed, limits = options.fixed.values, options.limits
     known = _by_weight(candidates)
     lighter = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
     pairs = lighter if limits is None else [pair for pair in lighter if pair in limits.partial_recompute]
     if {"recompute_layers", "recompute_rest"} & fixed.keys():
-        return _fixed_part(options, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks)
+        return _fixed_part(options, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks, listed)
     if "recompute" in fixed or not recomputes_parts(options):
         return ()
     pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
@@ -147,7 +153,9 @@ def _heaviest(known: Sequence[str]) -> str:
 Pairs = Sequence[tuple[str, str]]
 
 
-def _fixed_part(options: Options, mode: str, lighter: Pairs, pairs: Pairs, blocks: int) -> tuple[str, ...]:
+def _fixed_part(
+    options: Options, mode: str, lighter: Pairs, pairs: Pairs, blocks: int, listed: Collection[str] | None
+) -> tuple[str, ...]:
     """The part of a stage that `fixed` decides to recompute in a `mode`; none where that is all of it.
 
     `lighter` are all pairs of modes, `pairs` those that the target has.
@@ -157,6 +165,8 @@ def _fixed_part(options: Options, mode: str, lighter: Pairs, pairs: Pairs, block
         raise InputError("fixed.recompute_rest is of no use alone; add fixed.recompute_layers, or leave it out.")
     if type(count) is not int or count < 1:
         raise InputError(f"fixed.recompute_layers is {count!r}; it must be a whole number of at least 1.")
+    if mode in WHOLE_ONLY:
+        raise InputError(f"fixed.recompute_layers: mode {mode!r} is for whole stages only; leave it out.")
     rests = [other for heavier, other in lighter if heavier == mode]
     if not rests:
         raise InputError(f"fixed.recompute_layers: no recompute mode is lighter than {mode!r}; leave it out.")
@@ -164,6 +174,12 @@ def _fixed_part(options: Options, mode: str, lighter: Pairs, pairs: Pairs, block
         raise InputError(f"fixed.recompute_rest is {rest!r}; lighter than {mode!r} is {any_of(rests)}.")
     # Frameworks keep everything of the other blocks, unless told otherwise.
     found = [pair for pair in pairs if pair[0] == mode and rest in (None, pair[1])]
+    needed = (mode,) if count >= blocks else next(iter(found), (mode,))
+    if listed is not None and not {*needed} <= {*listed}:
+        raise InputError(
+            f"fixed.recompute_layers is {count}, so blocks run in {' and '.join(needed)}, but search.recompute "
+            f"allows {', '.join(listed)} only; change one of them."
+        )
     if count >= blocks:
         return ()
     if not found:

@@ -169,7 +169,7 @@ def build_space(
             if even and all(chunks_of(each) == 1 for each in schedules):
                 check_even(layers, even_blocks, str(search.target))
         whole = whole_modes(options, candidates)
-        parts = partial_modes(options, candidates, whole, len(units))
+        parts = partial_modes(options, candidates, whole, len(units), search.recompute if binding else None)
         names = constraint_names(registry, (name for each in candidates for name in each.degrees))
         demanded += [
             ("search.target", constraint)

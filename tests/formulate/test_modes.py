@@ -38,6 +38,37 @@ def test_a_number_of_layers_is_a_whole_number(answer, count):
         answer({**chain(), "fixed": {"recompute_layers": count}})
 
 
+@pytest.mark.parametrize(
+    ("fixed", "listed", "needed"),
+    [
+        ({"recompute_layers": 2}, ["none"], "is 2, so blocks run in full and none, but search.recompute allows none"),
+        ({"recompute_layers": 2}, ["full"], "is 2, so blocks run in full and none, but search.recompute allows full"),
+        ({"recompute_layers": 9}, ["none"], "is 9, so blocks run in full, but search.recompute allows none"),
+        (
+            {"recompute": "full", "recompute_layers": 2, "recompute_rest": "none"},
+            ["full"],
+            "is 2, so blocks run in full and none, but search.recompute allows full",
+        ),
+    ],
+)
+def test_modes_of_a_number_of_layers_are_among_those_of_the_search(fixed, listed, needed):
+    """What is priced as it stands is searched for nothing."""
+    problem = {**chain(), "search": {"recompute": listed}, "fixed": fixed}
+    with pytest.raises(InputError, match=f"fixed.recompute_layers {needed} only; change one of them"):
+        nest.solve(problem)
+    assert nest.evaluate(problem).stages[0].recompute == "full"
+
+
+@pytest.mark.parametrize("mode", ["stage", "offload"])
+def test_a_mode_of_whole_stages_has_no_number_of_layers(mode):
+    problem = {**chain(), "fixed": {"recompute": mode, "recompute_layers": 3}}
+    for candidate in problem["profile"]["candidates"]:
+        candidate["recompute"][mode] = candidate["recompute"]["full"]
+    for answer in (nest.solve, nest.evaluate):
+        with pytest.raises(InputError, match=f"mode '{mode}' is for whole stages only; leave it out"):
+            answer(problem)
+
+
 def test_a_plan_beside_the_first_says_what_it_recomputes():
     """A pipeline of two stages is next to two replicas; the first stage of each has no room for all it computes."""
     problem = {**chain(), "constraints": []}
