@@ -69,15 +69,16 @@ class Graph:
         self.places, self.stages = places, stages
         self.surroundings: list[tuple[Surroundings, ...]] = []
         self.numbers: list[dict[tuple[Place, int], int]] = []
-        fronts = [{(place, 0) for place in places.first()}]
+        fronts, ahead = [{(place, 0) for place in places.first()}], list[dict[Place, tuple[Step, ...]]]()
         for stage in range(stages, 1, -1):
+            ahead.append({place: tuple(places.following(place, stage)) for place in {place for place, _ in fronts[-1]}})
             # Places have most of their followers in common.
-            steps = {step for place in {place for place, _ in fronts[-1]} for step in places.following(place, stage)}
+            steps = {step for every in ahead[-1].values() for step in every}
             fronts.append({(place, row) for _, row, some in steps for place in some})
         for stage, front in enumerate(reversed(fronts), start=1):
-            self._number(stage, sorted(front))
+            self._number(stage, sorted(front), ahead[-stage + 1] if stage > 1 else {})
 
-    def _number(self, stage: int, front: Sequence[tuple[Place, int]]) -> None:
+    def _number(self, stage: int, front: Sequence[tuple[Place, int]], ahead: dict[Place, tuple[Step, ...]]) -> None:
         """Note the surroundings of one more stage in front, with these places and rows of boundaries."""
         every, numbers = dict[Surroundings, int](), dict[tuple[Place, int], int]()
         known, ways = dict[tuple[int, Sequence[Place]], frozenset[int]](), dict[Place, tuple[Way, ...]]()
@@ -86,7 +87,7 @@ class Graph:
                 if stage == 1:
                     ways[place] = NOTHING if self.places.last(place) else ()
                 else:
-                    ways[place] = self._ways(place, stage, known)
+                    ways[place] = self._ways(ahead[place], stage, known)
             if ways[place]:
                 surroundings = self.places.at(place)[0], row, ways[place]
                 numbers[place, row] = every.setdefault(surroundings, len(every))
@@ -94,10 +95,10 @@ class Graph:
         self.numbers.append(numbers)
 
     def _ways(
-        self, place: Place, stage: int, known: dict[tuple[int, Sequence[Place]], frozenset[int]]
+        self, steps: Iterable[Step], stage: int, known: dict[tuple[int, Sequence[Place]], frozenset[int]]
     ) -> tuple[Way, ...]:
         behind, found = self.numbers[stage - 2], dict[int, frozenset[int]]()
-        for out, row, some in self.places.following(place, stage):
+        for out, row, some in steps:
             if (row, some) not in known:
                 known[row, some] = frozenset(behind[each, row] for each in some if (each, row) in behind)
             found[out] = found.get(out, frozenset()) | known[row, some]
