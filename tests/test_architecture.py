@@ -30,7 +30,7 @@ MOST_STATEMENTS = 24_506
 LONGEST_FUNCTION = 91
 """Lines of the engine's longest function; 104 at commit 28417941."""
 EXAMPLE = REPOSITORY / "examples/llama-3-70b-on-128-h100"
-MOST_STOPS = {"stops": 39, "modules": 19, "returns": 20}
+MOST_STOPS = {"stops": 38, "modules": 18, "returns": 20}
 """Functions that a problem is handed to between the command line and the answer, their modules, and stops in modules
 where it was before (`tests.problem_stops`)."""
 LONGEST_OF_VERBS = {"nest/api.py": 825}  # Every verb once, with its docstring.

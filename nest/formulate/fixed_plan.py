@@ -10,9 +10,8 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.formulate.instance import Formulation, Wanted, formulate, without_missing_plugins
+from nest.formulate.instance import Formulation, Wanted, check_lists, formulate, without_missing_plugins
 from nest.formulate.modes import check_modes, profile_modes
-from nest.formulate.options import check_lists
 from nest.formulate.shard import micro_batches, participating
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry

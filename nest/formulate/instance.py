@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from nest.errors import InputError
-from nest.formulate.cluster import as_measured, build_cluster
+from nest.catalogue import optimizer, precision
+from nest.errors import InputError, InputErrors
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster
 from nest.formulate.formulation import Formulation as Formulation
 from nest.formulate.model import load_model
-from nest.formulate.options import Options, read_options
-from nest.formulate.risk import with_memory_risk
-from nest.formulate.shard import profile_degrees
-from nest.formulate.space import build_space
-from nest.formulate.target import limits_on
+from nest.formulate.options import Options
+from nest.formulate.risk import accepted_risk, with_memory_risk
+from nest.formulate.shard import allowed_degrees, chosen, micro_batches, participating, profile_degrees
+from nest.formulate.space import (
+    allowed_rank_orders,
+    allowed_schedules,
+    allowed_zero,
+    allowed_zero_degrees,
+    build_space,
+    constraint_names,
+    demands,
+)
+from nest.formulate.target import limits_of, limits_on, within
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -26,6 +35,7 @@ from nest.plan.evaluate import makespan
 from nest.records import Record
 from nest.solve.effort import Deadline, Waiting
 from nest.spec import Problem
+from nest.spec.problem import Fixed
 
 if TYPE_CHECKING:
     from nest.formulate.formulation import FirstPlan
@@ -72,7 +82,23 @@ def options_of(problem: Problem, registry: Registry) -> Options:
         InputErrors: something in the problem cannot be used; the text names the place.
     """
     problem = without_missing_plugins(problem, registry)
-    return read_options(problem, registry).within(problem, registry)
+    options = read_options(problem, registry)
+    if options.limits is None:
+        return options
+    narrowed, fixed, registered = within(problem, options.limits, registry), options.fixed.values, registry.strategies()
+    search, listed, schedules = narrowed.search, narrowed.strategies, narrowed.training.schedule
+    return evolve(
+        options,
+        training=narrowed.training,
+        search=search,
+        listed=listed,
+        strategies=participating({*listed, *fixed}, registered, mixed=search.mixed),
+        degrees=allowed_degrees(listed, fixed, {*registered, *profile_degrees(options.profile)}),
+        schedules=tuple(each for each in options.schedules if "schedule" in fixed or each.name in schedules),
+        rank_orders=allowed_rank_orders(search.rank_order, fixed.get("rank_order")),
+        zero=allowed_zero(search.zero, fixed.get("zero")),
+        zero_degrees=allowed_zero_degrees(search.zero_degree, fixed.get("zero_degree")),
+    )
 
 
 def formulate(
@@ -283,3 +309,81 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
 
     graph = layer_classes(load_model(problem.model, problem.training, registry)).graph
     return options.sharded(graph, StrategyContext(cluster, problem.training)).every()
+
+
+def read_options(problem: Problem, registry: Registry) -> Options:
+    """What `problem` decides and allows, before anything is built from the rest.
+
+    Args:
+        problem: as written.
+        registry: offers what it may name.
+
+    Raises:
+        InputErrors: every name that nobody knows, and every constraint and decision that cannot be read, each with its
+            place.
+    """
+    training, search, fixed, model = problem.training, problem.search, problem.decided, problem.model
+    registered, own, target = registry.strategies(), profile_degrees(problem.profile), search.framework
+    models = registry.cost_models(), registry.collective_models(), registry.layer_times()
+    checks: dict[str, Callable[[], Any]] = {
+        "_cluster": lambda: any_cluster(problem.cluster, registry),
+        "degrees": lambda: allowed_degrees(problem.strategies, fixed, {*registered, *own}),
+        "schedules": lambda: allowed_schedules(training.schedule, fixed.get("schedule"), registry.schedules()),
+        "costs": lambda: chosen(models[0], problem.costs, "costs", "cost model"),
+        "collectives": lambda: chosen(models[1], problem.collectives, "collectives", "collective model"),
+        "layer_times": lambda: chosen(models[2], problem.layer_times, "layer_times", "model of layer times"),
+        "limits": lambda: target and limits_of(target, problem, registry, "search.target"),
+        "rank_orders": lambda: allowed_rank_orders(search.rank_order, fixed.get("rank_order")),
+        "zero": lambda: allowed_zero(search.zero, fixed.get("zero")),
+        "zero_degrees": lambda: allowed_zero_degrees(search.zero_degree, fixed.get("zero_degree")),
+    }
+    if model is not None:
+        checks["_optimizer"] = lambda: optimizer(training.optimizer)
+        checks["_precision"] = lambda: precision(training.precision).trained(training)
+        checks["micro_batches"] = lambda: micro_batches(training, fixed.get("micro_batch"))
+    checks["demanded"] = lambda: demands(problem.constraints, fixed, constraint_names(registry, own))
+    return Options(
+        training=training,
+        cluster=problem.cluster,
+        model=model,
+        profile=problem.profile,
+        search=search,
+        fixed=problem.fixed or Fixed({}),
+        listed=problem.strategies,
+        strategies=participating({*problem.strategies, *fixed}, registered, mixed=search.mixed),
+        risk=accepted_risk(training, model),
+        replayed=problem.replayed,
+        **_read(checks),
+    )
+
+
+def check_lists(problem: Problem, registry: Registry) -> None:
+    """Refuse what nobody knows in lists that are not looked at where everything is decided."""
+    known, fixed = {*registry.strategies(), *profile_degrees(problem.profile)}, problem.decided
+    _read(
+        {
+            "degrees": lambda: allowed_degrees(problem.strategies, fixed, known),
+            "schedules": lambda: allowed_schedules(
+                problem.training.schedule, fixed.get("schedule"), registry.schedules()
+            ),
+        }
+    )
+
+
+def _read(checks: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What independent calls return, by name; what begins with `_` is only looked at.
+
+    Raises:
+        InputErrors: what is wrong with all of them.
+    """
+    read, mistakes = dict[str, Any](), list[str]()
+    for name, check in checks.items():
+        try:
+            read[name] = check()
+        except InputErrors as errors:
+            mistakes += errors.problems
+        except InputError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise InputErrors(mistakes)
+    return {name: value for name, value in read.items() if not name.startswith("_")}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from nest.catalogue import unknown_name
-from nest.deployment import Limits
 from nest.deployment.deployment import ENDS
 from nest.errors import InputError
 from nest.instance import Candidate, Partial, modes_of
@@ -17,6 +16,7 @@ from nest.spec import Problem, ProfileSpec, StageRecord
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 if TYPE_CHECKING:
+    from nest.deployment import Limits
     from nest.formulate.options import Options
 
 WHOLE_ONLY = ("stage", OFFLOAD)

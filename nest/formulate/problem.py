@@ -10,10 +10,9 @@ from attrs import evolve
 from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import by_levels, cluster_calibration, described
-from nest.formulate.instance import Formulation, formulate
+from nest.formulate.instance import Formulation, formulate, read_options
 from nest.formulate.model import resolve_model, with_sequence_length
 from nest.formulate.modes import profile_modes
-from nest.formulate.options import read_options
 from nest.formulate.risk import risk_of
 from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
 from nest.formulate.stack import device_of, stack_notice, with_stack

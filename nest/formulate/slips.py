@@ -14,8 +14,9 @@ from attrs import asdict, evolve
 from nest.catalogue import Link, known_cluster, links, network_levels, profiles, published_devices
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
+from nest.formulate.instance import options_of
 from nest.formulate.model import Model, context_length, load_model, model_facts
-from nest.formulate.options import Options, read_options
+from nest.formulate.options import Options
 from nest.formulate.stack import device_of
 from nest.graph import KINDS
 from nest.hooks.protocols import StrategyContext
@@ -240,7 +241,7 @@ def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
         return
     other = max(round(length / EVEN), 1) * EVEN
     try:
-        options = read_options(problem, registry).within(problem, registry)
+        options = options_of(problem, registry)
         even, uneven = _degrees(options, other, registry), _degrees(options, length, registry)
     except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
         return

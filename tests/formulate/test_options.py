@@ -1,4 +1,4 @@
-"""What a problem decides and allows, read once (`nest.formulate.options`)."""
+"""What a problem decides and allows, read once."""
 
 import inspect
 from collections import Counter
@@ -8,9 +8,8 @@ import pytest
 
 import nest
 from nest.errors import InputErrors
-from nest.formulate import options, target
-from nest.formulate.instance import formulate, options_of
-from nest.formulate.options import read_options
+from nest.formulate import instance, target
+from nest.formulate.instance import formulate, options_of, read_options
 from nest.formulate.problem import whole_problem
 from nest.hooks.registry import registry
 from nest.spec import Problem
@@ -80,7 +79,7 @@ def test_each_list_of_a_problem_is_read_once(monkeypatch: pytest.MonkeyPatch) ->
 
     once = ("allowed_schedules", "micro_batches", "demands", "any_cluster", "participating")
     for name in (*once, "allowed_degrees", "allowed_rank_orders", "allowed_zero", "allowed_zero_degrees"):
-        counted(options, name)
+        counted(instance, name)
     counted(target, "allowed_degrees")
     nest.solve({**WRITTEN, "search": {"target": "none", "within": 0.0}})
     assert {*calls.values()} == {1}, calls

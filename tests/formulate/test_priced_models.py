@@ -9,8 +9,7 @@ from numpy import array_equal
 
 from nest.formulate import options
 from nest.formulate.cluster import build_cluster
-from nest.formulate.instance import Wanted, build_instance, formulate
-from nest.formulate.options import read_options
+from nest.formulate.instance import Wanted, build_instance, formulate, read_options
 from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.formulate.pricing import priced_layers
 from nest.hooks import hook

@@ -11,8 +11,7 @@ from attrs import evolve
 
 import nest
 from nest.formulate import candidates, worth
-from nest.formulate.instance import Wanted, build_instance, formulate
-from nest.formulate.options import read_options
+from nest.formulate.instance import Wanted, build_instance, formulate, read_options
 from nest.formulate.problem import read_record, self_contained
 from nest.formulate.worth import BoundedFamily, Bounds
 from nest.hooks import hook
