@@ -84,10 +84,8 @@ class Graph:
         known, ways = dict[tuple[int, Sequence[Place]], frozenset[int]](), dict[Place, tuple[Way, ...]]()
         for place, row in front:
             if place not in ways:
-                if stage == 1:
-                    ways[place] = NOTHING if self.places.last(place) else ()
-                else:
-                    ways[place] = self._ways(ahead[place], stage, known)
+                end = NOTHING if self.places.last(place) else ()
+                ways[place] = end if stage == 1 else self._ways(ahead[place], stage, known)
             if ways[place]:
                 surroundings = self.places.at(place)[0], row, ways[place]
                 numbers[place, row] = every.setdefault(surroundings, len(every))
