@@ -29,17 +29,17 @@ def unable(used: Candidate, layers: dict[str, list[int]], size: float) -> Candid
     return evolve(used, recompute=tuple(modes))
 
 
-def both(layers: dict[str, list[int]], kind: str) -> tuple[Instance, Instance]:
-    """The same problem with layers that cannot run, and with ones that are too large."""
+def both(layers: dict[str, list[int]], kind: str, *, beside: bool = True) -> tuple[Instance, Instance]:
+    """The same problem with layers that cannot run, and with ones that are too large; `beside` a wider candidate."""
     found = []
     for size in (numpy.inf, TOO_LARGE):
         narrow = unable(candidate(LAYERS), layers, size)
-        wide = candidate(LAYERS, name="wide", width=2, seed=1, scale=0.7)
+        wide = [candidate(LAYERS, name="wide", width=2, seed=1, scale=0.7)] if beside else []
         space: dict[str, object] = {"mixed": kind == "mixed"}
         if kind == "interleaved":
             space["blocks"] = tuple((layer,) for layer in range(LAYERS))
         schedules = ["interleaved" if kind == "interleaved" else "1f1b"]
-        found.append(instance([narrow, wide], machines=MACHINES, schedules=schedules, **space))
+        found.append(instance([narrow, *wide], machines=MACHINES, schedules=schedules, **space))
     return found[0], found[1]
 
 
@@ -69,10 +69,9 @@ def test_as_if_it_were_too_large(kind: str, layers: dict[str, list[int]]) -> Non
     assert verify(endless, result.batch_time, partial(priced, endless)).status == "proved"
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_without_a_mode_to_run_in_the_layer_is_named(mixed: bool) -> None:
-    never = unable(candidate(LAYERS), {"none": [3], "full": [3]}, numpy.inf)
-    result = solve(instance([never], machines=MACHINES, mixed=mixed))
+@pytest.mark.parametrize("kind", ["plain", "mixed", "interleaved"])
+def test_without_a_mode_to_run_in_the_layer_is_named(kind: str) -> None:
+    result = solve(both({"none": [3], "full": [3]}, kind, beside=False)[0])
     assert result.status == "infeasible"
     assert "layer 'l3' cannot run in any" in str(result.diagnosis)
 

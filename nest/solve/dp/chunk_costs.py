@@ -86,9 +86,9 @@ class ChunkCosts(ChunkTables):
             if seconds <= longest:
                 filled = self._filled_pattern(configuration, count, pattern, costs, longest, limit, exactly=exactly)
                 if filled is not None:
-                    yield from self._told_apart(filled)
+                    yield from self._told_apart(filled, exactly=exactly)
 
-    def _told_apart(self, filled: Filled) -> Iterator[Filled]:
+    def _told_apart(self, filled: Filled, *, exactly: bool) -> Iterator[Filled]:
         """The same for each mode that all stages may share, where they must share one."""
         names = list(dict.fromkeys(choice.recompute for choice in filled.costs.choices))
         if len(names) == 1 or all(each.uniform != "recompute" for each in self.instance.space.constraints):
@@ -97,7 +97,7 @@ class ChunkCosts(ChunkTables):
         for name in names:
             some = numpy.array([choice.recompute == name for choice in filled.costs.choices])
             own = {each: each.only(some) for each in dict.fromkeys(filled.stages)}
-            if all(each.fits.any() for each in own.values()):
+            if exactly or all(each.fits.any() for each in own.values()):
                 stages = tuple(own[each] for each in filled.stages)
                 yield evolve(filled, stages=stages, **_bounds(filled.costs, filled.pattern, stages))
 

@@ -1,6 +1,6 @@
 """Why there is no plan: what is tightest and by how much."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy
@@ -13,7 +13,8 @@ from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.pool_bounds import least_excess
-from nest.solve.dp.rules import Exclusions
+from nest.solve.dp.rules import Exclusions, by_count
+from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 from nest.spec.constraints import Value
 from nest.units import format_bytes
@@ -35,7 +36,7 @@ def diagnose(
     Args:
         search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
-        chunked: the least memory that a plan of several chunks needs if less than so many bytes; None: there is none.
+        chunked: the least memory that a plan of several chunks needs if less than so many bytes; None: none is allowed.
     """
     configurations, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in configurations if configuration.stage_counts[0] <= most]
@@ -43,7 +44,7 @@ def diagnose(
     if tried:
         least = least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
     other = None if chunked is None else chunked(numpy.inf if least is None else least.bytes)
-    if tried or other is not None:
+    if tried or chunked is not None:
         return _memory(search.instance, LeastMemory.least((least, other)))
     if configurations:
         return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in configurations))
@@ -249,16 +250,38 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
         key = (each.members, each.replicas, each.schedule.name, each.stage_counts, each.zero_degree)
         distinct.setdefault(key, each)
 
-    def every() -> Iterator[LeastMemory]:
-        for each in distinct.values():
-            counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
-            name = search.instance.candidates[each.candidate].name
-            most = (max(counts, default=0),)
-            peaks = partial(least_excess, [search.all_tables(each)], [0.0], most, meter=search.meter)
-            for count, least in zip(counts, search.for_counts(each, counts, peaks), strict=True):
-                yield LeastMemory(least.get((count,), (numpy.inf,))[0], count, each.replicas, name)
+    least: LeastMemory | None = None
+    for each in distinct.values():
+        counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
+        sizes = _least_alike(search, each, counts, numpy.inf if least is None else least.bytes)
+        name = search.instance.candidates[each.candidate].name
+        found = (
+            LeastMemory(float(size), count, each.replicas, name) for count, size in zip(counts, sizes, strict=True)
+        )
+        least = LeastMemory.least((least, *found))
+    return least
 
-    return LeastMemory.least(every())
+
+def _least_alike(search: PlainSearch, configuration: Configuration, counts: Sequence[int], most: float) -> Array:
+    """Least bytes of the fullest stage for each number of stages, as far as that is less than `most`."""
+    tables = search.all_tables(configuration)
+
+    def least(own: StageTables) -> Array:
+        peaks = partial(least_excess, [own], [0.0], (max(counts, default=0),), meter=search.meter)
+        every = zip(counts, search.for_counts(configuration, counts, peaks), strict=True)
+        return numpy.array([found.get((count,), (numpy.inf,))[0] for count, found in every])
+
+    bound = least(tables)
+    if not search.relaxes(configuration):
+        return bound
+    found = numpy.full(len(counts), numpy.inf)
+    # All stages recompute alike. The last set recomputes most blocks, so that it likely needs least.
+    for choices in reversed(by_count(tables.choices)):
+        if (bound >= numpy.minimum(found, most)).all():
+            break
+        if (own := tables.choosing(choices)) is not None:
+            found = numpy.minimum(found, least(own))
+    return found
 
 
 def least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> LeastMemory | None:

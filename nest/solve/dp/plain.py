@@ -52,14 +52,14 @@ class PlainSearch(CutSearch, PlanSearch):
         for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
             bound = self.objective(configuration, count).of(floor)
             if numpy.isfinite(bound):
-                nodes.append(self.bounded(bound, configuration, (count,), floor, relaxed=self._relaxes(configuration)))
+                nodes.append(self.bounded(bound, configuration, (count,), floor, relaxed=self.relaxes(configuration)))
                 self._floored.setdefault(configuration.order, {})[count] = floor
         pruned["bound from compute"] += len(counts) - len(quick)
         pruned["memory in total"] += len(quick) - len(held)
         pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
         return nodes
 
-    def _relaxes(self, configuration: Configuration) -> bool:
+    def relaxes(self, configuration: Configuration) -> bool:
         """Whether all stages must recompute as many blocks, and the configuration leaves open how many."""
         names = len(dict.fromkeys(choice.recompute for choice in configuration.choices))
         return names > 1 and any(each.uniform == "recompute" for each in self.instance.space.constraints)
@@ -145,7 +145,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         Bounds of all numbers of stages without one ask for all stages, slow ones as well.
         """
-        if self.downsets.count < MANY_CUTS or self._relaxes(configuration):
+        if self.downsets.count < MANY_CUTS or self.relaxes(configuration):
             return None
         count = configuration.stage_counts[int(self.closer_bounds(configuration).argmin())]
         mean = self.first_bounds.slowest(configuration, count)
@@ -154,7 +154,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
-        if self._relaxes(configuration):
+        if self.relaxes(configuration):
             return self._quick_of_whole_stages(configuration, stages)
         time_limit = floor.largest_time * (1 + LIMIT_SLACK)
         tables = self.tables(configuration, time_limit)
