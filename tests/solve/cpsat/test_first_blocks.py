@@ -9,8 +9,10 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.instance import Candidate, Instance, LayerGraph, Partial, RecomputeMode
+from nest.instance import Candidate, Instance, LayerGraph, Partial, RecomputeMode, recomputed
+from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import search
+from nest.solve.cpsat.first_blocks import FirstBlocks
 from nest.solve.dp import solve
 from tests.agreement.compare import plugins_of
 from tests.agreement.draws import draw
@@ -114,6 +116,31 @@ def test_every_plan_of_a_chain_agrees(seed: int) -> None:
         found = solve(problem, runner_up=False)
         assert (found.batch_time or inf) == pytest.approx(least, rel=1e-9)
     examine(problem)
+
+
+@pytest.mark.parametrize("seed", [20, 32])
+def test_the_price_is_exact_where_blocks_are_fewer_or_layers_are_in_none(seed: int) -> None:
+    """One chain has stages of fewer blocks than recompute, the other a first layer in no block."""
+    random = Random(seed)
+    problem = problem_of(random, random.randint(3, 6))
+    found = solve(problem, runner_up=False)
+    assert found.solution is not None
+    assert found.batch_time == pytest.approx(evaluate(problem, found.solution).batch_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", seeds(3, 100))
+def test_blocks_of_which_a_stage_holds_a_part_are_counted(seed: int) -> None:
+    random, numbers = Random(seed), numpy.random.default_rng(seed)
+    units, layers = blocks(random, 7), numpy.arange(7)
+    stages = [(one, two) for one in range(7) for two in range(one + 1, 8)]
+    held = numpy.array([(layers >= one) & (layers < two) for one, two in stages])
+    first, rest = numbers.random((2, 7))
+    found = FirstBlocks.of(units, held).joined(numpy.add, first, rest)
+    for (one, two), by_count in zip(stages, found.T, strict=True):
+        for count, total in enumerate(by_count):
+            inside = recomputed(units, range(one, two), count)
+            expected = sum(first[layer] if layer in inside else rest[layer] for layer in range(one, two))
+            assert total == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", seeds(5, 100))
