@@ -85,21 +85,22 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
     lengths = [seconds for stage in stages for chunk in stage for seconds in chunk.of_kinds]
     travel = [seconds for stage in stages for chunk in stage for seconds in chunk.under_way]
     clocks, ends, others = [0.0] * len(stages), [0.0], program.others
-    begun = [0.0] * len(stages)
     for device, need, step in zip(program.devices, program.needs, program.steps, strict=True):
-        ready, length = ends[need] + travel[step], lengths[step]
+        start, length = ends[need] + travel[step], lengths[step]
         if others and len(ends) in others:
             need, step = others[len(ends)]
-            ready, length = max(ready, ends[need] + travel[step]), length + lengths[step]
-        start = clocks[device]
-        if ready > start:
-            start = ready
-        if len(ends) == program.first[device]:
-            begun[device] = start
+            start, length = max(start, ends[need] + travel[step]), length + lengths[step]
+        if start < clocks[device]:
+            start = clocks[device]
         clocks[device] = end = start + length
         ends.append(end)
-    staggered = is_staggered(schedule)
-    return max(end - (begin if staggered else 0.0) for begin, end in zip(begun, clocks, strict=True))
+    if not is_staggered(schedule):
+        return max(clocks)
+    begun: list[float] = []
+    for first in program.first:
+        awaited = [(program.needs[first - 1], program.steps[first - 1]), *([others[first]] if first in others else ())]
+        begun.append(max(ends[need] + travel[step] for need, step in awaited))
+    return max(end - begin for begin, end in zip(begun, clocks, strict=True))
 
 
 _programs = BoundedCache[Program](MOST_REMEMBERED, lambda program: len(program.needs))
@@ -116,48 +117,62 @@ def _compiled(schedule: Schedule, stages: int, micro_batches: int) -> Program:
         for stage in range(1, stages + 1)
     ]
     places = places_of(schedule, stages, micro_batches)
-    chunks = len(places.route) // stages
+    rows, every = [_rows(device, order, places) for device, order in enumerate(orders)], len(places.route)
+    # The entry that sends what each pass may wait for; 0: nothing is sent, below 0: it has not run yet.
+    waits = [-1] * (every * micro_batches)
+    sent = [0] * micro_batches + waits + waits + [0] * micro_batches + [0]
     devices, needs, steps = array("i"), array("i"), array("i")
     others: dict[int, tuple[int, int]] = {}
-    first = [0] * stages
-    sent: dict[tuple[bool, int, int], int] = {}
-    done, moved = [0] * stages, True
+    first, done, moved = [0] * stages, [0] * stages, True
     while moved:
         moved = False
-        for device, order in enumerate(orders):
-            while done[device] < len(order):
-                pair = order[done[device] : done[device] + (2 if order[done[device]].overlapped else 1)]
-                entries = [
-                    _entry(each, places.mirrored(device, each.micro_batch), chunks, places, sent) for each in pair
-                ]
-                if any(need < 0 for need, _ in entries):
+        for device, own in enumerate(rows):
+            while done[device] < len(own):
+                need, step, message, other = own[done[device]]
+                if sent[need] < 0 or (other is not None and sent[other[0]] < 0):
                     break
+                number = len(needs) + 1
                 devices.append(device)
-                needs.append(entries[0][0])
-                steps.append(entries[0][1])
-                number = len(needs)
+                needs.append(sent[need])
+                steps.append(step)
                 if not done[device]:
                     first[device] = number
-                if len(entries) > 1:
-                    others[number] = entries[1]
-                for each in pair:
-                    if each.kind != WEIGHT_GRADIENTS:
-                        sent[each.kind == FORWARD, places.place(device, each), each.micro_batch] = number
-                done[device] += len(pair)
+                if other is not None:
+                    others[number] = sent[other[0]], other[1]
+                    sent[other[2]] = number
+                sent[message] = number
+                done[device] += 1
                 moved = True
-    stuck = next((device for device, order in enumerate(orders) if done[device] < len(order)), None)
+    stuck = next((device for device, own in enumerate(rows) if done[device] < len(own)), None)
     if stuck is not None:
-        raise Stuck(f"stage {stuck + 1} waits for ever to begin its pass {done[stuck] + 1}")
+        passes = sum(1 if other is None else 2 for *_, other in rows[stuck][: done[stuck]])
+        raise Stuck(f"stage {stuck + 1} waits for ever to begin its pass {passes + 1}")
     return Program(devices, needs, steps, others, tuple(first))
 
 
-def _entry(
-    step: Pass, stage: int, chunks: int, places: Places, sent: dict[tuple[bool, int, int], int]
-) -> tuple[int, int]:
-    """What a pass waits for, below 0 where that has not run yet, and what it runs."""
-    place = places.chunks[stage][step.chunk]
-    number = (stage * chunks + step.chunk) * len(PASSES) + PASSES.index(step.kind)
-    if step.kind == FORWARD:
-        return (sent.get((True, place - 1, step.micro_batch), -1) if place else 0), number
-    behind = place + 1 < len(places.route) and step.kind != WEIGHT_GRADIENTS
-    return (sent.get((False, place + 1, step.micro_batch), -1) if behind else 0), number
+Row = tuple[int, int, int, "Row | None"]
+"""Where it stands in `sent` what a pass waits for, what it runs, where what it sends stands, and the pass beside it."""
+
+
+def _rows(device: int, order: Sequence[Pass], places: Places) -> list[Row]:
+    """The passes of a device.
+
+    In `sent` come activations by the chunk that receives them, then gradients by the chunk that sends them, each by
+    micro-batch; in front of the first chunk and behind the last one nothing is sent. What nobody waits for comes last.
+    """
+    every, batch = len(places.route), places.micro_batches
+    chunks, gradients = every // places.stages, (every + 1) * batch
+    kinds, rows = {kind: number for number, kind in enumerate(PASSES)}, list[Row]()
+    for each in reversed(order):
+        kind, micro_batch, chunk = each.kind, each.micro_batch, each.chunk
+        stage = places.mirrored(device, micro_batch)
+        step = (stage * chunks + chunk) * len(PASSES) + kinds[kind]
+        forward = places.chunks[stage][chunk] * batch + micro_batch
+        other = rows.pop() if each.overlapped and rows else None
+        if kind == FORWARD:
+            rows.append((forward, step, forward + batch, other))
+        elif kind == WEIGHT_GRADIENTS:
+            rows.append((0, step, 2 * gradients, other))
+        else:
+            rows.append((gradients + forward + batch, step, gradients + forward, other))
+    return rows[::-1]

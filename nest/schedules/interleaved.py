@@ -53,10 +53,16 @@ class Interleaved(Record):
 
         Chunks run backward in the reverse order. A stage begins with as many forward passes as `in_flight` counts.
         """
-        places = in_rounds(stages, micro_batches, self.chunks)
-        forward = [Pass("forward", index, chunk) for chunk, index in places]
-        backward = [Pass("backward", index, self.chunks - 1 - chunk) for chunk, index in places]
-        return in_turn(forward, [[each] for each in backward], _ahead(stage, stages, self.chunks))
+        forward, backward = _passes(stages, micro_batches, self.chunks)
+        return in_turn(forward, backward, _ahead(stage, stages, self.chunks))
+
+
+@lru_cache(maxsize=4)
+def _passes(stages: int, micro_batches: int, chunks: int) -> tuple[list[Pass], list[list[Pass]]]:
+    """The forward and backward passes of every stage."""
+    places = in_rounds(stages, micro_batches, chunks)
+    forward = [Pass("forward", index, chunk) for chunk, index in places]
+    return forward, [[Pass("backward", index, chunks - 1 - chunk)] for chunk, index in places]
 
 
 def _ahead(stage: int, stages: int, chunks: int) -> int:

@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.configurations import Configuration, PlanSignature, without
+from nest.solve.dp.configurations import Configuration, PlanSignature, of_whole_modes, without
 from nest.solve.dp.downsets import (
     Downsets,
     StageRange,
@@ -229,14 +229,17 @@ class Attempt:
             return self.known
         return self._best_of(self._plain(self.instance, coarsening(members, self.instance)), self.known)
 
-    def _plain(self, instance: Instance, downsets: Downsets, held_up: bool = True) -> PlainSearch:
+    def _plain(
+        self, instance: Instance, downsets: Downsets, held_up: bool = True, *, whole_modes: bool = False
+    ) -> PlainSearch:
         # Of many cuts not all stages between them are looked at.
         whole = instance is self.instance and downsets.count <= MANY_CUTS
         tables = self.tables if whole else SharedTables(instance)
         key = ("plain", held_up, downsets.members.tobytes())
         bounds, shared = tables.bounds, tables.of(key)
         known: dict[str, dict[Hashable, Any]] = {"shared": shared, "scheduled": tables.scheduled}
-        return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, **known)
+        listed = list(filter(None, map(of_whole_modes, self.plain))) if whole_modes else self.plain
+        return PlainSearch(instance, listed, downsets, held_up, first_bounds=bounds, meter=self.meter, **known)
 
     def _chunks(self, meter: Meter) -> "ChunkSearch":
         from nest.solve.dp.chunks import ChunkSearch
@@ -261,8 +264,9 @@ class Attempt:
         """
         searchers = self._searchers(instance, downsets, relaxed=relaxed)
         if len(searchers) > 1:
-            # What stages of one chunk take cuts off most plans of several, of which there are more.
-            known = self._best_of(searchers[0], known) if self.plain else known
+            # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
+            first = self._plain(instance, downsets, not relaxed, whole_modes=True)
+            known = self._best_of(first, known) if self.plain else known
         search = self._search(searchers, known, whole=whole and not self.mixed, relaxed=relaxed)
         bound = search.find_best()
         if self.mixed:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy
 from attrs import define, field
 
-from nest.instance import Array
-from nest.solve.dp.choices import UNKNOWN, Choice
-from nest.solve.dp.configurations import Configuration
+from nest.instance import Array, Partial, partial
+from nest.solve.dp.alike import MOST_LIMITS, first_blocks
+from nest.solve.dp.choices import UNKNOWN, Choice, layer_choices
+from nest.solve.dp.configurations import Configuration, bounding_mode
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest, least_parts
 from nest.solve.dp.pairs import Pairs, Rows
@@ -158,11 +159,6 @@ def held_alike(configuration: Configuration) -> tuple[Hashable, ...]:
     return configuration.candidate, configuration.replicas, configuration.copies, *zero
 
 
-MOST_LIMITS = 1e6
-"""Limits that a whole chain may add up to: differences of its sums are then wrong by four roundings, each of 2**-53 of
-so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
-
-
 class LeanMode(NamedTuple):
     """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
 
@@ -233,6 +229,9 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
         if end == start and flying <= min(in_flight[index:]):
             # No stage further in front can hold what this one cannot.
             break
+        left = len(in_flight) - index - 1
+        if all(mode.seconds[-1] - mode.seconds[end] > left * time_limit * (1 + LIMIT_SLACK) for mode in modes):
+            break
         start = end
     return len(in_flight) + 1
 
@@ -248,6 +247,7 @@ class Packing:
     chain: Chain
     _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
     _fewest: dict[Hashable, int] = field(factory=dict, init=False, repr=False)
+    _alike: dict[Hashable, dict[str, int]] = field(factory=dict, init=False, repr=False)
 
     def fewest(
         self,
@@ -263,9 +263,41 @@ class Packing:
             self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
         return self._fewest[key]
 
-    def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
-        """The modes that a stage may choose."""
-        names, of = configuration.modes, held_alike(configuration)
+    def fewest_alike(
+        self,
+        sums: CandidateSums,
+        configuration: Configuration,
+        in_flight: tuple[float, ...],
+        time_limit: float,
+        room: float,
+    ) -> dict[str, int]:
+        """`fewest_stages` of each name of a recompute mode, where all stages have the same."""
+        names = dict.fromkeys(choice.recompute for choice in configuration.choices)
+        key = (*held_alike(configuration), tuple(names), in_flight, time_limit, room)
+        if key not in self._alike:
+            found, parts = dict[str, int](), dict[tuple[str, str], list[Partial]]()
+            for name in names:
+                if (part := partial(name)) is not None:
+                    parts.setdefault((part.mode, part.rest), []).append(part)
+                else:
+                    modes = self.modes(sums, configuration, (name,))
+                    found[name] = fewest_stages(modes, in_flight, time_limit, room)
+            for numbers in map(sorted, parts.values()):
+                (lean,) = self.modes(sums, configuration, (bounding_mode(numbers[0].name),))
+                blocks, state = first_blocks(sums, numbers), least_state(sums, configuration)
+                if blocks is None:
+                    found |= dict.fromkeys((each.name for each in numbers), 1)
+                    continue
+                fewest = blocks.fewest((sums.compute.whole, state, lean.peak), in_flight, time_limit, room)
+                found |= zip((each.name for each in numbers), fewest.tolist(), strict=True)
+            self._alike[key] = found
+        return self._alike[key]
+
+    def modes(
+        self, sums: CandidateSums, configuration: Configuration, names: tuple[str, ...] = ()
+    ) -> tuple[LeanMode, ...]:
+        """The modes of these names; without names, those that a stage may choose."""
+        names, of = names or configuration.modes, held_alike(configuration)
         if any((*of, name) not in self._modes for name in names):
             state = least_state(sums, configuration)
             self._modes |= {(*of, name): self._mode(sums, name, state) for name in names}
@@ -321,7 +353,7 @@ def _of_choices(bounds: FirstBounds, configuration: Configuration) -> tuple[Arra
     zeros = {each.zero for each in configuration.choices}
     held = {zero: configuration.state(state, len(candidate.forward), zero) for zero in zeros}
     sent = {zero: exposed * bounds.often(configuration, zero) for zero in zeros}
-    every = dict.fromkeys((name, each.zero) for each in configuration.choices for name in each.modes)
+    every = layer_choices(configuration.choices)
     modes = {name: candidate.mode(name) for name, _ in every}
     seconds = numpy.array([modes[name].extra + sent[zero] for name, zero in every])
     bytes_held = numpy.array([modes[name].first + held[zero] for name, zero in every])

@@ -1,6 +1,7 @@
 """What a stage may choose, and what each choice costs every class of stages."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy
@@ -145,9 +146,15 @@ class Choice(NamedTuple):
         return modes_of(self.recompute)
 
 
+@lru_cache(maxsize=2**12)
+def layer_choices(choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """The choices of whole modes that layers may have with some choices."""
+    return tuple(dict.fromkeys(Choice(name, each.zero) for each in choices for name in each.modes))
+
+
 def layer_modes(choices: Sequence[Choice]) -> tuple[str, ...]:
-    """The recompute modes that layers may run in with some choices."""
-    return tuple(dict.fromkeys(name for choice in choices for name in choice.modes))
+    """The whole modes that layers may be in with some choices."""
+    return tuple(dict.fromkeys(each.recompute for each in layer_choices(tuple(choices))))
 
 
 class Parts(NamedTuple):

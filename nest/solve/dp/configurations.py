@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ class Configuration(Record):
     @property
     def modes(self) -> tuple[str, ...]:
         """Recompute modes among these that bound what layers cost and hold; one for all parts of two modes."""
-        return bounding_modes(self.choices)
+        return tuple(dict.fromkeys(choice.recompute for choice in bounding_choices(self.choices)))
 
     @property
     def most_zero(self) -> int:
@@ -162,9 +162,16 @@ class Configuration(Record):
         return one if self.copies == 1 else self.copies * one
 
 
-def bounding_modes(choices: Iterable[Choice]) -> tuple[str, ...]:
-    """Recompute modes that bound what layers cost and hold: those of choices, but one for all parts of two modes."""
-    return tuple(dict.fromkeys(bounding_mode(choice.recompute) for choice in choices))
+def of_whole_modes(configuration: Configuration) -> Configuration | None:
+    """A configuration whose stages recompute all their blocks or none; None: they may not."""
+    choices = tuple(choice for choice in configuration.choices if partial(choice.recompute) is None)
+    return evolve(configuration, members=((configuration.candidate, choices),)) if choices else None
+
+
+@lru_cache(maxsize=2**12)
+def bounding_choices(choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """Choices that bound what layers cost and hold: those of `choices`, but one for all parts of two modes."""
+    return tuple(dict.fromkeys(each._replace(recompute=bounding_mode(each.recompute)) for each in choices))
 
 
 def bounding_mode(name: str) -> str:

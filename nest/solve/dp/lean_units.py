@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.configurations import Configuration, bounding_mode
+from nest.solve.dp.configurations import Configuration, bounding_choices, bounding_mode
 from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -178,9 +178,7 @@ class UnitRows:
     def lean(self, bounds: FirstBounds, configuration: Configuration) -> LeanUnits:
         """The lean units of a configuration, for each of its choices; `bounds` of the instance."""
         space, size = bounds.instance.space, len(self.count) + 1
-        choices = list(
-            dict.fromkeys(each._replace(recompute=bounding_mode(each.recompute)) for each in configuration.choices)
-        )
+        choices = list(bounding_choices(configuration.choices))
         zeros = {each.zero for each in choices}
         state = {zero: configuration.state(self.groups, size, zero) for zero in zeros}
         often = {zero: _of_units(bounds.often(configuration, zero), self.places) * (1 - SUM_ERROR) for zero in zeros}

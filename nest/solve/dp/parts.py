@@ -12,7 +12,7 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Candidate, Instance, RecomputeMode, partial
+from nest.instance import Array, Candidate, Instance, Partial, RecomputeMode, partial
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs, Stages, units_of_layers
@@ -102,12 +102,26 @@ class PartModes(Mapping[str, ModeSums]):
         if part is None:
             return self.whole[name]
         if name not in self._parts:
-            pair = part.mode, part.rest
-            if pair not in self._pairs:
-                modes = self.candidate.mode(part.mode), self.candidate.mode(part.rest), self.candidate.mode(name)
-                self._pairs[pair] = _Pair.of(*modes, self.split, self.downsets)
-            self._parts[name] = self._pairs[pair].mode(part.layers)
+            self._parts[name] = self._pair(part).mode(part.layers)
         return self._parts[name]
+
+    def along(self, part: Partial) -> "tuple[ChainSplit, list[tuple[Array, Array]]] | None":
+        """Where first blocks end, and what layers add up to in the two modes; None where downsets branch.
+
+        Sums are of seconds, and of bytes of one micro-batch in flight and of each further one.
+        """
+        if not isinstance(self.split, ChainSplit):
+            return None
+        pairs = ((each.first, each.rest) for each in self._pair(part).sums[:3] if isinstance(each, _ChainSums))
+        sums = [(one.whole, two.whole) for one, two in pairs if isinstance(one, Sums) and isinstance(two, Sums)]
+        return self.split, sums
+
+    def _pair(self, part: Partial) -> "_Pair":
+        pair = part.mode, part.rest
+        if pair not in self._pairs:
+            modes = self.candidate.mode(part.mode), self.candidate.mode(part.rest), self.candidate.mode(part.name)
+            self._pairs[pair] = _Pair.of(*modes, self.split, self.downsets)
+        return self._pairs[pair]
 
 
 def distinct_choices(modes: Mapping[str, ModeSums], choices: Sequence[Choice], stages: Stages) -> list[Choice]:
@@ -179,7 +193,7 @@ class ChainSplit(Split):
     def ends(self, stages: Stages, count: int) -> tuple[Stages, Stages]:
         """The first blocks of each stage, and its other layers, as stages of `fine`."""
         begin, end = self.place.take(stages.larger), self.place.take(stages.smaller)
-        middle = numpy.maximum(self._behind(count).take(begin), end)
+        middle = numpy.maximum(self.behind(count).take(begin), end)
         return Stages(begin, middle), Stages(middle, end)
 
     def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
@@ -187,7 +201,7 @@ class ChainSplit(Split):
         touched = self.touched[self.place]
         return touched.take(stages.larger) - touched.take(stages.smaller) + 1
 
-    def _behind(self, count: int) -> NDArray[numpy.int32]:
+    def behind(self, count: int) -> NDArray[numpy.int32]:
         """Which of `fine` each leaves behind so many blocks. Shape `(layers + 1,)`."""
         if count not in self._known:
             found = self.touched.searchsorted(self.touched - count, side="right") - 1

@@ -61,8 +61,9 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def relaxes(self, configuration: Configuration) -> bool:
         """Whether all stages must recompute as many blocks, and the configuration leaves open how many."""
-        names = len(dict.fromkeys(choice.recompute for choice in configuration.choices))
-        return names > 1 and any(each.uniform == "recompute" for each in self.instance.space.constraints)
+        one, *others = configuration.choices
+        alike = any(each.uniform == "recompute" for each in self.instance.space.constraints)
+        return alike and any(each.recompute != one.recompute for each in others)
 
     def tightened(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
@@ -134,10 +135,13 @@ class PlainSearch(CutSearch, PlanSearch):
             return counts
         packing = self.once_shared("packing", lambda: Packing(chain))
         sums = self.sums(configuration.candidate)
-        time_limit = self.longest(configuration, counts, limit)
-        fewest = self.for_counts(
-            configuration, counts, lambda flying: packing.fewest(sums, configuration, flying, time_limit, self.room)
-        )
+        time_limit, relaxed = self.longest(configuration, counts, limit), self.relaxes(configuration)
+
+        def needed(flying: tuple[float, ...]) -> int:
+            asked = (sums, configuration, flying, time_limit, self.room)
+            return min(packing.fewest_alike(*asked).values()) if relaxed else packing.fewest(*asked)
+
+        fewest = self.for_counts(configuration, counts, needed)
         return tuple(count for count, least in zip(counts, fewest, strict=True) if count >= least)
 
     def first(self, configuration: Configuration) -> Incumbent | None:

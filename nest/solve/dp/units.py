@@ -7,6 +7,7 @@ each is left open. Where all units differ each pattern is one split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, islice, pairwise
 
 import numpy
@@ -63,7 +64,7 @@ class Pattern:
         """The chunks that hold units of a run."""
         return [chunk for chunk, held in enumerate(self.held) if held[run][1]]
 
-    @property
+    @cached_property
     def slack(self) -> tuple[int, ...]:
         """Units of each run beyond those that are fixed. Shape `(runs,)`."""
         fixed = map(sum, zip(*map(self.fixed, range(self.chunks)), strict=True))
