@@ -177,3 +177,14 @@ def reserved_names() -> frozenset[str]:
     from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 
     return frozenset({*PLAN_NAMES, *STAGE_NAMES, "stages", COPIES})
+
+
+def listed(answers: list[Any]) -> list[Any]:
+    """The objects of a plug-in's answers, one by one: nothing could end `list` of what has no end.
+
+    Raises:
+        InvalidResult: there is no answer.
+    """
+    if not answers:  # pluggy leaves None out.
+        raise InvalidResult("None is no list")
+    return [item for answer in answers for item in answer]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
 from nest.hooks.calls import SECONDS, CallError, Guarded, PluginError
-from nest.hooks.kinds import KINDS, InvalidResult, name_of, refusal, reserved_names
+from nest.hooks.kinds import KINDS, listed, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,
     DISTRIBUTION,
@@ -321,7 +321,7 @@ class Registry:
                 items: dict[str, Any] = {}
                 hook = f"nest_{kind}"
                 for plugin in self._plugins_of(hook):
-                    for item in self._loader.call(hook, plugin, _listed) or ():
+                    for item in self._loader.call(hook, plugin, listed) or ():
                         self._admit(kind, plugin, item, items)
                 self._objects[kind] = items
             return self._objects[kind]
@@ -372,17 +372,6 @@ class Registry:
                 )
             ordered[free] = waiting.pop(free)
         return ordered
-
-
-def _listed(answers: list[Any]) -> list[Any]:
-    """The objects of a plug-in's answers, one by one: nothing could end `list` of what has no end.
-
-    Raises:
-        InvalidResult: there is no answer.
-    """
-    if not answers:  # pluggy leaves None out.
-        raise InvalidResult("None is no list")
-    return [item for answer in answers for item in answer]
 
 
 def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:

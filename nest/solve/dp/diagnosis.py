@@ -249,7 +249,6 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
     for each in tried:
         key = (each.members, each.replicas, each.schedule.name, each.stage_counts, each.zero_degree)
         distinct.setdefault(key, each)
-
     least: LeastMemory | None = None
     for each in distinct.values():
         counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
