@@ -1,7 +1,7 @@
 """Plans whose stages use different candidates: places, tallies, bounds, certificates (brute force: tests/agreement)."""
 
 from collections import Counter
-from itertools import product
+from itertools import chain, product
 from random import Random
 from typing import Any
 
@@ -13,9 +13,10 @@ from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Tally, offsets
+from nest.solve.dp.configurations import Offsets, Tally, offsets
 from nest.solve.dp.listing import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch
+from nest.solve.dp.places import Graph, OffsetPlaces
 from nest.solve.dp.rules import Exclusions
 from tests.small_instances import candidate, cluster, downsets_of, instance
 from tests.solve.every_plan import Odd
@@ -50,17 +51,33 @@ def test_a_tally_counts_devices_and_asks_for_the_widest() -> None:
     assert one is not None
     both = tally.step(one, 4)
     assert both is not None
-    assert one not in tally.accepted()
-    assert tally.accepted() == [both, (6, True)]
+    assert not tally.accepts(one)
+    assert [state for state in product(range(8), (False, True)) if tally.accepts(state)] == [both, (6, True)]
     assert tally.step(both, 4) is None
-    assert Tally().accepted() == [Tally().start]
+    assert Tally().accepts(Tally().start)
 
 
 @pytest.mark.parametrize("tally", [Tally(4, frozenset({5, 6})), Tally(4), Tally(0, frozenset({6})), Tally()])
-def test_a_tally_is_counted_back_to_what_it_came_from(tally: Tally) -> None:
-    every = [(used, seen) for used in range(8) for seen in (False, True)]
-    for state, width in product(every, (1, 2, 4)):
-        assert tally.before(state, width) == [each for each in every if tally.step(each, width) == state]
+def test_a_tally_counts_alike_from_either_end(tally: Tally) -> None:
+    for widths in chain.from_iterable(product((1, 2, 4), repeat=count) for count in (1, 2, 3)):
+        front, state = {(0, True)}, tally.start
+        for width in widths:
+            front = {each for before in front for each in tally.behind(before, width)}
+        for width in reversed(widths):
+            state = state and tally.step(state, width)
+        left = {used for used, due in front if due == tally.start[1]}
+        assert any(tally.accepts((used, True)) for used in left) == (state is not None and tally.accepts(state))
+
+
+@pytest.mark.parametrize("demanded", [0, 4])
+def test_places_are_as_many_whatever_totals_are_allowed(demanded: int) -> None:
+    """Of each stage they are told apart by the sums that blocks in front can have, not by the totals besides."""
+    widths, size, stages = (1, 2, 4), 32, 5
+    alike = Offsets(size, numpy.full((1, size), size))
+    placed = Graph(OffsetPlaces(alike, widths, Tally(demanded, frozenset(range(1, size + 1)))), stages)
+    for front, numbers in enumerate(reversed(placed.numbers)):
+        sums = {sum(each) for each in product(widths, repeat=front)}
+        assert len({used for (_, (used, _), _), _ in numbers}) == len(sums)
 
 
 def mixed(seed: int) -> Instance:

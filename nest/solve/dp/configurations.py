@@ -73,14 +73,15 @@ class Tally(Record):
                 return None
         return used, seen or width == self.demanded
 
-    def accepted(self) -> list[State]:
-        """The states that a plan may end with, ascending."""
-        return [(used, True) for used in ([0] if self.totals is None else sorted(self.totals))]
+    def accepts(self, state: State) -> bool:
+        """Whether a plan may end with `state`."""
+        return state[1] and (self.totals is None or state[0] in self.totals)
 
-    def before(self, state: State, width: int) -> list[State]:
-        """The states that one more block of a width leads from to `state`, ascending."""
-        used = state[0] if self.totals is None else state[0] - width
-        return [(used, seen) for seen in (False, True) if used >= 0 and self.step((used, seen), width) == state]
+    def behind(self, state: State, width: int) -> list[State]:
+        """As `step` from the first stage on, ascending: what is used in front, and whether the demanded is to come."""
+        used, due = state
+        steps = ((left, self.step((used, left), width)) for left in (False, True))
+        return [(after[0], left) for left, after in steps if after is not None and after[1] == due]
 
 
 @frozen(eq=False, repr=False)

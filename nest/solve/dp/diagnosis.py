@@ -396,5 +396,5 @@ def packable(
                 rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
                 meter.count(len(rows))
         starts = following
-        fits[stage - 1] = any(state in tally.accepted() and numpy.isfinite(each[-1]) for state, each in starts.items())
+        fits[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
     return fits

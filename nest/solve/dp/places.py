@@ -263,7 +263,9 @@ def _with(numbers: Counts, place: int, number: int) -> Counts:
 
 @frozen(eq=False, slots=False)
 class OffsetPlaces:
-    """Offsets of blocks of several widths: the width, what it and those behind add up to, and the offset.
+    """Offsets of blocks of several widths: the width, what those in front add up to, and the offset.
+
+    Devices are counted from the first stage on: counted from the last, each total would have places of its own.
 
     Attributes:
         offsets: the devices of a replica.
@@ -293,9 +295,8 @@ class OffsetPlaces:
 
     def first(self) -> Iterator[tuple[int, State, int]]:
         """As `Places.first`."""
-        for state in self.tally.accepted():
-            for width in self.widths:
-                yield from ((width, state, offset) for offset in self._some(0, self.offsets.size - width, width))
+        for width in self.widths:
+            yield from ((width, (0, True), offset) for offset in self._some(0, self.offsets.size - width, width))
 
     def following(self, place: tuple[int, State, int], stage: int) -> Iterator[Step]:
         """As `Places.following`.
@@ -303,7 +304,7 @@ class OffsetPlaces:
         As in `SlotPlaces`, where groups are alike the first offset of each width and level will do.
         """
         width, state, offset = place
-        behind, most = self.tally.before(state, width), self.offsets.size - (stage - 2) * self.widths[0]
+        behind, most = self.tally.behind(state, width), self.offsets.size - (stage - 2) * self.widths[0]
         for other in self.widths:
             begin = offset + width
             for level, end in enumerate(self.offsets.ends[:, offset].tolist()):
@@ -319,7 +320,8 @@ class OffsetPlaces:
 
     def last(self, place: tuple[int, State, int]) -> bool:
         """As `Places.last`."""
-        return self.tally.step(self.tally.start, place[0]) == place[1]
+        ends = self.tally.behind(place[1], place[0])
+        return any(self.tally.accepts((used, due == self.tally.start[1])) for used, due in ends)
 
     def at(self, place: tuple[int, State, int]) -> tuple[int, int]:
         """As `Places.at`."""
