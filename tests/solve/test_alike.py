@@ -10,6 +10,7 @@ import nest
 from nest.instance import Instance, StageDecision, stage_mode
 from nest.solve.dp.bounds import Packing
 from nest.solve.dp.plain import PlainSearch
+from tests.seeds import seeds
 
 LAYERS = 7
 
@@ -83,7 +84,7 @@ def needed(instance: Instance, name: str, in_flight: Sequence[float], time_limit
     return len(in_flight) + 1
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))])
+@pytest.mark.parametrize("seed", seeds(12, 200))
 def test_no_cuts_need_fewer_stages(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fewest, compared, instances = Packing.fewest_alike, [], []
 

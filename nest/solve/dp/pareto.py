@@ -21,6 +21,9 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR, TIE
 WORTH_ANOTHER = 0.7
 """What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
 
+NARROW = 0.01
+"""Share of the step time to beat up to which the range that is left to the slowest stage is looked at at once."""
+
 
 FEW_ALIKE = 3
 """Numbers of stages of one configuration from which on their joint bound is asked for at once."""
@@ -193,6 +196,9 @@ class _Boxes:
         whole = self._together(self._trimmed(_Box(self.floor, math.inf, math.inf)))
         if whole is None:
             return
+        if not self.objective.slowest * (whole.most_time - self.floor.largest_time) <= NARROW * self.value:
+            # A partition that keeps the least largest time is often the best, and bounds the rest.
+            self._solve(self.floor.largest_time * (1 + TIE), math.inf)
         self._push(whole)
         while self._queue and self._queue[0][0] < self._threshold:
             if self.first_will_do and self.best is not None:
