@@ -17,6 +17,7 @@ from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations
 from nest.report.framework_words import layout_text
+from nest.solve import dp
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve
 from nest.spec import PlanDocument
@@ -105,15 +106,34 @@ def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry:
     priced = evaluate(instance, solution)
     amount = entry.amount(Plan(instance, solution))
 
-    def allows(most: int) -> bool:
-        narrowed = entry.at_most(instance, most)
+    def allows(narrowed: Instance) -> bool:
         fits = all(stage.memory <= narrowed.cluster.memory for stage in priced.stages)
         fits = fits or narrowed.cluster.memory == instance.cluster.memory
         names = {each.name for each in narrowed.space.schedules}
         return fits and solution.schedule in names and not permission_violations(narrowed, solution)
 
-    assert allows(amount)
-    assert not any(allows(less) for less in entry.less(instance, amount))
+    assert allows(entry.at_most(instance, amount))
+    assert not any(allows(entry.at_most(instance, less)) for less in entry.less(instance, amount))
+    assert all(allows(entry.more(instance, less)) for less in entry.less(instance, amount))
+    beyond = entry.more(instance, amount)
+    assert beyond is instance or not allows(beyond)
+
+
+def test_what_a_search_for_a_simpler_plan_refuted_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, solve_it = list[tuple[set[str], bool]](), dp.solve
+
+    def noted(instance: Instance, *arguments: Any, **named: Any) -> Any:
+        result = solve_it(instance, *arguments, **named)
+        found = result.solution not in (None, (named["known"] or [None])[0])
+        asked.append(({each.text for each in instance.space.constraints}, found))
+        return result
+
+    monkeypatch.setattr(dp, "solve", noted)
+    one = {**problem(8.0), "constraints": ["tp == 1", "cp == 1", "pp >= 2", "replicas == 1"]}
+    first = api.solve({**one, "search": {"target": "none"}})
+    assert len(first.stages) == 4
+    refuted = next(place for place, (texts, found) in enumerate(asked) if "pp <= 3" in texts and not found)
+    assert "pp > 3" in asked[refuted + 1][0]
 
 
 def amounts(instance: Instance, solution: Solution) -> tuple[int, ...]:

@@ -43,6 +43,7 @@ class Entry(NamedTuple):
         at_most: the instance with the plans alone that have at most so much of it.
         less: the amounts below one that plans may have, ascending.
         next: which of them is asked for first: 0, the least, where searches for less are far quicker, or -1, the most.
+        more: the instance with the plans alone that have more than so much, where constraints say that; else itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Entry(NamedTuple):
     at_most: Callable[[Instance, int], Instance]
     less: Callable[[Instance, int], Iterable[int]] = lambda _, amount: range(amount)
     next: int = -1
+    more: Callable[[Instance, int], Instance] = lambda instance, _: instance
 
     @classmethod
     def either(
@@ -68,6 +70,10 @@ def _of_space(instance: Instance, **changes: Any) -> Instance:
 
 def _constrained(instance: Instance, *texts: str) -> Instance:
     return _of_space(instance, constraints=(*instance.space.constraints, *map(parse, texts)))
+
+
+def _scheduled(instance: Instance, operator: str) -> Instance:
+    return _constrained(instance, f"schedule {operator} '{instance.space.usual.schedule}'")
 
 
 def _mixed(plan: Plan) -> bool:
@@ -188,11 +194,12 @@ SHAPE = (
         lambda plan: len(plan.solution.stages) > 1,
         lambda instance: _constrained(instance, "pp == 1"),
     ),
-    Entry.either(
+    Entry(
         "schedule",
         "1F1B is in every framework and the best tested schedule",
-        lambda plan: plan.solution.schedule != plan.instance.space.usual.schedule,
-        lambda instance: _constrained(instance, f"schedule == '{instance.space.usual.schedule}'"),
+        lambda plan: int(plan.solution.schedule != plan.instance.space.usual.schedule),
+        lambda instance, most: instance if most else _scheduled(instance, "=="),
+        more=lambda instance, less: instance if less else _scheduled(instance, "!="),
     ),
     Entry(
         "chunks",
@@ -201,6 +208,7 @@ SHAPE = (
         lambda instance, most: _constrained(instance, f"chunks <= {most + 1}"),
         _fewer_chunks,
         next=0,
+        more=lambda instance, less: _constrained(instance, f"chunks > {less + 1}"),
     ),
 )
 """What makes a plan simpler before its number of stages does."""
@@ -212,6 +220,7 @@ STRUCTURE = (
         "fewer stages have fewer messages, a smaller bubble and fewer places to fail",
         lambda plan: len(plan.solution.stages) - 1,
         lambda instance, most: _constrained(instance, f"pp <= {most + 1}"),
+        more=lambda instance, less: _constrained(instance, f"pp > {less + 1}"),
     ),
     Entry.either("uneven", "frameworks split layers evenly unless told otherwise", _uneven, _even),
     Entry.either(

@@ -109,11 +109,13 @@ class _Search:
             while untried and not self.deadline.passed:
                 less = untried.pop(entry.next)
                 found = self._fastest(entry.at_most(left, less), best, self.limit)
-                if found is not None:
+                if found is None:
+                    # Then there is none of less, and what is refuted is not searched again.
+                    left, untried = entry.more(left, less), [each for each in untried if each > less]
+                else:
                     best, seconds = found
                     amount = entry.amount(Plan(self.instance, best))
-                # Where there is none of so much, there is none of less.
-                untried = [each for each in untried if (each > less if found is None else each < amount)]
+                    untried = [each for each in untried if each < amount]
             left = entry.at_most(left, amount)
         if best == given and order is not ORDER:
             return best, seconds
