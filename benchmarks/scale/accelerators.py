@@ -217,6 +217,7 @@ ACCELERATORS: dict[str, Accelerator] = {
         "not_dominated",
         instead(lambda tables: list(range(len(tables)))),
     ),
+    "dominated-look": _one("16 classes tell mostly", f"{DP}.choices", "FIRST_LOOK", number(0)),
     "parts-distinct": _one(
         "numbers of blocks that no stage has",
         f"{DP}.parts",

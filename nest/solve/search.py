@@ -268,13 +268,15 @@ class BestFirst:
     def find_second(self, most_states: float, limit: float = inf) -> None:
         """Search for the best plan of another kind, up to so many states of the meter and so many seconds of a step."""
         assert self.best is not None
-        known, kind, most = self.runner_up(), self.best.kind, most_states
-        again = (self.searchers, self.started, self.deadline)
-        second = BestFirst(*again, best=known, excluded=kind, most_states=most, price=self.price)
-        second.limit = min(second.limit, limit)
-        second.find_best()
-        if second.best is not None:
-            self.others[second.best.kind] = second.best
+        kind, again = self.best.kind, (self.started, self.deadline)
+        # Plans of one chunk a stage come first: bounds of several are cheap to beat, and dear to make.
+        for some in (self.searchers[:1], self.searchers)[len(self.searchers) == 1 :]:
+            known = self.runner_up()
+            second = BestFirst(some, *again, best=known, excluded=kind, most_states=most_states, price=self.price)
+            second.limit = min(second.limit, limit)
+            second.find_best()
+            if second.best is not None:
+                self.others[second.best.kind] = second.best
 
     def runner_up(self) -> Incumbent | None:
         """The best plan met that differs from the best in candidates, replicas or number of stages."""
