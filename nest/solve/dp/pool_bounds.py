@@ -1,7 +1,6 @@
 """Lower bounds on plans in several pools, for each number of stages of each pool."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 
 import numpy
@@ -9,6 +8,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
+from nest.reuse import once
 from nest.solve.dp.bounds import LeastTimes
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.places import NONE, Counts
@@ -100,10 +100,13 @@ def least_excess(
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         meter: counts the work.
     """
+    known: dict[Hashable, Array] = {}
 
-    @cache
     def excess(member: int, flying: float) -> Array:
-        return every[member].pairs.spread(every[member].least_memory(flying)) - capacity[member]
+        tables = every[member]
+        return once(
+            known, (member, flying), lambda: tables.pairs.spread(tables.least_memory(flying)) - capacity[member]
+        )
 
     def values(member: int, stage: int) -> tuple[Rows, list[Array]]:
         pairs = every[member].pairs
