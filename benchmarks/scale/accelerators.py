@@ -1,4 +1,4 @@
-"""What makes the search fast: every bound and accelerator, where it stands, and what says nothing in its place.
+"""Bounds and accelerators of the search: where each stands, and what says nothing in its place.
 
 The product has no switches: `benchmarks.scale.switched_off` puts the other thing in place. Answers stay the same.
 """

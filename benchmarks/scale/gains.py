@@ -1,4 +1,4 @@
-"""What each accelerator gains: user seconds of commands without it, over those with all of them."""
+"""Gains of accelerators: user seconds of commands without one, over those with all of them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from benchmarks.scale.switched_off import MOST
 from nest.io import read_mapping
 
 ENOUGH = 1.3
-"""What an accelerator gains on some row at least."""
+"""Gain that an accelerator has on some row at least."""
 
 CAP = 6.0
 """Times the seconds of the row after which a command without an accelerator is ended."""
@@ -82,7 +82,7 @@ def one_schedule() -> Mapping[str, Any]:
 
 @frozen
 class Gain:
-    """What an accelerator gains on a row.
+    """Gain of an accelerator on a row.
 
     Attributes:
         times: user seconds without it over those with it; None: the row does not meet it.
@@ -139,7 +139,7 @@ class Field:
         self.met, self.answer, self.user = frozenset(told["met"]), _without_statistics(ended.output), told["user"]
 
     def gain(self, names: Sequence[str], cap: float = CAP) -> Gain:
-        """What some accelerators gain together."""
+        """Return the gain of some accelerators together."""
         if self.met.isdisjoint(names):
             return Gain(None)
         user, same = [0.0, 0.0], True
@@ -166,7 +166,7 @@ class Field:
 
 
 def _told(ended: Run) -> dict[str, Any] | None:
-    """What a command says of itself; None: it was ended or failed."""
+    """Read what a command says of itself; None: it was ended or failed."""
     lines = ended.errors.strip().splitlines()
     try:
         told: dict[str, Any] = json.loads(lines[-1]) if lines and ended.code in (0, 1) else None
@@ -194,7 +194,7 @@ def _plain(document: Any) -> Any:
 def all_gains(
     asked: Sequence[Row], names: Sequence[str], folder: Path, timeout: float, tell: Callable[[str], None]
 ) -> dict[str, dict[str, Gain]]:
-    """What each accelerator gains on each row, told as it is measured; by name, then by row.
+    """Measure the gain of each accelerator on each row, and tell it at once; by name, then by row.
 
     Raises:
         RuntimeError: a row's command fails.
@@ -212,7 +212,7 @@ def all_gains(
 
 
 def complaints(gains: Mapping[str, Mapping[str, Gain]]) -> list[str]:
-    """Which accelerators gain less than `ENOUGH` on every row, and which change an answer, in words."""
+    """Name the accelerators that gain less than `ENOUGH` on every row, and those that change an answer."""
     told = [
         f"`{name}` gains less than {ENOUGH:g} on every row"
         for name, by_row in gains.items()

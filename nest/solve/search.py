@@ -270,7 +270,8 @@ class BestFirst:
         assert self.best is not None
         kind, again = self.best.kind, (self.started, self.deadline)
         # Plans of one chunk a stage come first: bounds of several are cheap to beat, and dear to make.
-        for some in (self.searchers[:1], self.searchers)[len(self.searchers) == 1 :]:
+        every = self.searchers
+        for some in [every[:1], every] if len(every) > 1 else [every]:
             known = self.runner_up()
             second = BestFirst(some, *again, best=known, excluded=kind, most_states=most_states, price=self.price)
             second.limit = min(second.limit, limit)

@@ -56,18 +56,23 @@ def graph() -> OperatorGraph:
     return OperatorGraph(operators, ("l0", "l1", "head"), blocks=("l0", "l1"))
 
 
-def priced(training: Training | None = None, block: Block | None = None, costs: CostModel | None = None) -> Candidate:
-    layers = layer_classes(graph())
-    pricing = Pricing(
-        Cluster((NODE,), memory=1e3),
+def pricing_on(levels: tuple[Level, ...], training: Training | None = None, costs: CostModel | None = None) -> Pricing:
+    """Prices on a cluster of these levels, by default of whole layers whose operators take what `PerOperator` says."""
+    return Pricing(
+        Cluster(levels, memory=1e3),
         DEVICE,
-        training or Training(1, selective=("core",)),
+        training or Training(1),
         precision("bf16"),
         optimizer("adam"),
         costs or PerOperator(),
         registry().collective_models()["alpha-beta"],
         registry().layer_times()["sequential"],
     )
+
+
+def priced(training: Training | None = None, block: Block | None = None, costs: CostModel | None = None) -> Candidate:
+    layers = layer_classes(graph())
+    pricing = pricing_on((NODE,), training or Training(1, selective=("core",)), costs)
     made = block or Block(layers.graph, 1).with_axis("tp", 2).applied("tp", 2, layers.graph)
     return candidate("c", made, layers, pricing)
 
@@ -186,16 +191,7 @@ def test_collectives_pay_for_the_distance_of_their_ranks() -> None:
     layers = layer_classes(graph())
     near = Block(layers.graph, 1).with_axis("tp", 2).with_axis("other", 2)
     far = Block(layers.graph, 1).with_axis("other", 2).with_axis("tp", 2)
-    pricing = Pricing(
-        Cluster(levels, memory=1e3),
-        DEVICE,
-        Training(1),
-        precision("bf16"),
-        optimizer("adam"),
-        PerOperator(),
-        registry().collective_models()["alpha-beta"],
-        registry().layer_times()["sequential"],
-    )
+    pricing = pricing_on(levels)
     times = [candidate("c", block, layers, pricing).forward[0] for block in (near, far)]
     assert times == pytest.approx([11 + 2 * 5, 11 + 2 * (1 + 400)])
 
@@ -205,16 +201,7 @@ def test_the_group_of_ranks_that_lies_worst_counts() -> None:
     levels = (Level("node", 4, 1e3, 1.0), Level("fabric", 3, 1e1, 1.0))
     layers = layer_classes(graph())
     whole = Block(layers.graph, 1).with_axis("other", 12)
-    pricing = Pricing(
-        Cluster(levels, memory=1e3),
-        DEVICE,
-        Training(1),
-        precision("bf16"),
-        optimizer("adam"),
-        PerOperator(),
-        registry().collective_models()["alpha-beta"],
-        registry().layer_times()["sequential"],
-    )
+    pricing = pricing_on(levels)
     assert len(whole.folded("expert", (Axis("tp", 4),)).groups("tp")) == 3
     assert whole.folded("expert", (Axis("tp", 3),)).groups("tp") == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
     assert whole.folded("expert", (Axis("ep", 3), Axis("tp", 2))).groups("tp")[:4] == ((0, 3), (1, 4), (2, 5), (6, 9))
@@ -230,15 +217,6 @@ def test_a_strategy_that_loses_a_tensor_is_told() -> None:
     layers = layer_classes(graph())
     lost = layers._replace(crossing=(CrossingTensors(0, (1,), ("gone",)),))
     block = Block(layers.graph, 1).with_axis("tp", 2)
-    pricing = Pricing(
-        Cluster((NODE,), memory=1e3),
-        DEVICE,
-        Training(1),
-        precision("bf16"),
-        optimizer("adam"),
-        PerOperator(),
-        registry().collective_models()["alpha-beta"],
-        registry().layer_times()["sequential"],
-    )
+    pricing = pricing_on((NODE,))
     with pytest.raises(InputError, match="'gone' leaves its layer"):
         candidate("c", block, lost, pricing)

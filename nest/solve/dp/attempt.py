@@ -263,10 +263,9 @@ class Attempt:
         `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
         """
         searchers = self._searchers(instance, downsets, relaxed=relaxed)
-        if len(searchers) > 1:
+        if len(searchers) > 1 and self.plain:
             # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
-            first = self._plain(instance, downsets, not relaxed, whole_modes=True)
-            known = self._best_of(first, known) if self.plain else known
+            known = self._best_of(self._plain(instance, downsets, not relaxed, whole_modes=True), known)
         search = self._search(searchers, known, whole=whole and not self.mixed, relaxed=relaxed)
         bound = search.find_best()
         if self.mixed:

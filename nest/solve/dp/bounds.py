@@ -11,6 +11,7 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array, Partial, partial
+from nest.reuse import once
 from nest.solve.dp.alike import MOST_LIMITS, first_blocks
 from nest.solve.dp.choices import UNKNOWN, Choice, layer_choices
 from nest.solve.dp.configurations import Configuration, bounding_mode
@@ -226,11 +227,9 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
         end = max(mode.reach(start, flying, time_limit, room) for mode in modes)
         if end == whole:
             return index + 1
-        if end == start and flying <= min(in_flight[index:]):
-            # No stage further in front can hold what this one cannot.
-            break
-        left = len(in_flight) - index - 1
-        if all(mode.seconds[-1] - mode.seconds[end] > left * time_limit * (1 + LIMIT_SLACK) for mode in modes):
+        # No stage further in front can hold what this one cannot, nor take longer than it may.
+        stuck, left = end == start and flying <= min(in_flight[index:]), (len(in_flight) - index - 1) * time_limit
+        if stuck or all(mode.seconds[-1] - mode.seconds[end] > left * (1 + LIMIT_SLACK) for mode in modes):
             break
         start = end
     return len(in_flight) + 1
@@ -259,9 +258,8 @@ class Packing:
     ) -> int:
         """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
         key = (*held_alike(configuration), configuration.modes, in_flight, time_limit, room)
-        if key not in self._fewest:
-            self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
-        return self._fewest[key]
+        modes = self.modes(sums, configuration)
+        return once(self._fewest, key, lambda: fewest_stages(modes, in_flight, time_limit, room))
 
     def fewest_alike(
         self,
@@ -274,7 +272,8 @@ class Packing:
         """`fewest_stages` of each name of a recompute mode, where all stages have the same."""
         names = dict.fromkeys(choice.recompute for choice in configuration.choices)
         key = (*held_alike(configuration), tuple(names), in_flight, time_limit, room)
-        if key not in self._alike:
+
+        def made() -> dict[str, int]:
             found, parts = dict[str, int](), dict[tuple[str, str], list[Partial]]()
             for name in names:
                 if (part := partial(name)) is not None:
@@ -282,16 +281,18 @@ class Packing:
                 else:
                     modes = self.modes(sums, configuration, (name,))
                     found[name] = fewest_stages(modes, in_flight, time_limit, room)
+            state = least_state(sums, configuration)
             for numbers in map(sorted, parts.values()):
                 (lean,) = self.modes(sums, configuration, (bounding_mode(numbers[0].name),))
-                blocks, state = first_blocks(sums, numbers), least_state(sums, configuration)
-                if blocks is None:
-                    found |= dict.fromkeys((each.name for each in numbers), 1)
-                    continue
-                fewest = blocks.fewest((sums.compute.whole, state, lean.peak), in_flight, time_limit, room)
-                found |= zip((each.name for each in numbers), fewest.tolist(), strict=True)
-            self._alike[key] = found
-        return self._alike[key]
+                beside = sums.compute.whole, state, lean.peak
+                blocks = first_blocks(sums, numbers)
+                fewest = [1] * len(numbers)
+                if blocks is not None:
+                    fewest = blocks.fewest(beside, in_flight, time_limit, room).tolist()
+                found |= zip((each.name for each in numbers), fewest, strict=True)
+            return found
+
+        return once(self._alike, key, made)
 
     def modes(
         self, sums: CandidateSums, configuration: Configuration, names: tuple[str, ...] = ()
