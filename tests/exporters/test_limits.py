@@ -17,6 +17,7 @@ from nest.exporters.trainers.names import WRITTEN
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
+from nest.spec.constraints import parse
 from tests.exporters.plans import DENSE, SPARSE, problem
 
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum", "lion", "adafactor")
@@ -128,3 +129,25 @@ def test_models_of_nemo_are_those_that_its_table_says() -> None:
         assert refused("nemo", asked) == unsaid(nemo.DIALECT, asked, builds=True), name
         answers.add(refused("nemo", asked))
     assert answers == {True, False}
+
+
+EDGES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
+    ("pytorch", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
+    ("torchtitan", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
+    ("nanotron", "for every stage but one", {"micro_batches": 3}, {"micro_batches": 2}),
+    ("deepspeed", "refuses ZeRO 2 and 3", {"zero": 1}, {"zero": 2}),
+    ("lightning", "as ZeRO 2 or 3", {"pp": 1, "zero": 2}, {"pp": 1, "zero": 1}),
+    ("megatron", "neither documents nor tests with pipelines", {"zero": 1}, {"zero": 2}),
+)
+PLANNED = {"pp": 4, "dp": 4, "cp": 1, "tp": 1, "batch": 1, "micro_batches": 4, "schedule": "1f1b", "zero": 0}
+
+
+@pytest.mark.parametrize(("name", "reason", "last", "first"), EDGES)
+def test_what_is_just_within_a_limit_is_allowed_and_the_next_is_not(
+    name: str, reason: str, last: dict[str, Any], first: dict[str, Any]
+) -> None:
+    gradients = {"gradients": "fp32"} if name == "nanotron" else {}
+    limits = registry().exporters()[name].limits(structure(problem({"dp": 16}, **gradients), Problem))  # type: ignore[attr-defined]
+    (rule,) = [rule for rule, why in limits.constraints.items() if reason in why]
+    assert parse(rule).holds({**PLANNED, **last})
+    assert not parse(rule).holds({**PLANNED, **first})

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.whatif.curve import rows_of
 from nest.whatif.node_search import NodeSearch
 from nest.whatif.nodes import Nodes, Sizes
-from nest.whatif.recommend import Wanted, recommendation
+from nest.whatif.recommend import Recommendation, Wanted, recommendation
 
 DAY = 86400.0
 LEVELS = (
@@ -161,6 +163,24 @@ def test_machines_within_a_level_are_its_nodes() -> None:
     assert [level.fanout for level in nodes.some(2) or ()] == [8]
     assert [level.fanout for level in nodes.some(4) or ()] == [8, 2]
     assert nodes.some(5) is None
+
+
+def test_of_clusters_that_are_all_too_slow_the_fastest_is_the_nearest() -> None:
+    late = tuple(
+        {"cluster": name, "fewest": None, "nearest": {"time": time}} for name, time in (("a", 9.0), ("b", 3.0))
+    )
+    assert Recommendation(1, Wanted(1.0), late).to_dict()["nearest"] == "b"
+
+
+def test_an_hour_of_nodes_costs_that_of_their_devices() -> None:
+    as_a_whole = Sizes(whole(), registry(), None)
+    assert as_a_whole.hourly(1) == 24 * CLUSTER["price"]
+
+
+def test_nodes_that_make_no_even_groups_have_the_slowest_of_the_levels_around_them() -> None:
+    nodes = Nodes.of(ClusterSpec(levels=tuple(structure(each, LevelSpec) for each in LEVELS)))
+    assert nodes is not None
+    assert nodes.some(5) == (nodes.levels[0], evolve(nodes.levels[2], fanout=5))
 
 
 def test_processes_answer_alike() -> None:
