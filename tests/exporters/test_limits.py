@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from nest.catalogue import library_models
+from nest.deployment import Limits
 from nest.errors import InputError
 from nest.exporters import accelerate, lightning, maxtext, nanotron
-from nest.exporters.limits import Asked
+from nest.exporters.limits import Asked, gradient_format
+from nest.exporters.limits.meshes import split
 from nest.exporters.megatron import bridge, training_flags
 from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.relatives import nemo, swift, verl
@@ -16,8 +18,9 @@ from nest.exporters.megatron.relatives.dialect import Dialect
 from nest.exporters.trainers.names import WRITTEN
 from nest.hooks.registry import registry
 from nest.io import structure
-from nest.spec import Problem
+from nest.spec import Problem, Training
 from nest.spec.constraints import parse
+from tests.exporters.megatron_plans import MODELS
 from tests.exporters.plans import DENSE, SPARSE, problem
 
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum", "lion", "adafactor")
@@ -151,3 +154,49 @@ def test_what_is_just_within_a_limit_is_allowed_and_the_next_is_not(
     (rule,) = [rule for rule, why in limits.constraints.items() if reason in why]
     assert parse(rule).holds({**PLANNED, **last})
     assert not parse(rule).holds({**PLANNED, **first})
+
+
+def limits_of(name: str, model: dict[str, Any], **training: Any) -> Limits:
+    asked = {**problem({"dp": 16}, **training), "model": model}
+    found: Limits = registry().exporters()[name].limits(structure(asked, Problem))  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_ring_goes_where_no_layer_has_a_window() -> None:
+    some = MODELS["qwen2"]
+    for exchange, rules in (("ring", {"cp == 1"}), ("all_gather", set())):
+        assert {"cp == 1"} & limits_of("megatron", some, context_exchange=exchange).constraints.keys() == rules
+    assert "cp == 1" not in limits_of("megatron", {"transformer": dict(DENSE)}, context_exchange="ring").constraints
+
+
+def test_layers_that_predict_further_tokens_are_recomputed_with_all_others_or_not_at_all() -> None:
+    assert limits_of("megatron", {"transformer": {**SPARSE, "mtp_layers": 1}}).partial_recompute == ()
+    assert limits_of("megatron", {"transformer": dict(SPARSE)}).partial_recompute == (("full", "none"),)
+
+
+def test_nemo_has_even_stages_and_no_more_than_a_distributed_optimizer() -> None:
+    found = limits_of("nemo", {"transformer": dict(DENSE)})
+    assert (found.even_stages, found.zero, found.zero_degrees) == (True, (0, 1), False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradients", "expected"),
+    [("fp16", None, "fp16"), ("bf16", None, "fp32"), ("fp32", None, "fp32"), ("fp16", "fp32", "fp32")],
+)
+def test_gradients_left_out_are_in_the_format_that_is_priced(
+    precision: str, gradients: str | None, expected: str
+) -> None:
+    assert gradient_format(Training(1, precision=precision, gradients=gradients)) == expected
+
+
+def test_nanotron_fills_a_stage_with_its_share_of_the_products() -> None:
+    """`get_block_compute_costs` of src/nanotron/models/llama.py: four squares, and three matrices of a network."""
+    hidden, ffn, vocab, layers = 1024, 4096, 64_000, 24
+    block, head = 4 * hidden**2 + 3 * hidden * ffn, hidden * vocab
+    share = (layers * block + head) / 4
+    found = split(4, layers, hidden, ffn, vocab)
+    assert sum(found) == layers
+    done = 0
+    for stage, count in enumerate(found[:-1], 1):
+        done += count * block
+        assert done > stage * share >= done - block

@@ -6,9 +6,19 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+from nest.exporters import common
+from nest.exporters.common import shard_ranks
+from nest.exporters.kubernetes_jobs import _kept, jobset
+from nest.exporters.launchers import _rankfile, gpu_maps, nodes_of
 from nest.exporters.maxtext import _per_device
+from nest.exporters.slurm_job import sbatch
+from nest.hooks.pipelines import deployed
+from nest.hooks.placements import Placed, placement
 from nest.hooks.registry import registry
+from nest.spec import LevelSpec, PoolSpec
+from nest.units import BytesPerSecond
 from tests.exporters.plans import DENSE, SPARSE, plan
 from tests.exporters.reading import parsed
 
@@ -120,3 +130,42 @@ def test_as_many_blocks_are_checkpointed_as_the_plan_recomputes(monkeypatch: pyt
     model = SimpleNamespace(get_submodule=lambda path: inside if path == "layers" else None)
     function(text, "wrap")({f"layers.{number}": number for number in range(8)}, model, None)
     assert [isinstance(getattr(inside, str(number)), tuple) for number in range(8)] == [True] * 3 + [False] * 5
+
+
+def test_shards_are_whole_groups_of_context_parallelism() -> None:
+    shape = deployed(plan({"dp": 8, "cp": 2, "zero": 3, "zero_degree": 8}))
+    assert shard_ranks(shape, "a framework") == 4
+
+
+def test_of_pools_the_smallest_scale_up_network_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = LevelSpec(2, BytesPerSecond(5e10), link="infiniband-ndr")
+    pools = [
+        PoolSpec(f"of {size}", (LevelSpec(size, BytesPerSecond(4e11), link="nvlink4"), network)) for size in (8, 4)
+    ]
+    monkeypatch.setattr(common, "cluster_spec", lambda _: SimpleNamespace(pools=pools))
+    stages = [SimpleNamespace(pool=pool.name) for pool in pools]
+    assert common.domain_of(SimpleNamespace(stages=stages)) == 4  # type: ignore[arg-type]
+
+
+def moved(document: Any) -> tuple[Placed, ...]:
+    """Ranks on the accelerators of their machines in the opposite order."""
+    return tuple(evolve(each, gpu=3 - each.gpu) for each in placement(document))
+
+
+def test_accelerators_are_told_in_the_order_of_ranks_and_slots_are_processes() -> None:
+    placed = moved(plan({"dp": 16}))
+    nodes = nodes_of(placed)
+    assert gpu_maps(nodes, "name") == ["export CUDA_VISIBLE_DEVICES=3,2,1,0"]
+    slots = [line.rpartition("=")[2] for line in _rankfile(placed, nodes).splitlines()]
+    assert slots == ["0", "1", "2", "3"] * 4
+
+
+def test_a_batch_script_asks_for_a_task_a_rank() -> None:
+    text = sbatch(plan({"dp": 16}))["slurm_job.sh"]
+    assert "#SBATCH --nodes=4\n#SBATCH --ntasks=16\n#SBATCH --gpus-per-node=4\n" in text
+
+
+def test_pods_ask_for_all_accelerators_and_leave_the_shell_its_variables() -> None:
+    document = plan({"dp": 16})
+    assert "nvidia.com/gpu: 4\n" in jobset(document)["jobset.yaml"]
+    assert _kept("echo $(hostname) $((1 + 2)) $HOME") == "echo $$(hostname) $$((1 + 2)) $HOME"

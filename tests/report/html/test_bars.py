@@ -52,6 +52,13 @@ def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
         assert min(causes.values()) >= 0
 
 
+def test_the_bubble_is_as_long_on_every_stage_and_the_rest_is_waiting() -> None:
+    plan = api.evaluate(problem(), fix={"tp": 2, "pp": 4, "dp": 2, "stages": [1, 1, 1, 5]})
+    causes = time_causes(subject(plan, registry()))
+    assert len({round(each["bubble"] / plan.batch_time, 9) for each in causes}) == 1
+    assert min(each["waiting"] for each in causes[:3]) > 0.1 * plan.batch_time > causes[3]["waiting"]
+
+
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_time_on_the_page_is_the_plans(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
