@@ -12,7 +12,7 @@ from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.html_page import subject
 from nest.io import structure
-from nest.report.html.stage_bars import MEMORY_CAUSES, TIME_CAUSES, time_causes
+from nest.report.html.stage_bars import MEMORY_CAUSES, TIME_CAUSES, memory_figure, time_causes
 from nest.spec import MemoryBreakdown, PlanDocument, Problem
 from tests.report.html.plans import decided, problem, quick, solved
 from tests.report.html.reading import Page
@@ -36,6 +36,16 @@ def test_memory_is_the_plans_part_by_part(plan: object) -> None:
         shown = {name: table.column(MEMORY_CAUSES[name])[index].value for name in told if told[name] > 0}
         assert shown == {name: size for name, size in told.items() if size > 0}
         assert fsum(told.values()) == pytest.approx(stage.memory, rel=1e-12)
+
+
+def test_the_share_of_the_capacity_is_of_what_has_to_fit() -> None:
+    written = problem()
+    written["training"]["memory_margin"] = 0.2
+    plan = api.evaluate(written, fix={"tp": 2, "pp": 4, "dp": 2})
+    table = memory_figure(subject(plan, registry())).table
+    capacity = plan.summary["memory_capacity"]
+    assert [row[-1].value for row in table.rows] == [(stage.upper_memory or 0.0) / capacity for stage in plan.stages]
+    assert all((stage.upper_memory or 0.0) > stage.memory for stage in plan.stages)
 
 
 def test_every_part_of_memory_has_a_name() -> None:
