@@ -147,10 +147,11 @@ def test_widths_that_are_left_out_are_megatron_lm_s(changed: dict[str, str | Non
     assert {name: found[name] for name in widths} == widths
 
 
-def test_with_every_second_layer_of_experts_the_first_has_them() -> None:
-    assert read(EXPERTS, moe_layer_freq="2", qk_layernorm="").settings["model"]["mlp_only_layers"] == list(
-        range(1, 32, 2)
-    )
+@pytest.mark.parametrize("norms", ["", None])
+def test_with_every_second_layer_of_experts_the_first_has_them(norms: str | None) -> None:
+    found = read(EXPERTS, moe_layer_freq="2", qk_layernorm=norms)
+    assert found.settings["model"]["mlp_only_layers"] == list(range(1, 32, 2))
+    assert any("what norms learn" in note for note in found.notes) == (norms is None)
 
 
 def test_the_expert_tensor_degree_is_the_tensor_degree_unless_said() -> None:
