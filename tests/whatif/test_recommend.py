@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
-from nest.io import structure
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.whatif.curve import rows_of
 from nest.whatif.node_search import NodeSearch
@@ -175,12 +173,6 @@ def test_of_clusters_that_are_all_too_slow_the_fastest_is_the_nearest() -> None:
 def test_an_hour_of_nodes_costs_that_of_their_devices() -> None:
     as_a_whole = Sizes(whole(), registry(), None)
     assert as_a_whole.hourly(1) == 24 * CLUSTER["price"]
-
-
-def test_nodes_that_make_no_even_groups_have_the_slowest_of_the_levels_around_them() -> None:
-    nodes = Nodes.of(ClusterSpec(levels=tuple(structure(each, LevelSpec) for each in LEVELS)))
-    assert nodes is not None
-    assert nodes.some(5) == (nodes.levels[0], evolve(nodes.levels[2], fanout=5))
 
 
 def test_processes_answer_alike() -> None:

@@ -86,10 +86,6 @@ def test_a_study_of_points_alone_has_no_other_rows(tmp_path: Path) -> None:
     assert read_points(written(tmp_path, points=POINTS)).values == tuple(POINTS)
 
 
-def test_null_leaves_a_key_out() -> None:
-    assert "schedule" not in problem_at(PROBLEM, {"training.schedule": None})["training"]
-
-
 def test_a_path_changes_its_key_alone() -> None:
     before = json.dumps(PROBLEM)
     changed = problem_at(PROBLEM, {BANDWIDTH: 1, "search.zero": [1], "training.micro_batch": None})
