@@ -37,7 +37,7 @@ class Page:
         micro_batches: of a replica.
         size: bytes of the file.
         elements: of the document, as the browser has it.
-        writing: seconds that `nest.html_page.report` takes.
+        writing: seconds that `nest_page.page_of_plan.report` takes.
         first_paint: seconds from the beginning of navigation to the first word or drawing on the screen, the median.
         shown: seconds to the first frame after everything is loaded, the median.
         whole: the same in a window as high as the page, so that all of it is painted.

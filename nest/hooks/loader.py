@@ -10,7 +10,7 @@ import re
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
@@ -52,13 +52,9 @@ BUILT_INS = {
     "nest_layer_times": "nest.costs",
     "nest_collective_models": "nest.collectives",
     "nest_schedules": "nest.schedules",
-    "nest_planners": "nest.planners",
-    "nest_exporters": "nest.exporters",
-    "nest_plan_readers": "nest.exporters",
     "nest_stacks": "nest.stacks",
-    "nest_engines": "nest.engines",
 }
-"""The module of the built-ins of each hook, by path: nobody imports it before the hook is called."""
+"""The module of the core's own objects by hook: nobody imports it before the hook is called."""
 
 HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
 """Every hook there is."""
@@ -96,10 +92,53 @@ class Plugin(NamedTuple):
         return f"{self.distribution} {self.version}".rstrip()
 
 
-def built_in_plugin(hook: str) -> Plugin:
-    """The plug-in of this distribution that has a hook."""
-    path = BUILT_INS[hook]
+def built_in_plugins(hook: str) -> list[Plugin]:
+    """Plug-ins of this distribution that have a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
+    modules = [BUILT_INS[hook]] if hook in BUILT_INS else []
+    bundled = bundled_entries(hook.replace("_", ".", 1)).values()
+    return [
+        *(_built_in(path) for path in modules),
+        *(_built_in(path)._replace(entry=path) for path in dict.fromkeys(bundled)),
+    ]
+
+
+def _built_in(path: str) -> Plugin:
     return Plugin(path, DISTRIBUTION, __version__, partial(import_module, path), built_in=True)
+
+
+def bundled_entries(group: str) -> Mapping[str, str]:
+    """Entry points of this distribution in a group, by name; none where nest runs from a folder uninstalled."""
+    found: dict[str, str] = {}
+    within = ""
+    for line in _own_entry_points().splitlines():
+        if line.startswith("["):
+            within = line.strip("[] ")
+        elif within == group and "=" in line:
+            name, _, value = line.partition("=")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def bundled_verb(name: str) -> Any:
+    """The function of a bundled distribution that the package `nest` offers by this name.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    place = bundled_entries("nest.verbs").get(name)
+    if place is None:
+        raise AttributeError(f"module 'nest' has no attribute {name!r}")
+    module, _, function = place.partition(":")
+    return getattr(import_module(module), function)
+
+
+@cache
+def _own_entry_points() -> str:
+    """The entry points of this distribution, as its metadata have them."""
+    for folder in sys.path:
+        for file in Path(folder).glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/entry_points.txt"):
+            return file.read_text(encoding="utf-8")
+    return ""
 
 
 def only_own(versions: Mapping[str, str]) -> bool:
@@ -388,8 +427,8 @@ def _manager() -> pluggy.PluginManager:
 
 
 def _registered(plugin: Plugin, loader: Loader) -> pluggy.PluginManager:
-    """The manager of a plug-in, of no other unless built in: one that loads too late can join none."""
-    manager = loader._of_built_ins if plugin.built_in else _manager()
+    """The manager of a plug-in, shared by the core's own alone: one that loads too late can join none."""
+    manager = loader._of_built_ins if plugin.built_in and not plugin.entry else _manager()
     loaded = plugin.load()
     needed = getattr(loaded, "hook_version", spec.VERSION)
     if type(needed) is not int or needed > spec.VERSION:

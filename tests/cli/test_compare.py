@@ -5,11 +5,11 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 
-from nest.planners.phaze import Phaze
 from nest.whatif.comparison import Comparison
+from nest_planners.phaze import Phaze
 from tests.command_line import call
-from tests.planners.instances import FOR_POOLS, PLANNERS, problem
 
 
 @pytest.fixture

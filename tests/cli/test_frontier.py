@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies_tests.test_sweep import PROBLEM
 
 from nest import api
 from tests.command_line import call
-from tests.whatif.test_sweep import PROBLEM
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from frameworks_tests.plans import plan
+from frameworks_tests.reading import parsed
 from ruamel.yaml import YAML
 
 from nest.hooks.registry import registry
 from tests.conformance.consumer import consume, needs
-from tests.exporters.plans import plan
-from tests.exporters.reading import parsed
 
 ARGUMENTS = """
 import os

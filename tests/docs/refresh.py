@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from networks_tests import field_files
+
 from tests.docs import (
     calibration_reference,
     first_plan,
@@ -19,7 +21,6 @@ from tests.docs import (
 )
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
-from tests.topologies import field_files
 
 
 def refresh(path: Path) -> list[str]:

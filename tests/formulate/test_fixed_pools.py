@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from frameworks_tests.test_pools import problem as of_model
 
 import nest
 from nest.errors import InputError
-from tests.exporters.test_pools import problem as of_model
 from tests.oracle.pools import price
 from tests.pooled_problems import plan as oracle_plan
 from tests.pooled_problems import two_pools

@@ -19,8 +19,8 @@ from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.report.text.first_screen import unlikely_text
 from nest.spec import PlanDocument, Problem
-from nest.whatif.sweep.monotone import contradictions
-from nest.whatif.sweep.points import read_points
+from nest_studies.sweep.monotone import contradictions
+from nest_studies.sweep.points import read_points
 from tests.command_line import call
 from tests.solve.every_plan import plans
 

@@ -6,11 +6,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from calibrate_tests.test_collective_measurements import OUTPUT
+from frameworks_tests.test_megatron_read import DENSE, EXPERTS
+
 import nest
 from nest.io import unstructure
 from nest.testing.samples import model_sources, topology_sources
-from tests.calibrate.test_collective_measurements import OUTPUT
-from tests.exporters.test_megatron_read import DENSE, EXPERTS
 from tests.plan.test_check import PROBLEM
 from tests.plan.test_tampering import MIXED
 from tests.pooled_problems import two_pools

@@ -4,6 +4,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from frameworks_tests.random_plans import plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from nest.simulate.timeline import makespan, orders_of, run
 from nest.spec import PlanDocument
 from tests.agreement.problems import random_chunked_problem, random_problem
 from tests.agreement.random_pools import random_pool_problem
-from tests.exporters.random_plans import plans
 from tests.plan.mixed_plans import mixed_plans
 from tests.seeds import seeds
 from tests.simulate.uniform_plans import SCHEDULES, decided, uniform_plan
