@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -117,6 +117,15 @@ def bundled_entries(group: str) -> Mapping[str, str]:
             name, _, value = line.partition("=")
             found[name.strip()] = value.strip()
     return found
+
+
+def bundled_folders() -> list[str]:
+    """Folders of the packages of bundled distributions."""
+    groups = re.findall(r"^\[(nest\..*)\]", _own_entry_points(), re.MULTILINE)
+    places = {place for group in groups for place in bundled_entries(group).values()}
+    modules = {re.split("[.:]", place)[0] for place in places}
+    found = [find_spec(module) for module in sorted(modules)]
+    return [folder for each in found if each is not None for folder in each.submodule_search_locations or ()]
 
 
 def bundled_verb(name: str) -> Any:

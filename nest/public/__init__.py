@@ -36,6 +36,7 @@ MODULES = (
     "nest.network.graph",
     "nest.network.imported",
     "nest.public.commands",
+    "nest.public.layout",
     "nest.public.planning",
     "nest.public.questions",
     "nest.public.sharding",

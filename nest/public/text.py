@@ -1,4 +1,4 @@
-"""For what people read of a plan: decisions and figures in words, tables for the terminal."""
+"""For what people read of a plan: decisions and figures in words."""
 
 from nest.report.decisions import Decided, chunk_ranges, counted, difference, is_mixed, whole
 from nest.report.framework_words import chosen_as, layout_text, near_enough, other_plan_texts
@@ -29,18 +29,14 @@ from nest.report.plan_summary import (
 )
 from nest.report.subject import layers_of, title
 from nest.report.text.first_screen import format_tokens
-from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 
 __all__ = [
     "COPIES",
     "FREEING",
     "ON_NETWORK",
     "SECONDS_AN_HOUR",
-    "WIDE",
     "Answer",
     "Decided",
-    "Screen",
-    "Tone",
     "alternative_notes",
     "alternative_rows",
     "apart",
@@ -52,7 +48,6 @@ __all__ = [
     "coverage_text",
     "difference",
     "egress_of_a_step",
-    "figures",
     "format_tokens",
     "freeing_rows",
     "is_mixed",
@@ -61,13 +56,10 @@ __all__ = [
     "level_name",
     "memory_capacity",
     "near_enough",
-    "opening",
     "other_plan_texts",
-    "paragraph",
     "runner_up_text",
     "slower_by",
     "stage_seconds",
-    "table",
     "time_shares",
     "title",
     "training_steps",

@@ -3,10 +3,14 @@
 Belongs here: what solves many problems. Does not: how one is solved, and pages (`nest_page`).
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from nest.hooks import hook
-from nest.hooks.protocols import Engine
+
+if TYPE_CHECKING:  # `nest --help` passes here.
+    from nest.hooks.protocols import Engine
 
 
 @hook

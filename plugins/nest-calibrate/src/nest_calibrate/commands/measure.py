@@ -7,7 +7,7 @@ import typer
 
 from nest.hooks.registry import registry
 from nest.public.commands import NODES, STRICT_PLUGINS, VOCABULARY, note, screen, to_json, warn_of_plugins
-from nest.public.text import Screen, paragraph, table
+from nest.public.layout import Screen, paragraph, table
 from nest.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nest.public.text import WIDE, Screen, Tone, figures, opening, paragraph, table
+from nest.public.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.units import format_seconds, listed
 
 ANSWERS = ("fewest", "cheapest", "fastest", "nearest")
