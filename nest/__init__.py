@@ -42,6 +42,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A verb of a bundled distribution, such as `nest.sweep` (entry points of the group `nest.verbs`)."""
-    from nest.hooks.loader import bundled_verb
+    from nest.hooks.bundled import bundled_verb
 
     return bundled_verb(name)

@@ -69,7 +69,7 @@ class _Commands(typer.core.TyperGroup):
 @cache
 def _bundled() -> Mapping[str, str]:
     """Modules of bundled distributions by the command they add."""
-    from nest.hooks.loader import bundled_entries
+    from nest.hooks.bundled import bundled_entries
 
     return bundled_entries(BUNDLED)
 

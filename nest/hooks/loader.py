@@ -10,10 +10,10 @@ import re
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ import pluggy
 
 from nest.errors import InputError, InternalError
 from nest.hooks import spec
+from nest.hooks.bundled import DISTRIBUTION, bundled_entries, bundled_modules
 from nest.hooks.calls import CallError, CallTimeoutError, Guard, call_limit
 from nest.version import __version__
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from importlib import metadata
     from types import ModuleType
-
-DISTRIBUTION = "nest-planner"
-"""The distribution of the built-ins."""
 
 GROUP = "nest"
 """The entry-point group plug-ins join."""
@@ -106,50 +104,6 @@ def _built_in(path: str) -> Plugin:
     return Plugin(path, DISTRIBUTION, __version__, partial(import_module, path), built_in=True)
 
 
-def bundled_entries(group: str) -> Mapping[str, str]:
-    """Entry points of this distribution in a group, by name; none where nest runs from a folder uninstalled."""
-    found: dict[str, str] = {}
-    within = ""
-    for line in _own_entry_points().splitlines():
-        if line.startswith("["):
-            within = line.strip("[] ")
-        elif within == group and "=" in line:
-            name, _, value = line.partition("=")
-            found[name.strip()] = value.strip()
-    return found
-
-
-def bundled_folders() -> list[str]:
-    """Folders of the packages of bundled distributions."""
-    groups = re.findall(r"^\[(nest\..*)\]", _own_entry_points(), re.MULTILINE)
-    places = {place for group in groups for place in bundled_entries(group).values()}
-    modules = {re.split("[.:]", place)[0] for place in places}
-    found = [find_spec(module) for module in sorted(modules)]
-    return [folder for each in found if each is not None for folder in each.submodule_search_locations or ()]
-
-
-def bundled_verb(name: str) -> Any:
-    """The function of a bundled distribution that the package `nest` offers by this name.
-
-    Raises:
-        AttributeError: there is none.
-    """
-    place = bundled_entries("nest.verbs").get(name)
-    if place is None:
-        raise AttributeError(f"module 'nest' has no attribute {name!r}")
-    module, _, function = place.partition(":")
-    return getattr(import_module(module), function)
-
-
-@cache
-def _own_entry_points() -> str:
-    """The entry points of this distribution, as its metadata have them."""
-    for folder in sys.path:
-        for file in Path(folder).glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/entry_points.txt"):
-            return file.read_text(encoding="utf-8")
-    return ""
-
-
 def only_own(versions: Mapping[str, str]) -> bool:
     """Whether of these installed distributions, with their versions, no plug-in is somebody else's."""
     return versions.keys() == {DISTRIBUTION}
@@ -185,7 +139,10 @@ def installed_plugins() -> list[Plugin]:
         entries, damaged = list(metadata.entry_points(group=GROUP)), list[Plugin]()
     except Exception:  # Damage in any distribution, be it a plug-in or not: what is raised depends on it.
         entries, damaged = _entries_one_by_one()
+    bundled = bundled_modules()
     for entry in entries:
+        if entry.value in bundled:  # A copy of a bundled distribution, which is imported in its place.
+            continue
         distribution, version = _distribution(entry)
         plugins.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
     plugins += damaged

@@ -19,7 +19,8 @@ from typing import Any
 from warnings import warn
 
 from nest.errors import InputError, NotKept
-from nest.hooks.loader import DISABLED, bundled_folders, only_own
+from nest.hooks.bundled import bundled_folders
+from nest.hooks.loader import DISABLED, only_own
 from nest.hooks.registry import Registry
 from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, replacing
 from nest.io.structuring import converter, unstructure
