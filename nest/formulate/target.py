@@ -11,7 +11,7 @@ from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.io import structure
 from nest.spec import NO_STACK, DeviceSpec, PlanDocument, Problem, StackSpec, Training

@@ -92,12 +92,9 @@ class Plugin(NamedTuple):
 
 def built_in_plugins(hook: str) -> list[Plugin]:
     """Plug-ins of this distribution that have a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
-    modules = [BUILT_INS[hook]] if hook in BUILT_INS else []
+    core = [_built_in(BUILT_INS[hook])] if hook in BUILT_INS else []
     bundled = bundled_entries(hook.replace("_", ".", 1)).values()
-    return [
-        *(_built_in(path) for path in modules),
-        *(_built_in(path)._replace(entry=path) for path in dict.fromkeys(bundled)),
-    ]
+    return [*core, *(_built_in(path)._replace(entry=path) for path in dict.fromkeys(bundled))]
 
 
 def _built_in(path: str) -> Plugin:

@@ -9,11 +9,11 @@ from threading import RLock, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.calls import SECONDS, CallError, Guarded, PluginError
 from nest.hooks.kinds import KINDS, listed, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,
-    DISTRIBUTION,
     HOOKS,
     NAMED,
     Loader,
