@@ -1,6 +1,6 @@
 """For planning in steps: a problem read, formulated, solved, priced, replayed, documented."""
 
-from nest.api import read_plan
+from nest.api import blocks, read_plan
 from nest.documents import plan_summary, result_document, solved_document
 from nest.first_plan import with_first_plan
 from nest.formulate.cluster import any_cluster, as_measured, build_cluster, build_pools, described
@@ -73,6 +73,7 @@ __all__ = [
     "as_fixed",
     "as_measured",
     "at_risk",
+    "blocks",
     "breakdown",
     "build_cluster",
     "build_pools",

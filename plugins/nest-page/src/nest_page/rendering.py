@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nest.version import __version__
+from nest import __version__
 from nest_page.palette import hatches, style_sheet
 from nest_page.records import UNITS, Heading, PlanStatus, Section, aligned, column_styles
 from nest_page.svg import number, outline
