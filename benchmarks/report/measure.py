@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest import api
+import nest
 from nest.spec import PlanDocument
 
 WIDTH, HEIGHT = 1280, 900
@@ -72,7 +72,7 @@ def measured(name: str, plan: PlanDocument, folder: Path, browser: str, times: i
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.html"
     begun = time.perf_counter()
-    text = api.report_page(plan)
+    text = nest.report_page(plan)
     writing = time.perf_counter() - begun
     path.write_text(text, encoding="utf-8")
     with sync_playwright() as driver:

@@ -3,8 +3,10 @@
 from functools import cache
 from typing import Any
 
-from nest import api, html_page
+import nest
+from nest import api
 from nest.spec import PlanDocument
+from nest_page.page_of_plan import PARTS
 
 TRANSFORMER = {"layers": 8, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
 LEVELS = [
@@ -26,7 +28,7 @@ def problem(**changes: Any) -> dict[str, Any]:
 
 def quick(plan: PlanDocument | str) -> str:
     """The page of a plan without the parts that take searches."""
-    return api.report_page(plan, without=html_page.PARTS)
+    return nest.report_page(plan, without=PARTS)
 
 
 @cache

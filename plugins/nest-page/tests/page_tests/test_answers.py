@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import nest
 from nest import api
 from nest.api import compare, explain
 from nest.errors import InputError
@@ -28,7 +29,7 @@ def plan() -> PlanDocument:
 
 def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     told: list[tuple[str, int]] = []
-    text = api.report_page(
+    text = nest.report_page(
         plan, without=["alternatives", "sensitivity"], progress=lambda asking, done, _: told.append((asking, done))
     )
     table = Page(text).table("The fastest plans within limits")
@@ -40,7 +41,9 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
 
 
 def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
-    table = Page(api.report_page(plan, without=["alternatives", "frontier"])).table("Step time with one number changed")
+    table = Page(nest.report_page(plan, without=["alternatives", "frontier"])).table(
+        "Step time with one number changed"
+    )
     answers = responses(plan, Solver())
     assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]
     assert table.values("best plan") == [each.best for each in answers if each.best is not None]
@@ -53,7 +56,7 @@ def searched(plan: PlanDocument) -> PlanDocument:
 
 
 def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
-    table = Page(api.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
+    table = Page(nest.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
     told = explain(searched, only=["alternatives"]).to_dict()
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows[:-1] == [list(row) for row in alternative_rows(told["alternatives"], told["decided"])]
@@ -65,7 +68,7 @@ def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument
 
 
 def test_a_plan_that_was_given_is_not_said_to_be_the_best(plan: PlanDocument) -> None:
-    page = Page(api.report_page(plan, without=["frontier", "sensitivity"]))
+    page = Page(nest.report_page(plan, without=["frontier", "sensitivity"]))
     assert CHOICES not in {table.caption for table in page.tables}
 
 
@@ -79,7 +82,7 @@ FEW: dict[str, Any] = {
 def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
-    table = Page(api.report_page(plan)).table("With one thing changed, the best plan then")
+    table = Page(nest.report_page(plan)).table("With one thing changed, the best plan then")
     prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
     freeing = [f"{each['place']} {each['written']}" for each in prices if each["plan"] is not None]
     told = [row[0].text for row in table.rows]
@@ -91,14 +94,14 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
 
 def test_what_no_single_change_lets_fit_is_told() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
-    assert "No single change is enough" in Page(api.report_page(plan)).text
+    assert "No single change is enough" in Page(nest.report_page(plan)).text
     assert "No single change" not in Page(quick(plan)).text
 
 
 @pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
 def test_no_more_searches_are_made_than_were_told(without: list[str], searched: PlanDocument) -> None:
     plan, asked = searched, list[tuple[int, int]]()
-    api.report_page(plan, without=without, progress=lambda _, done, most: asked.append((done, most)))
+    nest.report_page(plan, without=without, progress=lambda _, done, most: asked.append((done, most)))
     assert asked
     assert len({most for _, most in asked}) == 1
     assert all(done < most for done, most in asked)
@@ -108,8 +111,8 @@ def test_no_more_searches_are_made_than_were_told(without: list[str], searched: 
 def test_several_processes_write_the_same_page(searched: PlanDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)  # Questions as quick as these are else answered by one process.
     told: list[tuple[int, int]] = []
-    several = api.report_page(searched, jobs=2, progress=lambda _, done, most: told.append((done, most)))
-    assert several == api.report_page(searched)
+    several = nest.report_page(searched, jobs=2, progress=lambda _, done, most: told.append((done, most)))
+    assert several == nest.report_page(searched)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert 0 < max(done for done, _ in told) <= told[0][1]
 
@@ -124,4 +127,4 @@ def test_parts_are_left_out(plan: PlanDocument) -> None:
 )
 def test_slips_are_told(asked: dict[str, object], told: str, plan: PlanDocument) -> None:
     with pytest.raises(InputError, match=told):
-        api.report_page(plan, **asked)  # type: ignore[arg-type]
+        nest.report_page(plan, **asked)  # type: ignore[arg-type]

@@ -10,9 +10,11 @@ import html5lib
 import pytest
 from attrs import evolve
 
-from nest import api, html_page
+import nest
+from nest import api
 from nest.errors import InputError
 from nest.spec import PlanDocument
+from nest_page.page_of_plan import PARTS
 from page_tests.plans import LEVELS, decided, infeasible, problem, quick, solved
 from page_tests.reading import Page
 
@@ -39,7 +41,7 @@ def test_a_pipe_is_read_once() -> None:
     with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
         json.dump(decided().to_dict(), stream)
     try:
-        assert api.report_page(f"/dev/fd/{out}", without=html_page.PARTS) == quick(decided())
+        assert nest.report_page(f"/dev/fd/{out}", without=PARTS) == quick(decided())
     finally:
         os.close(out)
 
@@ -47,13 +49,13 @@ def test_a_pipe_is_read_once() -> None:
 def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
     both = written(tmp_path / "plan.json", solved(), status="infeasible")
     with pytest.raises(InputError, match="does not hold"):
-        api.report_page(both)
+        nest.report_page(both)
 
 
 def test_errors_in_the_problem_of_an_infeasible_plan_name_the_file(tmp_path: Path) -> None:
     path = written(tmp_path / "plan.json", infeasible(), problem={**infeasible().problem, "model": 3})
     with pytest.raises(InputError, match=r"plan\.json.*problem\.model must be"):
-        api.report_page(path)
+        nest.report_page(path)
 
 
 def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
@@ -85,12 +87,12 @@ def test_a_batch_of_no_time_has_a_whole_page() -> None:
         }
     )
     assert plan.batch_time == 0
-    assert Page(api.report_page(plan)).facts["Step time"].value == 0
+    assert Page(nest.report_page(plan)).facts["Step time"].value == 0
 
 
 @pytest.mark.slow
 def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
-    page = Page(api.report_page(solved(), without=["sensitivity"], time_limit=0.05))
+    page = Page(nest.report_page(solved(), without=["sensitivity"], time_limit=0.05))
     told = page.table("The fastest plans within limits").column("devices at most")
     assert [cell.value for cell in told] == [float(cell.text.replace(",", "")) for cell in told]
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from studies_tests.test_sweep import MEMORY, written
 
-from nest import api, html_page
+import nest
+from nest import api
 from nest.io import read_mapping
+from nest_page.page_of_plan import PARTS
 from page_tests.plans import quick, solved
 from tests.command_line import call
 from tests.simulate.uniform_plans import uniform_plan
@@ -28,7 +30,7 @@ def test_the_page_is_written(
 ) -> None:
     output = tmp_path / "page.html"
     output.write_text("what was there before")
-    without = [word for part in html_page.PARTS for word in ("--without", part)]
+    without = [word for part in PARTS for word in ("--without", part)]
     assert call(monkeypatch, "report", str(plan), "-o", str(output), *without) == 0
     assert capsys.readouterr().out == f"{output}\n"
     assert output.read_text() == quick(solved())
@@ -37,7 +39,7 @@ def test_the_page_is_written(
 
 def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    without = [word for part in html_page.PARTS for word in ("--without", part)]
+    without = [word for part in PARTS for word in ("--without", part)]
     assert call(monkeypatch, "report", "plan.json", *without) == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
@@ -107,7 +109,7 @@ def test_a_study_is_reported_on_by_its_rows_or_by_itself(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     study = written(tmp_path, vary={MEMORY: ["80 GB", "10 MB"]})
-    api.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
+    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
     pages = []
     for source in (study, tmp_path / "rows.jsonl"):
         output = tmp_path / "page.html"
