@@ -8,7 +8,7 @@ import pytest
 
 import nest
 
-LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+LOGS = Path(__file__).parent / "logs"
 
 JEAN_ZAY = {
     "cluster": {

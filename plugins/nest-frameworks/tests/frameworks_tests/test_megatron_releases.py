@@ -23,7 +23,7 @@ from nest_frameworks.megatron.reading.read import read_megatron
 from nest_frameworks.megatron.relatives import nemo, swift, verl
 from tests.conformance.plans import DENSE_MODEL, problem
 
-README = Path(__file__).parents[2] / "examples/llama-3-70b-on-128-h100/problem.yaml"
+README = Path(__file__).parents[4] / "examples/llama-3-70b-on-128-h100/problem.yaml"
 LAYOUT = {"tp": 2, "sp": True, "pp": 2, "dp": 4, "zero": 1}
 FUSION, IMPLEMENTATION = "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"
 

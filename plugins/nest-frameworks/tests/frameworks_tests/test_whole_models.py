@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import nest
+import nest_frameworks
 from frameworks_tests.plans import problem
 from nest.catalogue import library_models
 from nest.errors import InputError, InputErrors
@@ -132,7 +133,7 @@ def test_the_catalogue_says_all_that_exporters_read(name: str, monkeypatch: pyte
 
 def test_every_key_that_exporters_read_is_known_here() -> None:
     """Whoever reads one more key says above which models of the catalogue must have it."""
-    folder = Path(nest.__file__).parent / "exporters"
+    folder = Path(nest_frameworks.__file__).parent
     texts = [path.read_text("utf-8") for path in sorted(folder.rglob("*.py"))]
     text = "".join(each for each in texts if "exporters.configurations import" in each)
     read = set(re.findall(r'\bconfig\.get\("(\w+)"', text))

@@ -11,7 +11,7 @@ from nest.formulate.cluster import from_file
 from nest.hooks.registry import registry
 from nest.spec import ClusterSpec
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies"
+FOLDER = Path(__file__).resolve().parents[5] / "shared" / "data" / "topologies"
 
 BEGIN = "<!-- counted over the shared test data by plugins/nest-networks/tests/networks_tests/field_files.py -->"
 END = "<!-- end of what is counted -->"

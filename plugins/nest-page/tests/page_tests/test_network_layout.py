@@ -5,7 +5,6 @@ import subprocess
 import sys
 from itertools import combinations
 from math import prod
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -157,11 +156,16 @@ def test_the_same_links_give_the_same_places_in_any_process() -> None:
         "graph = routers(6, 4)\n"
         "print(spring_layout(len(graph.names), [tuple(ends) for ends in graph.ends.tolist()], 704.0))\n"
     )
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     printed = {
         subprocess.run(
             [sys.executable, "-c", script],
-            cwd=Path(__file__).parents[3],
-            env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONHASHSEED": seed,
+                "OMP_NUM_THREADS": threads,
+            },
             capture_output=True,
             check=True,
             text=True,

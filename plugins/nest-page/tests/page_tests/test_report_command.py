@@ -15,7 +15,7 @@ from page_tests.plans import quick, solved
 from tests.command_line import call
 from tests.simulate.uniform_plans import uniform_plan
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 
 
 @pytest.fixture
