@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nest.graph import Block
     from nest.hooks.registry import Registry
     from nest.instance import SearchProgress
-    from nest.launch_files import Exported
     from nest.plan.check import CheckReport
     from nest.report.text.comparison import Entry
     from nest.report.text.summary import Verdict
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from nest.spec import PlanDocument, Problem
     from nest.whatif.comparison import Comparison
     from nest.whatif.explain import Explanation
+    from nest.whatif.launch_files import Exported
     from nest.whatif.nearest_plan import Nearest
     from nest.whatif.pareto_front import FrontierPoint
     from nest.whatif.sensitivity import Response
@@ -125,8 +125,8 @@ def solve(
     whole = complete_problem(problem, plugins, message, changes)
 
     def solved() -> PlanDocument:
-        from nest.documents import Proof, proved, result_document, verdict
-        from nest.runner_up import searched
+        from nest.documents.document import Proof, proved, result_document, verdict
+        from nest.documents.runner_up import searched
         from nest.solve.dp import first_plan
 
         begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.
@@ -208,7 +208,7 @@ def evaluate(
     Raises:
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
-    from nest.documents import fixed_document
+    from nest.documents.document import fixed_document
     from nest.formulate.problem import decided_problem, naming, tell_of_plan
 
     with naming(problem):
@@ -228,7 +228,7 @@ def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins:
     Raises:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
     """
-    from nest.documents import check_document
+    from nest.documents.document import check_document
     from nest.formulate.problem import naming, read_record
     from nest.spec import PlanDocument
 
@@ -263,7 +263,7 @@ def verify(
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
-    from nest.documents import Proof, check_document, verdict_on
+    from nest.documents.document import Proof, check_document, verdict_on
     from nest.formulate.problem import carried_problem, naming, read_record
     from nest.formulate.risk import admits
     from nest.solve.effort import Deadline, check_effort
@@ -573,11 +573,11 @@ def exported(
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
-        nest.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
+        nest.whatif.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
         nest.errors.InputError: there is no such exporter; the plan cannot be read, is infeasible or does not hold; an
             exporter refuses it; or two exporters give files of one name.
     """
-    from nest.launch_files import export_checked, exporter_called
+    from nest.whatif.launch_files import export_checked, exporter_called
     from nest.whatif.solver import require_held
 
     with registered(plugins, strict_plugins) as known:

@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 
 import nest
+from nest.documents.first_plan import ORDER, Plan
 from nest.errors import InputError, InputErrors
-from nest.first_plan import ORDER, Plan
 from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance

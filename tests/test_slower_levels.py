@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import nest
+from nest.documents.runner_up import slower_times
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.document import solution_of
 from nest.report.text.explanation import explanation_text
 from nest.report.text.summary import summary
-from nest.runner_up import slower_times
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths

@@ -44,13 +44,13 @@ NAMED = "NEST_PLUGINS"
 
 BUILT_INS = {
     "nest_model_importers": "nest.models",
-    "nest_topology_importers": "nest.topologies",
+    "nest_topology_importers": "nest.catalogue.registered",
     "nest_strategies": "nest.strategies",
     "nest_cost_models": "nest.costs",
     "nest_layer_times": "nest.costs",
     "nest_collective_models": "nest.collectives",
     "nest_schedules": "nest.schedules",
-    "nest_stacks": "nest.stacks",
+    "nest_stacks": "nest.catalogue.registered",
 }
 """The module of the core's own objects by hook: nobody imports it before the hook is called."""
 

@@ -1,8 +1,8 @@
 """For planning in steps: a problem read, formulated, solved, priced, replayed, documented."""
 
 from nest.api import blocks, read_plan
-from nest.documents import plan_summary, result_document, solved_document
-from nest.first_plan import with_first_plan
+from nest.documents.document import plan_summary, result_document, solved_document
+from nest.documents.first_plan import with_first_plan
 from nest.formulate.cluster import any_cluster, as_measured, build_cluster, build_pools, described
 from nest.formulate.cost_breakdown import CostBreakdown, breakdown
 from nest.formulate.fixed_plan import as_fixed, with_decisions
@@ -36,7 +36,6 @@ from nest.formulate.shard import chosen, micro_batches
 from nest.formulate.stack import data_parallel_exposure, device_of
 from nest.formulate.target import reasons, runs_on, with_target
 from nest.formulate.topology import loaded
-from nest.launch_files import export_checked
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import first_devices, replica_sizes, schedule_of
@@ -49,6 +48,7 @@ from nest.solve.dp import SearchCache
 from nest.solve.dp.floors import Floor, floors
 from nest.solve.effort import Deadline, Waiting, check_effort
 from nest.solve.solver import solve
+from nest.whatif.launch_files import export_checked
 
 __all__ = [
     "EVEN_ODDS",

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 from attrs import astuple
 
-from nest.first_plan import ORDER
+from nest.documents.first_plan import ORDER
 from nest.instance import Cluster, admits, chunks_of, fullest_moments, weights_of
 from nest.instance import in_flight as most_held
 from nest.schedules import nest_schedules

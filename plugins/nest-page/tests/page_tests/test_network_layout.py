@@ -160,12 +160,7 @@ def test_the_same_links_give_the_same_places_in_any_process() -> None:
     printed = {
         subprocess.run(
             [sys.executable, "-c", script],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "PYTHONHASHSEED": seed,
-                "OMP_NUM_THREADS": threads,
-            },
+            env={**found, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
             capture_output=True,
             check=True,
             text=True,

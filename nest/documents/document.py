@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import evolve
 
+from nest.documents.runner_up import block_batch_time, contenders_report, plans_beside, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
@@ -26,7 +27,6 @@ from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
 from nest.report.plan_summary import ModelFacts, cost_of_a_step, figures, whole_training
 from nest.report.text.summary import Verdict
-from nest.runner_up import block_batch_time, contenders_report, plans_beside, runner_up
 from nest.solve.effort import Deadline, Waiting
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK

@@ -96,7 +96,7 @@ def _searched(
 
     if not within:
         return with_contenders(instance, formulation, result, reach, again, search)
-    from nest.first_plan import COSTS_LITTLE, with_alternatives, with_first_plan
+    from nest.documents.first_plan import COSTS_LITTLE, with_alternatives, with_first_plan
 
     reach = max(within, COSTS_LITTLE)
     instance, formulation, result = with_contenders(instance, formulation, result, reach, again, search)

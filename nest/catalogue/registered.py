@@ -1,9 +1,25 @@
-"""Clusters of the catalogue as topologies."""
+"""Objects of the catalogue: software stacks, named clusters and networks of known shape as topologies."""
 
 from typing import Any
 
-from nest.catalogue import clusters, device, named_cluster, network_levels
+from nest.catalogue import clusters, device, named_cluster, network_levels, stacks
+from nest.hooks.protocols import Stack, TopologyImporter
+from nest.hooks.spec import hook
 from nest.instance import Cluster
+
+
+@hook
+def nest_stacks() -> list[Stack]:
+    """What frameworks do by themselves, each figure with its source (`nest/library/stacks`)."""
+    return list(stacks().values())
+
+
+@hook
+def nest_topology_importers() -> list[TopologyImporter]:
+    """Clusters of the catalogue, well-known networks by their parameters, measured matrices."""
+    from nest.network.shapes import importers
+
+    return [CatalogueImporter(), *importers]
 
 
 class CatalogueImporter:

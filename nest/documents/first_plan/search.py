@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.first_plan.order import ORDER, SHAPE, STRUCTURE, Entry, Plan
+from nest.documents.first_plan.order import ORDER, SHAPE, STRUCTURE, Entry, Plan
 from nest.formulate.risk import WITHIN
 from nest.instance import Instance, Result, Solution
 from nest.plan.evaluate import evaluate
