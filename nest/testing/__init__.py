@@ -1,5 +1,7 @@
 """The conformance kit: what authors of plug-ins import into their tests.
 
+Belongs here: checks of every kind of object, samples, templates. Does not: nest's own tests.
+
 Every check is an ordinary function that takes an object, as a hook returns it, and gives findings:
 
     from nest.testing import assert_conforms

@@ -5,10 +5,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 
 from nest.whatif.comparison import Comparison
 from nest_planners.phaze import Phaze
+from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 from tests.command_line import call
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies_tests.test_sweep import PROBLEM
 
 from nest import api
+from studies_tests.test_sweep import PROBLEM
 from tests.command_line import call
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import typer
-from calibrate_tests import synthetic
 
 import nest
+from calibrate_tests import synthetic
 from nest.cli.app import app
 from nest.io import KEPT_IN
 from tests import processes

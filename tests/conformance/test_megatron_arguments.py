@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks_tests.megatron_plans import problems
 from hypothesis import given, seed, settings
 
 import nest
+from frameworks_tests.megatron_plans import problems
 from nest.catalogue import library_models
 from nest.errors import InputError
 from nest.hooks.pipelines import deployed

@@ -158,7 +158,6 @@ def test_known_sizes_are_found(config: str) -> None:
 def known(name: str) -> tuple[dict[str, Any], str]:
     """Files for a plan of a published model on 8 devices, and torchtitan's name of its size."""
     from frameworks_tests.published import PUBLISHED, published_plan
-
     from nest.hooks.registry import registry
 
     return dict(registry().exporters()["torchtitan"].export(published_plan(name))), PUBLISHED[name]

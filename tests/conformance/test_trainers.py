@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from frameworks_tests.plans import plan
-from frameworks_tests.reading import parsed
 from ruamel.yaml import YAML
 
+from frameworks_tests.plans import plan
+from frameworks_tests.reading import parsed
 from nest.hooks.registry import registry
 from tests.conformance.consumer import consume, needs
 

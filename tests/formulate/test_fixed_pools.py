@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from frameworks_tests.test_pools import problem as of_model
 
 import nest
+from frameworks_tests.test_pools import problem as of_model
 from nest.errors import InputError
 from tests.oracle.pools import price
 from tests.pooled_problems import plan as oracle_plan

@@ -9,13 +9,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from planners_tests.instances import FOR_POOLS, PLANNERS
 
 from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.calls import PluginError
 from nest.hooks.kinds import KINDS
 from nest.hooks.registry import Registry, registry
+from planners_tests.instances import FOR_POOLS, PLANNERS
 
 
 class Toy:

@@ -6,10 +6,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import nest
+import tests.bundled  # noqa: F401
 from calibrate_tests.test_collective_measurements import OUTPUT
 from frameworks_tests.test_megatron_read import DENSE, EXPERTS
-
-import nest
 from nest.io import unstructure
 from nest.testing.samples import model_sources, topology_sources
 from tests.plan.test_check import PROBLEM

@@ -23,6 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import tests.bundled  # noqa: F401
 from frameworks_tests.megatron_launchers import LAUNCHED
 from frameworks_tests.megatron_scripts import SCRIPTS
 from frameworks_tests.plans import plan
@@ -32,7 +33,6 @@ from frameworks_tests.test_maxtext_read import SIXTEEN
 from frameworks_tests.test_nanotron_read import TINY
 from frameworks_tests.test_torchtitan_read import LLAMA as TITAN
 from frameworks_tests.test_trainers import QWEN_FULL
-
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.formulate.cluster import from_file

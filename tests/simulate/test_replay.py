@@ -4,11 +4,11 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from frameworks_tests.random_plans import plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nest
+from frameworks_tests.random_plans import plans
 from nest.hooks.registry import registry
 from nest.instance import Instance, Pass, Solution, weights_of
 from nest.instance.schedule import places_of

@@ -14,7 +14,6 @@ import numpy
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies
-from planners_tests.instances import PLANNERS, candidate, problem
 
 import nest
 from nest import api
@@ -30,6 +29,7 @@ from nest.report.text.comparison import comparison_text
 from nest.whatif.comparison import Entry
 from nest_planners.phaze import Phaze
 from nest_planners.shapes import replica_counts
+from planners_tests.instances import PLANNERS, candidate, problem
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.seeds import seeds

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 import nest
 import nest_measured
@@ -17,6 +16,7 @@ from nest.hooks.registry import registry
 from nest.report.text.summary import summary
 from nest_measured.model import Measured
 from nest_measured.sizes import sizes_of
+from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 Use = Callable[..., None]
 

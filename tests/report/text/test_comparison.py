@@ -3,10 +3,10 @@
 from typing import Any
 
 from attrs import evolve
-from planners_tests.instances import problem
 
 from nest import api
 from nest.report.text.comparison import comparison_text
+from planners_tests.instances import problem
 
 
 def told(**ours: Any) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, write
 
+from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, write
 from nest.catalogue import published_devices
 from nest.cli import app
 from nest.io import read, unstructure

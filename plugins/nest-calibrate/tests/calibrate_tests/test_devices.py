@@ -6,8 +6,8 @@ from functools import cache
 import numpy
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import DATA, EXPERTS, MULTI_HEAD, TENSOR, problem, read
 
+from calibrate_tests.synthetic import DATA, EXPERTS, MULTI_HEAD, TENSOR, problem, read
 from nest.catalogue import published_devices
 from nest.formulate.cost_breakdown import breakdown
 from nest.hooks.registry import registry

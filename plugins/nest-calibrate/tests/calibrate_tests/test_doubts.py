@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, seconds, write
-from calibrate_tests.test_generations import product
 
 import nest
+from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, seconds, write
+from calibrate_tests.test_generations import product
 from nest.catalogue import published_devices
 from nest.instance import EstimateError
 from nest_calibrate.devices import unknowns

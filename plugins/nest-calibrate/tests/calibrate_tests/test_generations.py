@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, seconds, write
 
+from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, seconds, write
 from nest import evaluate
 from nest.catalogue import calibrations, devices, published_devices
 from nest.errors import InputError

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import DENSE
 
+from calibrate_tests.synthetic import DENSE
 from nest.catalogue import devices
 from nest.errors import InputError
 from nest.formulate.model import load_model

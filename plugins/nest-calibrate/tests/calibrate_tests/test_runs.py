@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from calibrate_tests.synthetic import SPREAD, drawn, on, problem, read, seconds
 
+from calibrate_tests.synthetic import SPREAD, drawn, on, problem, read, seconds
 from nest.catalogue import published_devices
 from nest.errors import InputError
 from nest.formulate.cost_breakdown import breakdown

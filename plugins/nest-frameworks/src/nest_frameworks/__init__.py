@@ -1,4 +1,7 @@
-"""Built-in exporters and plan readers: modules with the functions named below, imported when they are asked."""
+"""Built-in exporters and plan readers: modules with the functions named below, imported when they are asked.
+
+Belongs here: exporters, plan readers, limits. Does not: prices and searches.
+"""
 
 from collections.abc import Mapping
 from importlib import import_module

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from page_tests.plans import quick
-from page_tests.reading import Page
 
 import nest
 from frameworks_tests.plans import DENSE, plan, problem
@@ -23,6 +21,8 @@ from nest.io import unstructure
 from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem, Training
 from nest_frameworks import pipeline_actions
+from page_tests.plans import quick
+from page_tests.reading import Page
 
 SENTENCE = "Can be exported to"
 

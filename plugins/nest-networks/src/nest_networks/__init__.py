@@ -1,4 +1,7 @@
-"""Clusters as files of schedulers, fabric managers, hosts and simulators describe them: topology importers of nest."""
+"""Clusters as files of schedulers, fabric managers, hosts and simulators describe them: topology importers of nest.
+
+Belongs here: readers of formats. Does not: the reduction to levels.
+"""
 
 from nest.hooks.protocols import TopologyImporter
 from nest.hooks.spec import hook

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks_tests.plans import DENSE
 from ruamel.yaml import YAML
 
 import nest
+from frameworks_tests.plans import DENSE
 from nest.errors import InputError
 from nest.formulate.topology import topology
 from nest.hooks.registry import registry

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from studies_tests.test_sweep import MEMORY, written
 
 import nest
 from nest import api
 from nest.io import read_mapping
 from nest_page.page_of_plan import PARTS
 from page_tests.plans import quick, solved
+from studies_tests.test_sweep import MEMORY, written
 from tests.command_line import call
 from tests.simulate.uniform_plans import uniform_plan
 

@@ -1,4 +1,7 @@
-"""Built-in planners to compare with, each citing what it follows."""
+"""Built-in planners to compare with, each citing what it follows.
+
+Belongs here: rules and planners of papers. Does not: pricing; nest prices what they propose.
+"""
 
 from nest.hooks.protocols import Planner
 from nest.hooks.spec import hook

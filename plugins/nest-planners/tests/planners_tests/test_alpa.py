@@ -3,9 +3,9 @@
 from itertools import product
 
 import pytest
-from planners_tests.instances import LAYERS, candidate, planned, problem
 
 import nest
+from planners_tests.instances import LAYERS, candidate, planned, problem
 
 
 def submeshes(instance, solution) -> list[int]:

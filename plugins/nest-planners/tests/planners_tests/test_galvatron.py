@@ -1,6 +1,7 @@
 """Galvatron's objective: powers of two, even stages, sharding and recomputation stage by stage."""
 
 import pytest
+
 from planners_tests.galvatron_recurrence import best, random_chain
 from planners_tests.instances import LAYERS, candidate, planned, problem
 

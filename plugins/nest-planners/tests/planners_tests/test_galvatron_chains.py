@@ -3,9 +3,9 @@
 from math import inf
 
 import pytest
-from planners_tests.galvatron_recurrence import best, random_chain
 
 import nest
+from planners_tests.galvatron_recurrence import best, random_chain
 from tests.seeds import seeds
 
 ROUNDING = 1e-9

@@ -1,9 +1,9 @@
 """Megatron-LM's rules: the ladder's first step that fits, and the sweep's fastest."""
 
 import pytest
-from planners_tests.instances import LAYERS, candidate, planned, problem
 
 from nest_planners import manual
+from planners_tests.instances import LAYERS, candidate, planned, problem
 
 STATE = 5e8
 """Bytes a layer's state takes on one device."""

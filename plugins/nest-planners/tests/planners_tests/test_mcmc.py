@@ -1,9 +1,9 @@
 """The random walk: the same for the same seed, and at the optimum where there is little to find."""
 
 import pytest
-from planners_tests.instances import LAYERS, candidate, planned, problem
 
 import nest
+from planners_tests.instances import LAYERS, candidate, planned, problem
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,11 +4,11 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from planners_tests.instances import LAYERS, candidate, planned, problem
-from planners_tests.published_recurrence import best, random_chain
 
 import nest
 from benchmarks.paper.authors import throughputs
+from planners_tests.instances import LAYERS, candidate, planned, problem
+from planners_tests.published_recurrence import best, random_chain
 from tests.seeds import blocks
 
 

@@ -1,8 +1,7 @@
 """Phaze is exact where the network does not matter, and wrong where it does."""
 
-from planners_tests.instances import candidate, planned, problem
-
 import nest
+from planners_tests.instances import candidate, planned, problem
 
 
 def test_it_is_exact_where_every_link_is_the_same():

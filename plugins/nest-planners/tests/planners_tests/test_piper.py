@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from planners_tests.instances import LAYERS, candidate, planned, problem
 
 from benchmarks.paper.authors import PIPER, loads, pipers
 from benchmarks.scale.suite import PUBLISHED_LOADS
 from nest.plan.evaluate import evaluate
+from planners_tests.instances import LAYERS, candidate, planned, problem
 
 
 def test_filling_the_pipeline_does_not_count():

@@ -1,9 +1,9 @@
 """NVIDIA's table by model size."""
 
 import pytest
-from planners_tests.instances import LAYERS, candidate, planned, problem
 
 from nest_planners.recipe import DENSE, EXPERTS, parameters
+from planners_tests.instances import LAYERS, candidate, planned, problem
 
 
 def sized(count: float, *degrees, memory: float = 1e15, **keys):

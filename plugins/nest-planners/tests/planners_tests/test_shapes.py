@@ -2,11 +2,11 @@
 
 from attrs import evolve, frozen
 from hypothesis import given, strategies
-from planners_tests.instances import candidate, planned, problem
 
 from nest.schedules.interleaved import Interleaved
 from nest.spec.constraints import parse
 from nest_planners.shapes import dealt, even_cuts, partition, units
+from planners_tests.instances import candidate, planned, problem
 
 
 def instance(**keys):

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_tests.reading import Page
-from studies_tests.test_sweep import BANDWIDTH, BATCH, MEMORY, known, rows_of, written
 
 import nest
 from nest.errors import InputError
 from nest_studies.sweep.rows import plan_of, result_of, result_rows, study_point, varied_columns
+from page_tests.reading import Page
+from studies_tests.test_sweep import BANDWIDTH, BATCH, MEMORY, known, rows_of, written
 
 VARIED = {BATCH: [4, 8], MEMORY: ["80 GB", "10 MB"]}
 POINTS = [{BATCH: 16}, {"model": "nonsense"}]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from studies_tests.test_sweep import MEMORY, written
-
 from tests import processes
 
 
