@@ -1,4 +1,4 @@
-"""The picture of the house in docs/explanation/house.md: rooms on floors, and the arrows between them, of the imports."""
+"""The picture of the house in docs/explanation/house.md: rooms on floors, and arrows between them."""
 
 import ast
 import tomllib
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- drawn by tests/docs/rooms.py -->\n", "<!-- end of the drawing
 
 
 def floors() -> list[list[str]]:
-    """The rooms of each floor of the import law that has any, the highest first; built-ins, which have no floor, apart."""
+    """The rooms of each floor of the import law, the highest first; built-ins have none."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     law = next(each for each in project["tool"]["importlinter"]["contracts"] if each["type"] == "layers")
     every = [[room for room in line.split(" | ") if room in rooms()] for line in law["layers"]]

@@ -7,12 +7,16 @@ import pytest
 from attrs import astuple
 
 from nest.documents.first_plan import ORDER
+from nest.hooks.bundled import bundled_modules
 from nest.instance import Cluster, admits, chunks_of, fullest_moments, weights_of
 from nest.instance import in_flight as most_held
 from nest.schedules import nest_schedules
 from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+from nest.testing import MODULES
+from nest.version import __version__
 from tests.docs import room_sizes
+from tests.docs import rooms as rooms_drawn
 from tests.docs.document import REPOSITORY, blocks, documents
 
 DOCS = REPOSITORY / "docs"
@@ -55,13 +59,32 @@ def test_every_room_is_listed() -> None:
     assert listed == rooms | modules
 
 
+def test_the_picture_of_the_house_is_that_of_its_imports() -> None:
+    page = (REPOSITORY / rooms_drawn.PAGE).read_text()
+    assert rooms_drawn.refreshed(page) == page, f"python -m tests.docs.refresh {rooms_drawn.PAGE}"
+    assert len(rooms_drawn.rooms()) <= 24
+    assert len(rooms_drawn.floors()) <= 12
+
+
+def test_the_public_modules_are_listed() -> None:
+    listed = re.findall(r"^\| `(nest[\w.]*)` \|", (DOCS / "reference" / "public.md").read_text(), re.MULTILINE)
+    assert tuple(listed) == MODULES
+
+
+def test_bundled_distributions_have_the_version_of_nest() -> None:
+    for package in bundled_modules():
+        own = tomllib.loads((REPOSITORY / "plugins" / package.replace("_", "-") / "pyproject.toml").read_text())
+        assert own["project"]["version"] == __version__
+        assert f"nest-planner=={__version__}" in own["project"]["dependencies"]
+
+
 def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
     page = (REPOSITORY / room_sizes.PAGE).read_text()
     told = {
         row["rooms"]: [int(row[name].replace(",", "")) for name in ("files", "lines")]
         for row in room_sizes.ROW.finditer(page)
     }
-    assert {room for rooms in told for room in re.findall(r"`([\w.]+)`", rooms)} == set(room_sizes.sizes())
+    assert {room for rooms in told for room in re.findall(r"`([\w.-]+)`", rooms)} == set(room_sizes.sizes())
     refresh = f"python -m tests.docs.refresh {room_sizes.PAGE}, and say there why the room has grown"
     for rooms, numbers in told.items():
         assert numbers == pytest.approx(room_sizes.of_row(rooms), rel=FEW_PERCENT, abs=1), refresh
