@@ -66,7 +66,6 @@ class _Commands(typer.core.TyperGroup):
         return super().get_command(ctx, cmd_name)
 
 
-@cache
 def _bundled() -> Mapping[str, str]:
     """Modules of bundled distributions by the command they add."""
     from nest.hooks.bundled import bundled_entries

@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 GROUP = "nest"
 """The entry-point group plug-ins join."""
 
-DISABLED = "NEST_DISABLED_PLUGINS"
-"""The environment variable that switches plug-ins off: names of distributions or entry points, separated by commas."""
-
-ALL = "all"
-"""What `NEST_DISABLED_PLUGINS` names to switch off all plug-ins but the built-ins."""
+DISABLED, ALL = "NEST_DISABLED_PLUGINS", "all"
+"""The variable that switches plug-ins off: names of distributions or entry points between commas, or all others."""
 
 NAMED = "NEST_PLUGINS"
 """The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
@@ -93,8 +90,8 @@ class Plugin(NamedTuple):
 def built_in_plugins(hook: str) -> list[Plugin]:
     """Plug-ins of this distribution that have a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
     core = [_built_in(BUILT_INS[hook])] if hook in BUILT_INS else []
-    bundled = bundled_entries(hook.replace("_", ".", 1)).values()
-    return [*core, *(_built_in(path)._replace(entry=path) for path in dict.fromkeys(bundled))]
+    bundled = bundled_entries(hook.replace("_", ".", 1)).items()
+    return [*core, *(_built_in(path)._replace(entry=name) for name, path in bundled)]
 
 
 def _built_in(path: str) -> Plugin:

@@ -3,7 +3,6 @@
 import ast
 import sys
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -99,7 +98,6 @@ def _public(module: str, name: str) -> bool:
     return f"{module}.{name}" in MODULES or (module in MODULES and (not name or name in _names(module)))
 
 
-@cache
 def _names(module: str) -> frozenset[str]:
     """The public names of a public module."""
     loaded = import_module(module)

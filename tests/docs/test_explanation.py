@@ -41,7 +41,7 @@ def test_the_import_law_is_the_one_that_is_kept() -> None:
     told = [line.replace("nest.", "") for line in kept]
     text = (DOCS / "explanation" / "house.md").read_text()
     assert list(next(block for block in blocks(text) if block.language == "text").lines) == told
-    line = re.search(r"`(cli > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
+    line = re.search(r"`(public > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
     assert line is not None
     assert line[1].split(" > ") == told
 
@@ -133,7 +133,8 @@ def test_glossary_is_ordered_and_used() -> None:
     words = [row[0] for row in rows((DOCS / "glossary.md").read_text(), "word")]
     assert words == sorted(words, key=str.lower)
     assert len(set(words)) == len(words)
-    used = "\n".join(path.read_text().lower() for path in (REPOSITORY / "nest").rglob("*.py"))
+    folders = [REPOSITORY / "nest", *(REPOSITORY / "plugins").glob("*/src")]
+    used = "\n".join(path.read_text().lower() for folder in folders for path in folder.rglob("*.py"))
     assert [word for word in words if word.lower() not in used] == []
 
 
@@ -151,7 +152,7 @@ def test_words_the_glossary_replaces_are_not_used() -> None:
 
 
 def test_files_that_explanations_name_exist() -> None:
-    folders = ("nest", "benchmarks", "tests")
+    folders = ("nest", "benchmarks", "tests", "plugins")
     files = [path.relative_to(REPOSITORY).as_posix() for name in folders for path in (REPOSITORY / name).rglob("*.py")]
     for page in (DOCS / "explanation").glob("*.md"):
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
