@@ -29,10 +29,9 @@ def of_function(test: str) -> str:
 
 def needs(fault: Fault, test: str) -> bool:
     """Whether a test is among those that see a fault."""
-    among = Expression.compile(fault.among)
-    return fault.caught_by in (test, of_function(test)) and among.evaluate(
-        lambda word, **_: word.lower() in test.lower()
-    )
+    if fault.caught_by not in (test, of_function(test)):
+        return False
+    return not fault.among or Expression.compile(fault.among).evaluate(lambda word, **_: word.lower() in test.lower())
 
 
 def rows(seconds: Seconds) -> Iterator[tuple[float, int, int, str, str]]:
