@@ -14,6 +14,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.seeds import SLOW
+from tests.shared_answers import FOLDER, Sharing
 
 # How long an example takes depends on the machine and on what is loaded when it runs first. The default run draws the
 # same examples every time; `HYPOTHESIS_PROFILE=search pytest` draws new ones. Where a fault is planted (tests/mutants),
@@ -32,6 +33,10 @@ gc.disable()
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[SLOW] = "" if "not slow" in config.option.markexpr else "1"
+    if getattr(config.option, "fault", None):
+        os.environ[FOLDER] = ""  # Forks of another process have no fault.
+    else:
+        config.pluginmanager.register(Sharing(config))
 
 
 def pytest_collection_finish() -> None:

@@ -1,7 +1,7 @@
-"""Random seeds of which the default run takes the first, and `pytest -m slow` the others."""
+"""Parameters of which the default run takes some, and longer tiers the others."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -27,3 +27,8 @@ def blocks(first: int, last: int) -> list[Any]:
     """Ranges of fifty seeds each from `first` to below `last`: one test instead of fifty to collect."""
     starts = range(first, last, 50)
     return [pytest.param(range(start, min(start + 50, last)), id=str(start)) for start in starts]
+
+
+def few(every: Iterable[Any], *now: Any) -> list[Any]:
+    """Parameters of a test; all but those of `now` have the marker `longer`."""
+    return [each if each in now else pytest.param(each, marks=pytest.mark.longer) for each in every]

@@ -55,6 +55,7 @@ def test_every_room_is_listed() -> None:
     assert listed == rooms | modules
 
 
+@pytest.mark.longer
 def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
     page = (REPOSITORY / room_sizes.PAGE).read_text()
     told = {
@@ -118,6 +119,7 @@ _OF_OTHERS = re.compile(r"^<!-- file: \S+\.log -->\n```text\n.*?^```$", re.MULTI
 """Logs, which frameworks write in their own words."""
 
 
+@pytest.mark.longer
 def test_words_the_glossary_replaces_are_not_used() -> None:
     avoided = [word for row in rows((DOCS / "glossary.md").read_text(), "word") for word in row[2].split(", ") if word]
     assert avoided
