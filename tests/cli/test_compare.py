@@ -116,6 +116,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.longer
 def test_a_folder_gives_ratios_and_means(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_bundled_distributions_have_the_version_of_nest() -> None:
         assert f"nest-planner=={__version__}" in own["project"]["dependencies"]
 
 
+@pytest.mark.longer
 def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
     page = (REPOSITORY / room_sizes.PAGE).read_text()
     told = {
@@ -142,6 +143,7 @@ _OF_OTHERS = re.compile(r"^<!-- file: \S+\.log -->\n```text\n.*?^```$", re.MULTI
 """Logs, which frameworks write in their own words."""
 
 
+@pytest.mark.longer
 def test_words_the_glossary_replaces_are_not_used() -> None:
     avoided = [word for row in rows((DOCS / "glossary.md").read_text(), "word") for word in row[2].split(", ") if word]
     assert avoided

@@ -93,6 +93,7 @@ def faults(place: str, tree: ast.Module) -> list[str]:
     return found
 
 
+@pytest.mark.longer
 def test_no_tolerance_without_a_name() -> None:
     assert [fault for place, tree in modules().items() if place not in FIGURES for fault in faults(place, tree)] == []
 

@@ -55,6 +55,7 @@ def test_a_step_costs_its_devices_and_its_egress() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_a_token_costs_its_share_and_a_training_all_its_steps() -> None:
     from frameworks_tests.test_pools import problem as of_model
 

@@ -33,6 +33,7 @@ def slow_gathers(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_it_prints_errors_and_writes_the_link(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slow_gathers: Path
 ) -> None:

@@ -38,6 +38,7 @@ def runs(tmp_path: Path) -> Path:
     return write(tmp_path / "own.jsonl", lines)
 
 
+@pytest.mark.longer
 def test_it_prints_errors_by_group_and_writes_the_device(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:
@@ -51,6 +52,7 @@ def test_it_prints_errors_by_group_and_writes_the_device(
     assert sorted(each.name for each in runs.parent.iterdir()) == ["h100-sxm.toml", "own.jsonl"]
 
 
+@pytest.mark.longer
 def test_json_says_the_same_as_the_table_and_the_file_of_the_generation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:

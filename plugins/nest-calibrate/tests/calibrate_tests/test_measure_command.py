@@ -74,6 +74,7 @@ def log(tmp_path):
     return copy
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", TASKS)
 def test_two_commands_lead_from_a_log_to_a_calibrated_cluster(call, log, tmp_path, name):
     path, runs, found = log(name, json={"nest": 1, **TASKS[name]}), tmp_path / "runs.jsonl", tmp_path / "cluster.toml"
@@ -114,6 +115,7 @@ def test_printed_lines_and_written_lines_are_the_same(call, log, tmp_path):
     assert (tmp_path / "runs.jsonl").read_text() == printed[1]
 
 
+@pytest.mark.longer
 def test_plans_of_a_shortlist_are_ranked_as_measured(call, tmp_path):
     task = {
         "nest": 1,

@@ -40,6 +40,7 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     assert told
 
 
+@pytest.mark.longer
 def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
     table = Page(nest.report_page(plan, without=["alternatives", "frontier"])).table(
         "Step time with one number changed"
@@ -55,6 +56,7 @@ def searched(plan: PlanDocument) -> PlanDocument:
     return api.solve({**plan.problem, "fixed": {}})
 
 
+@pytest.mark.longer
 def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
     table = Page(nest.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
     told = explain(searched, only=["alternatives"]).to_dict()
@@ -79,6 +81,7 @@ FEW: dict[str, Any] = {
 """Few combinations: each question about a problem without a plan is a search to the end."""
 
 
+@pytest.mark.longer
 def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
@@ -92,6 +95,7 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     assert all("pp" in cell.text for cell in table.column("there is a plan"))
 
 
+@pytest.mark.longer
 def test_what_no_single_change_lets_fit_is_told() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
     assert "No single change is enough" in Page(nest.report_page(plan)).text
@@ -108,6 +112,7 @@ def test_no_more_searches_are_made_than_were_told(without: list[str], searched: 
     assert most_searches(()) == 0
 
 
+@pytest.mark.longer
 def test_several_processes_write_the_same_page(searched: PlanDocument, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)  # Questions as quick as these are else answered by one process.
     told: list[tuple[int, int]] = []

@@ -21,6 +21,7 @@ from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 IDLE = (TIME_CAUSES["bubble"], TIME_CAUSES["waiting"])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_memory_is_the_plans_part_by_part(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]
@@ -52,6 +53,7 @@ def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
         assert min(causes.values()) >= 0
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_time_on_the_page_is_the_plans(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]

@@ -43,6 +43,7 @@ def test_devices_are_those_of_the_ranks(order: str) -> None:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("plan", [solved, decided])
 def test_every_device_is_drawn_once(plan: object) -> None:
     found: PlanDocument = plan()  # type: ignore[operator]

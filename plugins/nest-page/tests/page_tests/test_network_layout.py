@@ -149,6 +149,7 @@ def test_a_spring_layout_keeps_nodes_apart(graph: LinkGraph, room: float) -> Non
     assert _apart(layout, layout.side)
 
 
+@pytest.mark.longer
 def test_the_same_links_give_the_same_places_in_any_process() -> None:
     script = (
         "from page_tests.networks import routers\n"

@@ -25,6 +25,7 @@ def written(path: Path, plan: PlanDocument, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("summary", [{}, {"levels": ["node", "rack"]}, {"devices": 16}])
 def test_what_a_plan_file_does_not_sum_up_is_worked_out(summary: dict[str, Any]) -> None:
     assert quick(evolve(solved(), summary=summary)) == quick(solved())
@@ -52,6 +53,7 @@ def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
         nest.report_page(both)
 
 
+@pytest.mark.longer
 def test_errors_in_the_problem_of_an_infeasible_plan_name_the_file(tmp_path: Path) -> None:
     path = written(tmp_path / "plan.json", infeasible(), problem={**infeasible().problem, "model": 3})
     with pytest.raises(InputError, match=r"plan\.json.*problem\.model must be"):

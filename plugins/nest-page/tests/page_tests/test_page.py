@@ -108,6 +108,7 @@ def test_every_figure_is_drawn_for_every_screen(text: str) -> None:
             assert max(drawn) <= width
 
 
+@pytest.mark.longer
 def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     path.write_text(json.dumps(solved().to_dict()))
@@ -134,6 +135,7 @@ def test_the_headline_is_the_plans() -> None:
     assert "Time to train" not in facts
 
 
+@pytest.mark.longer
 def test_the_whole_training_is_told_where_its_tokens_are() -> None:
     training = {"tokens": 15e12, "steps": 2e6, "time": 6e6, "low": 5e6, "high": 7e6, "device_hours": 2.1e5}
     plan = evolve(solved(), summary={**solved().summary, "training": training})
@@ -259,6 +261,7 @@ def test_an_overfull_plan_says_so() -> None:
     assert "alarm" in text.split("<svg", 2)[2]
 
 
+@pytest.mark.longer
 def test_pages_of_plan_documents_and_files_are_alike(plan_file: str) -> None:
     assert quick(plan_file) == quick(solved())
 

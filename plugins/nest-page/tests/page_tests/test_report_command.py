@@ -56,6 +56,7 @@ def test_a_plan_may_come_through_a_pipe(
     assert 'id="sensitivity"' in output.read_text()
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_has_a_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_place_that_is_none_is_told_first(
     assert "there is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_a_study_is_reported_on_by_its_rows_or_by_itself(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Launch files are those that `nest export` writes; what cannot run a plan says why."""
 
+import pytest
+
 from nest import api
 from nest.formulate.target import reasons
 from nest.hooks.registry import registry
@@ -21,6 +23,7 @@ def test_launchers_start_the_ranks_of_the_framework() -> None:
     assert {text for text in together.values() if len(text) <= LONGEST} <= set(listings)
 
 
+@pytest.mark.longer
 def test_every_framework_is_there_or_says_why_not() -> None:
     for plan in (solved(), decided(), decided(zero=1, sp=True)):
         page = Page(quick(plan))

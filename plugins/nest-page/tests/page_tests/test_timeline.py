@@ -224,6 +224,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
     assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
 
 
+@pytest.mark.longer
 @settings(max_examples=10)
 @given(tables())
 def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
@@ -235,6 +236,7 @@ def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
     assert all(start < end for start, end in (*found.windows, *found.gaps))
 
 
+@pytest.mark.longer
 @settings(max_examples=10)
 @given(tables())
 def test_the_strip_counts_every_second_once(table: TaskTable) -> None:

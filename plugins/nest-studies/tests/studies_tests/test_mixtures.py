@@ -75,6 +75,7 @@ def solved() -> dict[tuple[int, int], tuple[float, float]]:
     return result
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("place", [0.3, 0.8])
 def test_answers_are_those_of_solving_every_mixture(
     solved: dict[tuple[int, int], tuple[float, float]], place: float

@@ -77,6 +77,7 @@ def solved() -> dict[int, float]:
     return times()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("place", [0.2, 0.5, 1.0])
 def test_answers_are_those_of_solving_every_number_of_nodes(solved: dict[int, float], place: float) -> None:
     ordered = sorted(solved.values(), reverse=True)
@@ -103,6 +104,7 @@ def test_a_deadline_that_no_cluster_meets_names_the_nearest(solved: dict[int, fl
     assert found.to_dict()["nearest"] == "the problem's"
 
 
+@pytest.mark.longer
 def test_the_curve_is_the_least_of_all_smaller_numbers(solved: dict[int, float], tmp_path: Any) -> None:
     path = tmp_path / "curve.jsonl"
     nest.recommend(problem(), within=60.0, clusters=["the problem's"], curve=path)
@@ -115,6 +117,7 @@ def test_the_curve_is_the_least_of_all_smaller_numbers(solved: dict[int, float],
         assert row["plan"]["batch_time"] == row["batch_time"]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cluster", [CLUSTER, RACKS, "dgx-h100-superpod-16"], ids=["units", "racks", "catalogue"])
 def test_no_plan_beats_the_floor_of_its_number_of_nodes(cluster: Any) -> None:
     base = whole(cluster)
@@ -164,6 +167,7 @@ def test_machines_within_a_level_are_its_nodes() -> None:
     assert nodes.some(5) is None
 
 
+@pytest.mark.longer
 def test_processes_answer_alike() -> None:
     wanted, names = Wanted(20 * DAY), ["the problem's", "dgx-h100-superpod-16"]
     one, two = (recommendation(problem(), names, None, wanted, registry(), jobs=jobs) for jobs in (1, 2))
@@ -206,6 +210,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
         nest.recommend(problem(), within=DAY, clusters=["dgx-h1"])
 
 
+@pytest.mark.longer
 def test_one_cluster_that_cannot_be_used_leaves_the_others() -> None:
     asked = problem()
     asked["strategies"] = {"tp": [12], "cp": [1], "sp": [1]}

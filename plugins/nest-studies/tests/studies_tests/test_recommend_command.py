@@ -48,6 +48,7 @@ def test_one_that_is_not_names_the_nearest(
     assert cluster["nearest"]["low"] < cluster["nearest"]["time"] < cluster["nearest"]["high"]
 
 
+@pytest.mark.longer
 def test_a_curve_is_asked_for_what_is_left(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.mark.longer
 def test_a_row_says_what_its_plan_says(result: Path) -> None:
     row, refused, *_ = rows_of(result)
     columns = varied_columns(result)
@@ -85,6 +86,7 @@ def test_plans_are_written_and_led_to(result: Path, tmp_path: Path) -> None:
     assert nest.check(tmp_path / "all plans" / "row-1.json").ok
 
 
+@pytest.mark.longer
 def test_what_is_held_is_told_and_chosen(tmp_path: Path) -> None:
     vary: dict[str, list[Any]] = {BATCH: [4, 8], BANDWIDTH: ["5 GB/s", "25 GB/s"], MEMORY: ["80 GB", "10 MB"]}
     study = written(tmp_path, vary=vary)

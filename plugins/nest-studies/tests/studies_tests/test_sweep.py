@@ -94,6 +94,7 @@ def test_a_path_changes_its_key_alone() -> None:
     assert changed["training"] == {"global_batch": 8, "sequence_length": 512, "schedule": ["1f1b"]}
 
 
+@pytest.mark.longer
 def test_a_label_changes_nothing_but_its_column(whole: Path, tmp_path: Path) -> None:
     output = known(whole, tmp_path / "rows.jsonl")
     labelled = [{**POINTS[0], "label.which": name} for name in ("one", "two")]
@@ -161,6 +162,7 @@ def test_parquet_without_its_extra_is_told(study: Path, tmp_path: Path, monkeypa
         nest.sweep(study, output=tmp_path / "rows.parquet")
 
 
+@pytest.mark.longer
 def test_processes_give_the_same_bytes(study: Path, whole: Path, tmp_path: Path) -> None:
     nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=2)
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
@@ -172,6 +174,7 @@ def test_dask_gives_the_same_bytes(study: Path, whole: Path, tmp_path: Path) -> 
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.longer
 def test_pools_are_swept(tmp_path: Path) -> None:
     """What varies may be of one pool; each row is what the problem alone gives."""
     pools = [
@@ -211,6 +214,7 @@ class Shuffled:
         yield from map(function, order)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_path: Path, seed: int) -> None:
     """Nor do plans that searches begin with, or that are answers for less memory, too: they are other ones then."""
@@ -219,6 +223,7 @@ def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_p
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.longer
 def test_plans_that_are_simpler_or_likelier_than_the_fastest_hold(tmp_path: Path) -> None:
     study = written(tmp_path, points=[{BATCH: 4, "search.within": 1}, {MEMORY: "930 MB"}])
     nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
@@ -254,6 +259,7 @@ def test_what_is_not_answered_is_told(study: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "rows.csv").exists()
 
 
+@pytest.mark.longer
 @given(share=st.floats(0.3, 1), garbage=st.binary(max_size=9))
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_journal_cut_anywhere_is_gone_on_with(
@@ -268,6 +274,7 @@ def test_a_journal_cut_anywhere_is_gone_on_with(
     assert found.solved == 13 - kept.count(b"\n")
 
 
+@pytest.mark.longer
 def test_what_is_finished_is_not_solved_again(whole: Path, tmp_path: Path) -> None:
     output = known(whole, tmp_path / "rows.jsonl")
     assert nest.sweep(written(tmp_path, vary=VARIED, points=POINTS), output=output, jobs=1).solved == 0
@@ -288,6 +295,7 @@ def test_another_plug_in_file_makes_other_keys(tmp_path: Path, monkeypatch: pyte
     assert seen[0] == seen[1] != seen[2]
 
 
+@pytest.mark.longer
 def test_killed_at_any_moment_it_comes_to_the_same(tmp_path: Path) -> None:
     # Many more than are waited for: a few are solved while their lines are counted.
     study = written(tmp_path, vary={BATCH: [*range(2, 26, 2)], MEMORY: ["80 GB", "8 GB"]})
@@ -331,6 +339,7 @@ def test_what_is_no_journal_is_left_alone(study: Path, tmp_path: Path) -> None:
     assert journal_of(output).read_text() == "notes\nof mine\n"
 
 
+@pytest.mark.longer
 def test_a_worker_that_is_killed_is_told() -> None:
     with pytest.raises(InputError, match=r"a worker process ended .killed by signal 9.* start the same sweep again"):
         list(Local(jobs=2).submit(signal.raise_signal, [signal.SIGKILL] * 3))
@@ -383,6 +392,7 @@ BANDWIDTHS = st.sampled_from([1e9, 5e9, 20e9, 100e9])
 MEMORIES = st.sampled_from([1e9, 1.25e9, 1.28e9, 1.3e9, 80e9])
 
 
+@pytest.mark.longer
 @given(st.lists(st.tuples(BANDWIDTHS, MEMORIES), min_size=2, max_size=4), st.sampled_from([1, 4, 8]))
 @settings(max_examples=5, deadline=None)
 def test_a_better_cluster_is_never_slower(

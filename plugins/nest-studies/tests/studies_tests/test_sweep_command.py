@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from studies_tests.test_sweep import MEMORY, written
 from tests import processes
 
@@ -22,6 +24,7 @@ def test_what_is_no_problem_is_told_with_its_row(tmp_path: Path) -> None:
     assert "nonsense" in done.stderr
 
 
+@pytest.mark.longer
 def test_without_any_plan_it_fails(tmp_path: Path) -> None:
     done = sweep(tmp_path, vary={MEMORY: ["1 MB"]})
     assert (done.returncode, done.stderr) == (1, "")
