@@ -226,6 +226,8 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
         chosen = each if chosen is None or each.name is not None else chosen
         if each.name is not None:
             break
+    if problem.training.stack not in (None, NO_STACK) and not known.exporters():
+        chosen = Target(None, "no exporter is installed, so nothing states what a framework can run")
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
     if target == NO_TARGET:
         whole = _interleaving(_with_schedules(problem, written, names, known), written, known)
