@@ -509,7 +509,7 @@ def test_what_is_not_asked_is_not_loaded() -> None:
         "from nest.io import structure\n"
         "from nest.spec import Problem\n"
         "exporters = registry().exporters()\n"
-        "loaded = lambda: {name.split('.')[2] for name in sys.modules if name.startswith('nest_frameworks.')}\n"
+        "loaded = lambda: {name.split('.')[1] for name in sys.modules if name.startswith('nest_frameworks.')}\n"
         "assert all(each.summary for each in exporters.values()) and not loaded(), loaded()\n"
         f"exporters['deepspeed'].limits(structure({problem({'dp': 16})!r}, Problem))\n"
         "assert loaded() == {'limits'}, loaded()\n"

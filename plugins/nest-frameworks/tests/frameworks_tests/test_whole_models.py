@@ -135,7 +135,7 @@ def test_every_key_that_exporters_read_is_known_here() -> None:
     """Whoever reads one more key says above which models of the catalogue must have it."""
     folder = Path(nest_frameworks.__file__).parent
     texts = [path.read_text("utf-8") for path in sorted(folder.rglob("*.py"))]
-    text = "".join(each for each in texts if "exporters.configurations import" in each)
+    text = "".join(each for each in texts if "nest_frameworks.configurations import" in each)
     read = set(re.findall(r'\bconfig\.get\("(\w+)"', text))
     for arguments in re.findall(r'_number\((?:config|_rope\(config\))((?:, "\w+")+)\)', text):
         read |= set(re.findall(r'"(\w+)"', arguments))

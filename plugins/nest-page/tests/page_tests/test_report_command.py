@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import nest
-from nest import api
 from nest.io import read_mapping
+from nest_page import verbs
 from nest_page.page_of_plan import PARTS
 from page_tests.plans import quick, solved
 from studies_tests.test_sweep import MEMORY, written
@@ -61,7 +61,7 @@ def test_an_infeasible_plan_has_a_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     measured = read_mapping(EXAMPLES / "measured-layers" / "problem.yaml").mapping
-    little = api.solve({**measured, "cluster": {**measured["cluster"], "memory": "1 MiB"}})
+    little = nest.solve({**measured, "cluster": {**measured["cluster"], "memory": "1 MiB"}})
     (tmp_path / "plan.json").write_text(json.dumps(little.to_dict()))
     assert call(monkeypatch, "report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")) == 0
     assert "Infeasible" in (tmp_path / "page.html").read_text()
@@ -101,7 +101,7 @@ def test_what_cannot_be_reported_on_is_refused(
 def test_a_place_that_is_none_is_told_first(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(api, "report_page", lambda *_, **__: pytest.fail("work was done first"))
+    monkeypatch.setattr(verbs, "report_page", lambda *_, **__: pytest.fail("work was done first"))
     assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "there is no folder" in capsys.readouterr().err
 
