@@ -22,7 +22,7 @@ from tests.test_first_plan import problem as tight
 Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
-LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+LOGS = Path(__file__).parents[2] / "plugins" / "nest-calibrate" / "tests" / "calibrate_tests" / "logs"
 BASE = Path(__file__).parents[2] / "examples" / "measured-layers" / "problem.yaml"
 NODE = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
 """Of an exported program, which nest refuses without its plug-in."""
