@@ -12,6 +12,7 @@ from nest.api import nearest
 from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
+from nest.whatif import nearest_plan
 from tests.agreement.problems import random_problem
 from tests.agreement.targets import NAME, exporter_of, random_limits
 from tests.made_up_targets import with_frameworks
@@ -42,6 +43,16 @@ def test_a_plan_that_the_target_can_run_is_its_own_nearest() -> None:
     assert found is not None
     assert found.plan is plan
     assert (found.reasons, found.changes, found.loss) == ((), (), 0.0)
+
+
+def test_the_loss_is_a_share_of_the_plan_that_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = with_frameworks(toy=Limits(constraints={"pp == 1": "toy has no pipeline"}))
+    plan = evaluated(known, tp=2, pp=2)
+    answers = iter([evolve(plan, batch_time=1.5 * plan.batch_time), evolve(plan, batch_time=1.2 * plan.batch_time)])
+    monkeypatch.setattr(nearest_plan, "_most_decisions", lambda problem, *_: problem)
+    found = nearest_plan.nearest_plan(plan, "toy", known, lambda _: next(answers))
+    assert found is not None
+    assert (found.loss, found.best_loss) == pytest.approx((0.5, 0.25))
 
 
 @pytest.mark.longer

@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 
 from nest.errors import InputError
+from nest_calibrate import collective_measurements
 from nest_calibrate.collective_measurements import Measurement, read_collectives
 
 OUTPUT = """\
@@ -93,6 +94,16 @@ def test_tables_count_elements_and_milliseconds(tmp_path: Path) -> None:
     path.write_text("not parquet")
     with pytest.raises(InputError, match="cannot be read as parquet"):
         read_collectives([path])
+
+
+@pytest.mark.parametrize(("kind", "width"), [("half", 2), ("bfloat16", 2), ("float", 4)])
+def test_rows_of_tables_have_elements_of_their_format(
+    kind: str, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"op_name": "all_gather", "nccl_dtype": kind, "num_gpus": 8, "message_size": 1000, "latency": 0.25}
+    monkeypatch.setattr(collective_measurements, "_parquet_rows", lambda _: iter([row]))
+    (found,) = read_collectives([tmp_path / "h100.parquet"])
+    assert (found.bytes, found.seconds) == (1000.0 * width, pytest.approx(0.25e-3))
 
 
 LINE = {

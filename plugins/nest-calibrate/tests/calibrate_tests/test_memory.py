@@ -8,12 +8,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+import nest
 from nest.catalogue import estimate_error
 from nest.formulate.risk import EVEN_ODDS
 from nest.hooks.registry import registry
 from nest.instance import EstimateError
-from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdicts
+from nest.io import structure
+from nest.spec import Problem
+from nest.spec.measurements import RunFigures, RunMeasurement
+from nest.units import Bytes
+from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdict, verdicts
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -35,6 +41,23 @@ def test_a_fit_finds_the_distribution_that_runs_were_drawn_from(median: float, s
     found = fit(drawn(median, spread, peaks=peaks), USUAL)
     assert found.median == pytest.approx(median, rel=0.05)
     assert found.spread == pytest.approx(spread, rel=0.1 if peaks else 0.5)
+
+
+def test_no_plan_is_promised_memory_because_others_needed_less() -> None:
+    assert fit([Verdict("mine", 100.0, 100.0, True, 50.0)] * 3, USUAL).median == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unseen"), [("reserved", ("framework",)), ("allocated", ("framework", "fragmentation")), ("all", ())]
+)
+def test_a_peak_counts_with_what_the_allocator_does_not_see(kind: str, unseen: tuple[str, ...]) -> None:
+    made = nest.evaluate(json.loads(row())["problem"])
+    (stage,) = made.stages
+    assert stage.memory_breakdown is not None
+    parts = evolve(stage.memory_breakdown, framework=Bytes(500), fragmentation=Bytes(70))
+    made = evolve(made, stages=(evolve(stage, memory_breakdown=parts),))
+    run = RunMeasurement(structure(made.problem, Problem), RunFigures(None, Bytes(10**9), kind))
+    assert verdict(run, made).peak == 10**9 + sum(getattr(parts, part) for part in unseen)
 
 
 def test_sources_count_alike() -> None:

@@ -49,6 +49,13 @@ def test_a_product_takes_what_it_takes_in_a_model(precision: str) -> None:
     )
 
 
+def test_products_of_eight_bits_write_sixteen() -> None:
+    shape = {"batch": 2, "rows": 1000, "columns": 200, "contracted": 30}
+    slow = evolve(SLOW_MEMORY, calibration=evolve(SLOW_MEMORY.calibration, cast=0.0))
+    moved = 2 * (1000 * 30 + 200 * 30 + 2 * 1000 * 200)
+    assert seconds(measured("matmul", shape, "fp8"), slow) == pytest.approx(moved / 1e6, rel=1e-3)
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_attention_takes_what_it_takes_in_a_model(direction: str) -> None:
     operator, training = of_model("attention")

@@ -320,6 +320,8 @@ use_cpu: false
         ("fsdp_reshard_after_forward: false, fsdp_version: 2", {"zero": 2}),
         ("fsdp_reshard_after_forward: SHARD_GRAD_OP", {"zero": 2}),
         ("fsdp_sharding_strategy: HYBRID_SHARD", {"zero": 3, "zero_degree": 8}),
+        ("fsdp_sharding_strategy: 4", {"zero": 3, "zero_degree": 8}),
+        ("fsdp_sharding_strategy: 5", {"zero": 2, "zero_degree": 8}),
         ("fsdp_activation_checkpointing: true", {"zero": 3, "recompute": "full"}),
     ],
 )
@@ -329,6 +331,24 @@ def test_fsdp_as_people_write_it(config: str, fixed: dict[str, Any]) -> None:
     assert found.settings["training"] == {"precision": "bf16", "stack": "transformers"}
     assert found.settings["fixed"] == {"tp": 1, "sp": False, "cp": 1, "pp": 1, "dp": 16, **fixed}
     assert len(found.notes) == 1
+
+
+def test_shards_of_accelerate_lie_over_the_ranks_of_context_parallelism_too() -> None:
+    sizes = "parallelism_config: {dp_replicate_size: 2, dp_shard_size: 4, cp_size: 2}\n"
+    found = read_accelerate(LAUNCH.format(kind="FSDP") + "fsdp_config: {fsdp_version: 2}\n" + sizes)
+    assert {"dp": 8, "cp": 2, "zero": 3, "zero_degree": 8}.items() <= found.settings["fixed"].items()
+
+
+def test_deepspeed_of_accelerate_is_zero_2_unless_said() -> None:
+    found = read_accelerate(LAUNCH.format(kind="DEEPSPEED") + "deepspeed_config: {gradient_accumulation_steps: 1}\n")
+    assert found.settings["fixed"]["zero"] == 2
+
+
+def test_state_on_nvme_is_priced_as_on_the_host() -> None:
+    zero = {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/local"}}
+    found = read_deepspeed(json.dumps({BATCH: 16, MICRO: 2, STEPS: 1, "zero_optimization": zero}))
+    assert found.settings["training"]["offload"] == ["optimizer"]
+    assert "nvme is priced as cpu" in " ".join(found.notes)
 
 
 def test_deepspeed_of_accelerate_as_people_write_it() -> None:

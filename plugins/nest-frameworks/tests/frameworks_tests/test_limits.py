@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from frameworks_tests.megatron_plans import MODELS
 from frameworks_tests.plans import DENSE, SPARSE, problem
 from nest.catalogue import library_models
+from nest.deployment import Limits
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.io import structure
-from nest.spec import Problem
+from nest.spec import Problem, Training
+from nest.spec.constraints import parse
 from nest_frameworks import accelerate, lightning, maxtext, nanotron
-from nest_frameworks.limits import Asked
+from nest_frameworks.limits import Asked, gradient_format
+from nest_frameworks.limits.meshes import split
 from nest_frameworks.megatron import bridge, training_flags
 from nest_frameworks.megatron.model_flags import detail_flags, model_flags
 from nest_frameworks.megatron.relatives import nemo, swift, verl
@@ -128,3 +132,71 @@ def test_models_of_nemo_are_those_that_its_table_says() -> None:
         assert refused("nemo", asked) == unsaid(nemo.DIALECT, asked, builds=True), name
         answers.add(refused("nemo", asked))
     assert answers == {True, False}
+
+
+EDGES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
+    ("pytorch", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
+    ("torchtitan", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
+    ("nanotron", "for every stage but one", {"micro_batches": 3}, {"micro_batches": 2}),
+    ("deepspeed", "refuses ZeRO 2 and 3", {"zero": 1}, {"zero": 2}),
+    ("lightning", "as ZeRO 2 or 3", {"pp": 1, "zero": 2}, {"pp": 1, "zero": 1}),
+    ("megatron", "neither documents nor tests with pipelines", {"zero": 1}, {"zero": 2}),
+)
+PLANNED = {"pp": 4, "dp": 4, "cp": 1, "tp": 1, "batch": 1, "micro_batches": 4, "schedule": "1f1b", "zero": 0}
+
+
+@pytest.mark.parametrize(("name", "reason", "last", "first"), EDGES)
+def test_what_is_just_within_a_limit_is_allowed_and_the_next_is_not(
+    name: str, reason: str, last: dict[str, Any], first: dict[str, Any]
+) -> None:
+    gradients = {"gradients": "fp32"} if name == "nanotron" else {}
+    limits = registry().exporters()[name].limits(structure(problem({"dp": 16}, **gradients), Problem))  # type: ignore[attr-defined]
+    (rule,) = [rule for rule, why in limits.constraints.items() if reason in why]
+    assert parse(rule).holds({**PLANNED, **last})
+    assert not parse(rule).holds({**PLANNED, **first})
+
+
+def limits_of(name: str, model: dict[str, Any], **training: Any) -> Limits:
+    asked = {**problem({"dp": 16}, **training), "model": model}
+    found: Limits = registry().exporters()[name].limits(structure(asked, Problem))  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_ring_goes_where_no_layer_has_a_window() -> None:
+    some = MODELS["qwen2"]
+    for exchange, rules in (("ring", {"cp == 1"}), ("all_gather", set())):
+        assert {"cp == 1"} & limits_of("megatron", some, context_exchange=exchange).constraints.keys() == rules
+    assert "cp == 1" not in limits_of("megatron", {"transformer": dict(DENSE)}, context_exchange="ring").constraints
+
+
+def test_layers_that_predict_further_tokens_are_recomputed_with_all_others_or_not_at_all() -> None:
+    assert limits_of("megatron", {"transformer": {**SPARSE, "mtp_layers": 1}}).partial_recompute == ()
+    assert limits_of("megatron", {"transformer": dict(SPARSE)}).partial_recompute == (("full", "none"),)
+
+
+def test_nemo_has_even_stages_and_no_more_than_a_distributed_optimizer() -> None:
+    found = limits_of("nemo", {"transformer": dict(DENSE)})
+    assert (found.even_stages, found.zero, found.zero_degrees) == (True, (0, 1), False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradients", "expected"),
+    [("fp16", None, "fp16"), ("bf16", None, "fp32"), ("fp32", None, "fp32"), ("fp16", "fp32", "fp32")],
+)
+def test_gradients_left_out_are_in_the_format_that_is_priced(
+    precision: str, gradients: str | None, expected: str
+) -> None:
+    assert gradient_format(Training(1, precision=precision, gradients=gradients)) == expected
+
+
+def test_nanotron_fills_a_stage_with_its_share_of_the_products() -> None:
+    """`get_block_compute_costs` of src/nanotron/models/llama.py: four squares, and three matrices of a network."""
+    hidden, ffn, vocab, layers = 1024, 4096, 64_000, 24
+    block, head = 4 * hidden**2 + 3 * hidden * ffn, hidden * vocab
+    share = (layers * block + head) / 4
+    found = split(4, layers, hidden, ffn, vocab)
+    assert sum(found) == layers
+    done = 0
+    for stage, count in enumerate(found[:-1], 1):
+        done += count * block
+        assert done > stage * share >= done - block

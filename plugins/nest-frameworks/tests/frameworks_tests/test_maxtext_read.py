@@ -135,6 +135,11 @@ def test_yaml_as_people_write_it() -> None:
     }
 
 
+def test_the_policy_none_saves_nothing() -> None:
+    text = LLAMA.replace("minimal_with_context", "none")
+    assert read(text, LaunchOptions(2, 8)).settings["fixed"]["recompute"] == "full"
+
+
 def test_a_script_and_the_file_it_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"names llama2_7b.yml, which is not there; put that file beside it"):
         read(SIXTEEN, LaunchOptions(folder=tmp_path))
@@ -142,6 +147,8 @@ def test_a_script_and_the_file_it_names(tmp_path: Path) -> None:
     found = read(SIXTEEN, LaunchOptions(folder=tmp_path))
     assert (found.devices, found.settings["training"]["global_batch"]) == (128, 512)
     assert {"dp": 128, "zero_degree": 8}.items() <= found.settings["fixed"].items()
+    told = read(SIXTEEN.replace("profiler=xplane", "per_device_batch_size=2"), LaunchOptions(folder=tmp_path))
+    assert told.settings["training"]["global_batch"] == 256  # The command line counts before the file.
 
 
 def test_scripts_as_people_write_them() -> None:

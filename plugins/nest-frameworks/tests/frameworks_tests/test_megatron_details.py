@@ -40,6 +40,13 @@ def test_rotary_positions_and_norms_are_those_of_the_configuration() -> None:
     assert told == ""
 
 
+def test_the_base_of_rotary_positions_stands_in_rope_parameters_of_transformers_5() -> None:
+    source = {key: value for key, value in resolve_model("llama-3-8b", None).items() if key != "rope_theta"}
+    flags, told = details({**source, "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}})
+    assert flags["--rotary-base"] == 250000
+    assert "--rotary-base" not in told
+
+
 def test_what_nobody_says_is_told() -> None:
     flags, told = details({"transformer": dict(DENSE)})
     assert set(flags) == {"--hidden-dropout", "--attention-dropout"}

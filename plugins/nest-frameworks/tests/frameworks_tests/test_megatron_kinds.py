@@ -155,3 +155,9 @@ def test_old_flags_and_what_is_read_of_them_are_told() -> None:
     assert "--checkpoint-activations of older versions" in told
     assert "ZeRO 1, as --zero-stage says" in told
     assert "--partition-activations (every rank is taken to keep" in told
+
+
+def test_the_first_versions_called_a_micro_batch_the_batch_size() -> None:
+    found = read_megatron(f"torchrun --nproc-per-node 8 pretrain_gpt.py {WIDTHS} --batch-size 4 --fp16\n")
+    assert found.settings["fixed"]["micro_batch"] == 4
+    assert found.settings["training"]["global_batch"] == 4 * 8

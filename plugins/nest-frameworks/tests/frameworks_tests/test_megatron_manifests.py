@@ -102,6 +102,14 @@ def test_the_operator_counts_pods_where_each_runs_one_process() -> None:
     assert (launch.devices, launch.notes) == (8, ("8 ranks, from WORLD_SIZE.",))
 
 
+def test_a_jobset_has_its_jobs_as_often_as_it_says() -> None:
+    each = container(["torchrun", "--nproc_per_node=8", "--nnodes=4", PROGRAM], FLAGS)
+    job = {"parallelism": 2, "template": {"spec": {"containers": [each]}}}
+    spec = {"replicatedJobs": [{"name": "node", "replicas": 2, "template": {"spec": job}}]}
+    launch = find_launch(yaml_text({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}))
+    assert (launch.devices, [note for note in launch.notes if "the pods ask for" in note]) == (32, [])
+
+
 def test_accelerators_that_run_no_rank_are_told() -> None:
     each = container(["torchrun", "--nproc_per_node=4", "--nnodes=1", PROGRAM], FLAGS, 8)
     launch = find_launch(yaml_text({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [each]}}))

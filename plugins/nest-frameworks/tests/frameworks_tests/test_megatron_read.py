@@ -67,6 +67,11 @@ def test_the_tokens_of_the_whole_training(changed: dict[str, str], tokens: int |
         ({"use_megatron_fsdp": "", "data_parallel_sharding_strategy": "optim_grads_params"}, {"zero": 3}),
         ({"data_parallel_sharding_strategy": "optim_grads_params"}, {"zero": 0}),
         ({"use_distributed_optimizer": "", "num_distributed_optimizer_instances": "2"}, {"zero": 1, "zero_degree": 2}),
+        ({"use_distributed_optimizer": "", "num_distributed_optimizer_instances": "2", "context_parallel_size": "2"},
+         {"dp": 2, "zero": 1, "zero_degree": 2}),
+        ({"use_torch_fsdp2": "", "pipeline_model_parallel_size": "1"}, {"zero": 3}),
+        ({"use_torch_fsdp2": "", "torch_fsdp2_no_reshard_after_forward": "", "pipeline_model_parallel_size": "1"},
+         {"zero": 2}),
         ({"use_tp_pp_dp_mapping": ""}, {"rank_order": "pp-inner"}),
         ({"num_layers_per_virtual_pipeline_stage": "4"}, {"schedule": "interleaved", "chunks": 2}),
         ({"num_virtual_stages_per_pipeline_rank": "8"}, {"schedule": "interleaved", "chunks": 8}),
@@ -76,6 +81,9 @@ def test_the_tokens_of_the_whole_training(changed: dict[str, str], tokens: int |
         ({"decoder_last_pipeline_num_layers": "2"}, {"stages": [10, 10, 10, 2]}),
         ({"num_layers": "30", "account_for_embedding_in_pipeline_split": "",
           "account_for_loss_in_pipeline_split": ""}, {"stages": [7, 8, 8, 7]}),
+        ({"num_layers": "30", "account_for_embedding_in_pipeline_split": "",
+          "account_for_loss_in_pipeline_split": "", "num_layers_per_virtual_pipeline_stage": "4"},
+         {"schedule": "interleaved", "chunks": 2}),
         ({"recompute_activations": ""}, {"recompute": "selective"}),
         ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "8"},
          {"recompute": "full"}),
@@ -125,6 +133,27 @@ def test_uneven_chunks_are_told_by_the_layers_of_each_stage(
     assert fixed["stages"] == [[name for run in runs[stage::4] for name in run] for stage in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("changed", "widths"),
+    [
+        ({"group_query_attention": None}, {"kv_heads": 8}),
+        ({"ffn_hidden_size": None}, {"ffn": 1344}),  # Two thirds of 4 x 512, a multiple of 64.
+        ({"ffn_hidden_size": None, "swiglu": None}, {"ffn": 2048, "gated_mlp": False}),
+        ({"num_experts": "8", "moe_ffn_hidden_size": "512"}, {"experts": 8, "top_k": 2}),
+    ],
+)
+def test_widths_that_are_left_out_are_megatron_lm_s(changed: dict[str, str | None], widths: dict[str, Any]) -> None:
+    found = read(DENSE, **changed).settings["model"]["transformer"]
+    assert {name: found[name] for name in widths} == widths
+
+
+@pytest.mark.parametrize("norms", ["", None])
+def test_with_every_second_layer_of_experts_the_first_has_them(norms: str | None) -> None:
+    found = read(EXPERTS, moe_layer_freq="2", qk_layernorm=norms)
+    assert found.settings["model"]["mlp_only_layers"] == list(range(1, 32, 2))
+    assert any("what norms learn" in note for note in found.notes) == (norms is None)
+
+
 def test_the_expert_tensor_degree_is_the_tensor_degree_unless_said() -> None:
     assert read(EXPERTS).settings["fixed"]["etp"] == 2
     assert read(EXPERTS, expert_tensor_parallel_size="1").settings["fixed"]["etp"] == 1
@@ -143,7 +172,10 @@ def test_the_expert_tensor_degree_is_the_tensor_degree_unless_said() -> None:
         ({"optimizer": "sgd"}, {"optimizer": "sgd-momentum"}),
         ({"use_precision_aware_optimizer": "", "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"},
          {"optimizer": "adam-bf16"}),
+        ({"use_precision_aware_optimizer": "", "exp_avg_dtype": "bf16"}, {"optimizer": "adam"}),
         ({"use_precision_aware_optimizer": "", "optimizer_cpu_offload": ""}, {"offload": ["optimizer"]}),
+        ({"num_virtual_stages_per_pipeline_rank": "2", "no_overlap_p2p_communication": ""},
+         {"overlap": {"data": False, "tensor": False, "experts": False, "pipeline": False}}),
         ({"overlap_grad_reduce": "", "tp_comm_overlap": ""},
          {"overlap": {"data": True, "tensor": True, "experts": False}}),
         ({"overlap_moe_expert_parallel_comm": ""},

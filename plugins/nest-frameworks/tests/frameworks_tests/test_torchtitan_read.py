@@ -190,6 +190,19 @@ def test_blocks_are_split_as_torchtitan_does() -> None:
         read(text + "pipeline_parallel_layers_per_stage = 4\n")
 
 
+def test_second_chunks_that_are_mirrored_end_where_the_first_begin() -> None:
+    text = '[model]\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 2\npipeline_parallel_degree = 4\n'
+    fixed = read(text + 'pipeline_parallel_schedule = "ZBVZeroBubble"\n').settings["fixed"]
+    assert (fixed["schedule"], fixed["chunks"]) == ("zb-v", 2)
+    assert (fixed["stages"][0][0], fixed["stages"][0][-1]) == ("embedding", "head")
+
+
+def test_a_local_batch_that_is_left_out_is_torchtitan_s() -> None:
+    found = read("[parallelism]\ndata_parallel_shard_degree = 4\n").settings
+    assert (found["fixed"]["micro_batch"], found["training"]["global_batch"]) == (8, 32)
+    assert found["training"]["sequence_length"] == 2048
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

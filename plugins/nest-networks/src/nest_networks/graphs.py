@@ -20,7 +20,8 @@ class NodeLinkImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with nodes, and no model of or request to topograph, which may have some."""
-        return isinstance(source, Mapping) and "nodes" in source and not {"provider", "switches"} & set(source)
+        others = {"provider", "switches", "blocks", "capacity_blocks"}
+        return isinstance(source, Mapping) and "nodes" in source and not others & set(source)
 
     def load(self, source: Mapping[str, Any]) -> LinkGraph:
         """Its devices, switches and links.

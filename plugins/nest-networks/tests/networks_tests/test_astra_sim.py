@@ -84,6 +84,13 @@ def test_the_first_version_counts_links_and_gigabytes_of_ten_to_the_nine() -> No
     assert levels(imported(old)) == [(4, 25e9), (2, 50e9), (8, 50e9)]
 
 
+def test_rings_of_the_first_version_have_links_both_ways() -> None:
+    ring = {"topologies-per-dim": ["Ring"], "units-count": [5], "links-count": [4]}
+    found = imported({**ring, "link-bandwidth": [25], "link-latency": [500]}).network
+    assert isinstance(found, LinkGraph)
+    assert found.bandwidth.tolist() == [2 * 25e9] * 5
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

@@ -124,6 +124,9 @@ def test_rails_meet_at_their_leaf() -> None:
     assert between("0.3", "2.3") == (50e9, 2e-6, 2)
     assert between("0.3", "2.4")[2] == 4
     assert between("0.3", "2.4")[0] <= 50e9
+    steep = network(rail_optimised={**parameters, "oversubscription": 2})
+    above = (steep.ends == steep.names.index("spine")).any(axis=1)
+    assert set(steep.bandwidth[above]) == {4 * 50e9 / 2}
     alone = network(rail_optimised={**parameters, "spine": False})
     assert "spine" not in alone.names
     assert reduce(pairs(alone)).best.fanouts == (8, 4)

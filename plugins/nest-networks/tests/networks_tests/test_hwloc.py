@@ -93,6 +93,17 @@ def test_xgmi_of_the_most_bandwidth_is_direct(tmp_path: Path) -> None:
     assert found.device == "mi300x"
 
 
+def test_xgmi_over_a_third_is_no_link(tmp_path: Path) -> None:
+    parts = "".join(device(i, MI300X, "1200", "63.015385") for i in range(4))
+    rows = [[(0, 100000, 50000, 100000)[(one - two) % 4] for two in range(4)] for one in range(4)]
+    found = read(
+        tmp_path,
+        topology(package(3, parts), more=matrix("XGMIBandwidth", [f"OSDev:{300 + i}" for i in range(4)], rows)),
+    )
+    assert isinstance(found.network, LinkGraph)
+    assert len(found.network.bandwidth) == 4
+
+
 def test_cards_are_joined_by_pci_express_and_boards_by_their_own_link(tmp_path: Path) -> None:
     cards = read(tmp_path, topology(package(3, "".join(device(i, A100_CARD, speed="31.507692") for i in range(4)))))
     assert isinstance(cards.network, LinkGraph)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 
 from nest.catalogue import profile
@@ -33,6 +34,11 @@ def test_rails_links_and_oversubscription(tmp_path: Path) -> None:
     assert found.hosts == tuple(TALL.members)
     assert (found.device, found.devices_per_host) == ("h100-sxm", 8)
     assert "one for each of its links" in told(found)
+
+
+def test_hosts_come_by_their_numbers(tmp_path: Path) -> None:
+    tree = evolve(SMALL, units=3, hosts=4, names="node{}")
+    assert imported(written(tmp_path, ibnetdiscover(tree.links(), "4xNDR"))).hosts == tuple(tree.members)
 
 
 @given(tree=fat_trees(rails=(4, 8)))

@@ -44,6 +44,11 @@ def test_tiers_by_number(leaves: int, hosts: int, tier: str) -> None:
     assert (found.hosts, found.device, found.devices_per_host) == (tuple(names), "h100-sxm", 8)
 
 
+def test_accelerators_out_of_order_are_not_planned_with() -> None:
+    status = {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "4"}}
+    assert imported(listed(*(node(name, ["leaf"], status=status) for name in "ab"))).devices_per_host == 4
+
+
 @pytest.mark.parametrize(
     "keys",
     [

@@ -81,6 +81,11 @@ def test_gpus_at_switches_are_one_level(tmp_path: Path) -> None:
     assert found.assumptions == ()
 
 
+def test_devices_with_different_links_are_planned_with_the_fewest(tmp_path: Path) -> None:
+    found = read(tmp_path, system("".join(gpu(i, to_switch(12 if i else 10)) for i in range(4))))
+    assert level(found).bandwidth == 10 * 25e9
+
+
 def test_the_generation_follows_from_the_compute_capability(tmp_path: Path) -> None:
     rates = {70: (25e9, "nvlink2"), 80: (25e9, "nvlink3"), 90: (25e9, "nvlink4"), 103: (50e9, "nvlink5")}
     for capability, (rate, name) in rates.items():
@@ -129,6 +134,22 @@ def test_what_no_direct_link_joins_goes_over_pci_express(tmp_path: Path) -> None
     assert {each.latency for each in best.levels} == {4.1e-6}
     assert found.device is None
     assert any("A100 PCIe 80 GB" in sentence for sentence in found.assumptions)
+
+
+def test_gpus_are_counted_by_their_number(tmp_path: Path) -> None:
+    """As CUDA does, and with it frameworks, in whatever order the PCI devices hang."""
+    cards = [gpu(i, link(i ^ 1, 4)) for i in (2, 0, 3, 1)]
+    found = read(tmp_path, system("".join(cards)))
+    assert isinstance(found.network, LinkGraph)
+    bandwidth = pairs(found.network).bandwidth
+    assert bandwidth[0, 1] > bandwidth[0, 2] == bandwidth[0, 3]
+
+
+def test_links_to_the_processor_of_its_own_are_in_megabytes(tmp_path: Path) -> None:
+    chip = '<c2c bw="450000" count="1"/>'
+    found = read(tmp_path, system(gpu(0, chip, pci=A100_CARD) + gpu(1, chip, pci=A100_CARD), about='arch="arm64"'))
+    assert isinstance(found.network, LinkGraph)
+    assert found.network.bandwidth.tolist() == pytest.approx([450e9 + PCI_4] * 2)
 
 
 @pytest.mark.parametrize(

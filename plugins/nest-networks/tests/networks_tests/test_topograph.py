@@ -47,6 +47,12 @@ def test_domains_of_switches_hold_for_the_hosts_below() -> None:
     assert levels(imported(source)) == levels(imported(model(2, 3, True)))
 
 
+def test_a_host_s_own_domain_counts_before_that_of_its_block() -> None:
+    hosts = {f"n{number}": {"attributes": {"nvlink": f"own{number // 2}"}} for number in range(4)}
+    source = {"blocks": [block(None, ["n[0-3]"], "shared")], "nodes": hosts}
+    assert levels(imported(source))[0] == (4 * 2, 900e9)
+
+
 NODES = {"1101": {"attributes": {"nvlink": "nvl1"}}, "1102": {"attributes": {"nvlink": "nvl1"}}}
 NODES |= {"1201": {"attributes": {"nvlink": "nvl2"}}, "1202": {"attributes": {"nvlink": "nvl2"}}}
 

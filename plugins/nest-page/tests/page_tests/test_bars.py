@@ -13,7 +13,7 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import MemoryBreakdown, PlanDocument, Problem
 from nest_page.page_of_plan import subject
-from nest_page.stage_bars import MEMORY_CAUSES, TIME_CAUSES, time_causes
+from nest_page.stage_bars import MEMORY_CAUSES, TIME_CAUSES, memory_figure, time_causes
 from page_tests.plans import decided, problem, quick, solved
 from page_tests.reading import Page
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
@@ -39,6 +39,16 @@ def test_memory_is_the_plans_part_by_part(plan: object) -> None:
         assert fsum(told.values()) == pytest.approx(stage.memory, rel=1e-12)
 
 
+def test_the_share_of_the_capacity_is_of_what_has_to_fit() -> None:
+    written = problem()
+    written["training"]["memory_margin"] = 0.2
+    plan = api.evaluate(written, fix={"tp": 2, "pp": 4, "dp": 2})
+    table = memory_figure(subject(plan, registry())).table
+    capacity = plan.summary["memory_capacity"]
+    assert [row[-1].value for row in table.rows] == [(stage.upper_memory or 0.0) / capacity for stage in plan.stages]
+    assert all((stage.upper_memory or 0.0) > stage.memory for stage in plan.stages)
+
+
 def test_every_part_of_memory_has_a_name() -> None:
     assert list(MEMORY_CAUSES) == [attribute.name for attribute in MemoryBreakdown.__attrs_attrs__]
 
@@ -51,6 +61,13 @@ def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
     for causes in time_causes(subject(plan, known)):
         assert fsum(causes.values()) == pytest.approx(plan.batch_time, rel=1e-12)
         assert min(causes.values()) >= 0
+
+
+def test_the_bubble_is_as_long_on_every_stage_and_the_rest_is_waiting() -> None:
+    plan = api.evaluate(problem(), fix={"tp": 2, "pp": 4, "dp": 2, "stages": [1, 1, 1, 5]})
+    causes = time_causes(subject(plan, registry()))
+    assert len({round(each["bubble"] / plan.batch_time, 9) for each in causes}) == 1
+    assert min(each["waiting"] for each in causes[:3]) > 0.1 * plan.batch_time > causes[3]["waiting"]
 
 
 @pytest.mark.longer

@@ -1,5 +1,7 @@
 """Memory over time against the replay it draws."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,10 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, times:
         inside = [scale for scale in scales if scale.low <= time <= scale.high]
         assert not inside or x == pytest.approx(inside[0](time), abs=0.051)
         assert inside or not any(scale.start <= x <= scale.end for scale in scales)
+    grounds = [
+        float(re.split(r"[ HV]", area.get("d", ""))[1]) for area in body.iter("path") if area.get("class") == "held"
+    ]
+    assert all(float(dot.get("cy", "")) < ground for dot, ground in zip(dots, grounds, strict=True))
     lines = [path for path in body.iter("path") if path.get("class") == "capacity-line"]
     assert len(lines) == (STAGES if times < 4 else 0)
     assert ("lies above what is drawn" in figure.caption) == (times > 4)

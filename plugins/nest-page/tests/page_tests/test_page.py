@@ -16,7 +16,9 @@ from attrs import evolve
 
 from nest import __version__, api
 from nest.errors import InputError
-from nest_page.headline import plan_status
+from nest.hooks.registry import registry
+from nest_page.headline import headline, in_words, plan_status
+from nest_page.page_of_plan import subject
 from nest_page.svg import WIDTHS
 from page_tests.plans import decided, infeasible, problem, quick, solved
 from page_tests.reading import Page
@@ -133,6 +135,13 @@ def test_the_headline_is_the_plans() -> None:
     assert facts["Devices used"].value == plan.summary["devices_used"]
     assert facts["Memory of the fullest stage"].value == max(stage.memory for stage in plan.stages)
     assert "Time to train" not in facts
+
+
+def test_tokens_a_day_are_those_of_all_devices() -> None:
+    plan = decided()
+    (fact,) = [fact for fact in headline(subject(plan, registry())).facts if fact.name.startswith("Tokens per second")]
+    assert fact.note == f"{in_words(plan.summary['tokens_per_second'] * 86400)} a day in all"
+    assert plan.summary["tokens_per_second"] > (fact.cell.value or 0.0)
 
 
 @pytest.mark.longer

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest_page.study import study_page
+from nest_page.study.curves import curve_figure
 from nest_page.study.front import pareto_optimal, trainings
 from nest_page.study.grids import _winners
 from nest_page.study.points import METRICS, Study, StudyPoint, study_of, usual_metric
@@ -113,6 +114,12 @@ def test_a_curve_shows_the_rows_it_says(text: str) -> None:
                 if [axis.shown(each) for axis in STUDY.axes] == ["mixtral", name, row[0].text, held]
             )
             assert cell.value == own.batch_time
+
+
+@pytest.mark.parametrize(("metric", "better"), [("step-time", "Less is better"), ("samples", "More is better")])
+def test_curves_say_which_way_is_better(metric: str, better: str) -> None:
+    (view, *_) = curve_views(STUDY, METRICS[metric], {})
+    assert better in curve_figure(view).caption
 
 
 def test_what_is_not_drawn_can_be_chosen() -> None:

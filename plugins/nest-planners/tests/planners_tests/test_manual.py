@@ -33,6 +33,12 @@ def test_tensor_parallelism_inside_the_node_then_stages_then_replicas(devices, e
     assert shape(room) == expected
 
 
+def test_the_sweep_begins_with_the_optimizer_sharded():
+    _, proposal, seen = planned("manual", problem(1e12, candidate(1), candidate(4), zero=(0, 1)))
+    assert seen.admitted
+    assert {stage.zero for stage in proposal.solution.stages} == {1}
+
+
 def test_recomputation_and_zero_come_only_where_nothing_else_fits():
     tight = STATE * LAYERS / 16 * 1.15
     assert shape(tight)[3:] == ("full", 0, True)

@@ -33,6 +33,11 @@ def test_degrees_are_those_of_the_size(count, tp, pp):
     assert {stage.zero for stage in proposal.solution.stages} == {1}
 
 
+def test_models_a_little_above_a_class_are_of_it():
+    assert len(sized(10.4e9, (4, {"tp": 4, "sp": 1}))[1].solution.stages) == 1
+    assert len(sized(10.6e9, (4, {"tp": 4, "sp": 1}))[1].solution.stages) in (2, 4)
+
+
 def test_experts_are_spread_before_anything_else():
     offered = [(4, {"tp": 4, "ep": 1}), (4, {"tp": 1, "ep": 4}), (8, {"tp": 1, "ep": 8}), (8, {"tp": 8, "ep": 8})]
     instance, proposal, _ = sized(50e9, *offered)

@@ -17,7 +17,7 @@ from nest.public.questions import Nodes
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest_studies.clusters.curve import rows_of
 from nest_studies.clusters.node_search import NodeSearch
-from nest_studies.clusters.recommend import Wanted, recommendation
+from nest_studies.clusters.recommend import Recommendation, Wanted, recommendation
 from nest_studies.clusters.sizes import Sizes
 
 DAY = 86400.0
@@ -165,6 +165,18 @@ def test_machines_within_a_level_are_its_nodes() -> None:
     assert [level.fanout for level in nodes.some(2) or ()] == [8]
     assert [level.fanout for level in nodes.some(4) or ()] == [8, 2]
     assert nodes.some(5) is None
+
+
+def test_of_clusters_that_are_all_too_slow_the_fastest_is_the_nearest() -> None:
+    late = tuple(
+        {"cluster": name, "fewest": None, "nearest": {"time": time}} for name, time in (("a", 9.0), ("b", 3.0))
+    )
+    assert Recommendation(1, Wanted(1.0), late).to_dict()["nearest"] == "b"
+
+
+def test_an_hour_of_nodes_costs_that_of_their_devices() -> None:
+    as_a_whole = Sizes(whole(), registry(), None)
+    assert as_a_whole.hourly(1) == 24 * CLUSTER["price"]
 
 
 @pytest.mark.longer

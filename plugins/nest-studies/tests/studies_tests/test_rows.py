@@ -10,7 +10,7 @@ import nest
 from nest.errors import InputError
 from nest_studies.sweep.rows import plan_of, result_of, result_rows, study_point, varied_columns
 from page_tests.reading import Page
-from studies_tests.test_sweep import BANDWIDTH, BATCH, MEMORY, known, rows_of, written
+from studies_tests.test_sweep import BANDWIDTH, BATCH, MEMORY, PROBLEM, known, rows_of, written
 
 VARIED = {BATCH: [4, 8], MEMORY: ["80 GB", "10 MB"]}
 POINTS = [{BATCH: 16}, {"model": "nonsense"}]
@@ -37,6 +37,14 @@ def test_a_row_says_what_its_plan_says(result: Path) -> None:
     assert f"micro-batch {plan['candidate']['micro_batch']}, 1f1b, ZeRO {row['zero']}" in point.plan
     none = study_point(2, refused, columns, "")
     assert (none.status, none.reason, none.batch_time) == ("infeasible", refused["reason"], None)
+
+
+def test_the_memory_of_a_row_is_that_of_its_fullest_stage() -> None:
+    document = nest.evaluate({**PROBLEM, "fixed": {"pp": 2, "dp": 2, "micro_batch": 1}})
+    row = {**dict.fromkeys(("reason", "batch_time"), None), "status": "optimal", "plan": document.to_dict()}
+    row |= {"pp": 2, "schedule": "1f1b", "zero": 0, "recompute": "none"}
+    needed = [stage.upper_memory or stage.memory for stage in document.stages]
+    assert study_point(1, row, (), "").memory == max(needed) > needed[0]
 
 
 def test_what_a_point_leaves_out_is_what_its_problem_says(result: Path) -> None:

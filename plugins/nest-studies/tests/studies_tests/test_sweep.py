@@ -82,6 +82,10 @@ def test_points_are_the_product_and_what_follows(study: Path) -> None:
     assert points.columns == (BATCH, BANDWIDTH, MEMORY, "search.zero", "model")
 
 
+def test_a_study_of_points_alone_has_no_other_rows(tmp_path: Path) -> None:
+    assert read_points(written(tmp_path, points=POINTS)).values == tuple(POINTS)
+
+
 def test_a_path_changes_its_key_alone() -> None:
     before = json.dumps(PROBLEM)
     changed = problem_at(PROBLEM, {BANDWIDTH: 1, "search.zero": [1], "training.micro_batch": None})

@@ -16,6 +16,7 @@ from nest_networks.switched.clos import (
     fabric_network,
     fabric_tree,
     figures,
+    usual_links,
 )
 from nest_networks.switched.tiers import inside, network_tiers
 from nest_networks.switched.tree import SwitchTree
@@ -114,3 +115,23 @@ def test_a_cable_back_to_its_own_switch_leads_nowhere() -> None:
     fabric.link("leaf", "leaf", 50e9)
     fabric.link("leaf", "spine", 50e9)
     assert dict(fabric.beside("leaf")) == {"spine": 50e9}
+
+
+def test_accelerators_share_links_that_are_fewer() -> None:
+    machines, fabric = built([("a/0", "leaf"), ("b/0", "leaf")], {})
+    host = inside("host", FIGURES.profile.host, "host")  # type: ignore[arg-type]
+    network = inside("network", FIGURES.profile.tiers[0], "tiers[0]")
+    shared = fabric_graph(machines, fabric, host, network, 4, 1e9)
+    alone = pairs(direct(machines, fabric)).bandwidth[0, 1]
+    assert pairs(shared).bandwidth[0, 4] == pytest.approx(alone / 4)
+
+
+def test_several_links_to_one_switch_add_up() -> None:
+    machines, fabric = built([(f"{host}/{number}", "leaf") for host in "ab" for number in range(3)], {})
+    assert [host.bandwidth for host in fabric_tree(machines, fabric).hosts] == [3e9, 3e9]
+
+
+def test_hosts_of_most_links_in_all_are_planned_with() -> None:
+    usual, (sentence,) = usual_links({"login": 1, "store0": 1, "store1": 1, "dgx": 8})
+    assert usual == 8
+    assert "login, store0, store1 (3 hosts), which do not have 8 links" in sentence

@@ -105,6 +105,24 @@ def test_oversubscription_follows_from_counted_links() -> None:
     assert not any("InfiniBand" in sentence or "spine" in sentence for sentence in found.assumptions)
 
 
+def test_no_tier_is_faster_than_those_below() -> None:
+    tree = regular((4, 2), bandwidth=8 * 10e9)
+    counted = SwitchTree(tree.hosts, tree.parents, dict.fromkeys(tree.parents, 1e15))
+    assert [each.bandwidth for each in levels(switched_network(counted))[1:]] == [10e9, 10e9]
+
+
+def test_latency_is_that_of_the_tier_where_hosts_meet() -> None:
+    hosts = tuple(Host(f"h{index}", "leaf1" if index == 3 else "leaf0", 16e9, devices=DEVICES) for index in range(4))
+    slow = evolve(PROFILE.tiers[0], latency=Seconds(5e-6))
+    profile = evolve(PROFILE, tiers=(*PROFILE.tiers, slow))
+    found = switched_network(SwitchTree(hosts, {"leaf0": "spine", "leaf1": "spine"}), profile)
+    assert isinstance(found.network, LinkGraph)
+    reached = pairs(found.network)
+    place = {name: index for index, name in enumerate(reached.names)}
+    assert reached.latency[place["h0.0"], place["h1.0"]] == pytest.approx(2e-6)
+    assert reached.latency[place["h0.0"], place["h3.0"]] == pytest.approx(5e-6)
+
+
 def test_oversubscription_of_a_profile_slows_the_tiers_above() -> None:
     ndr = link("infiniband-ndr").bandwidth
     profile = LinkProfile(tiers=(TierSpec(link="infiniband-ndr", oversubscription=2.0),))

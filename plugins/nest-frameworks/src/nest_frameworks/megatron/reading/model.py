@@ -147,11 +147,11 @@ def _llama(model: Architecture) -> dict[str, Any]:
 
 
 def _qwen(model: Architecture) -> dict[str, Any]:
-    """Qwen 2 has biases at queries, keys and values, Qwen 3 norms there; some layers of both may have windows."""
+    """Qwen 2 has biases at queries, keys and values, and shared experts, Qwen 3 norms; some layers may have windows."""
     attention, _dense, mixture = _parts(model)
     if not isinstance(attention, GroupedQueryAttention):
         raise ValueError(attention)
-    generation = "qwen3" if attention.normalised else "qwen2"
+    generation = "qwen3" if attention.normalised or (mixture and not mixture.shared_width) else "qwen2"
     written = _decoder(model, generation if mixture is None else f"{generation}_moe")
     windows = [getattr(block.attention, "window", None) for block in model.blocks]
     if any(windows):
