@@ -19,7 +19,7 @@ class Fault:
         name: of the fault; unique.
         room: whose table lists it.
         means: what goes wrong, in a sentence.
-        file: the module, from the repository's root.
+        file: the module, from the repository's root: of nest, or of a plug-in below its `src`.
         old: what stands there, once.
         new: what stands there with the fault.
         caught_by: the test of the default run that fails with it.
@@ -37,8 +37,9 @@ class Fault:
 
     @property
     def module(self) -> str:
-        """The module's name."""
-        return self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        """The module's name, which begins below the `src` of a plug-in."""
+        path = self.file.rpartition("/src/")[2]
+        return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     @property
     def catching(self) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ def test_the_loss_is_a_share_of_the_plan_that_was_asked_about(monkeypatch: pytes
     assert (found.loss, found.best_loss) == pytest.approx((0.5, 0.25))
 
 
+@pytest.mark.longer
 def test_stages_that_recompute_each_in_their_way_get_one_way() -> None:
     limits = Limits(constraints={"uniform(recompute)": "toy has one recompute policy for all stages"})
     known = with_frameworks(toy=limits)
@@ -75,6 +76,7 @@ def test_stages_that_recompute_each_in_their_way_get_one_way() -> None:
     assert api.check(found.plan, plugins=known).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("limits", "fixed", "changed"),
     [
