@@ -213,6 +213,7 @@ def with_granularity(name: str, **changes: Any) -> dict[str, Any]:
     return {**SMALL, "search": {"granularity": name, "target": "none"}, **changes}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{}, {"pp": 4}])
 def test_finer_cuts_lose_nothing(fixed: dict[str, Any]) -> None:
     plans = {name: nest.solve(with_granularity(name, fixed=fixed)) for name in ("block", "layer", "operator")}

@@ -242,6 +242,7 @@ def test_of_another_number_of_devices_blocks_are_kept(
         assert (one[name] is other[name]) == alike
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(tensor=True, experts=True)], ids=["serial", "overlap"])
 def test_computing_alone_is_what_a_free_network_leaves(problem: Build, overlap: Overlap) -> None:
     slow, free = (tuple(evolve(each, bandwidth=rate, latency=0.0) for each in NODES) for rate in (1e8, 1e24))

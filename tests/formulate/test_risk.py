@@ -65,6 +65,7 @@ def daring(tight: float) -> PlanDocument:
     return nest.solve(problem(tight))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("more", [1.3, 1.6, 2.5])
 def test_left_out_the_search_admits_what_is_at_least_80_percent_likely(more: float) -> None:
     memory = least() * more
@@ -104,6 +105,7 @@ def test_the_likeliest_is_not_always_the_fastest(daring: PlanDocument, tight: fl
     assert (daring.batch_time or 0.0) > (fastest.batch_time or 0.0)
 
 
+@pytest.mark.longer
 def test_cp_sat_proves_the_bound_of_the_likeliest_plan(daring: PlanDocument) -> None:
     assert nest.verify(daring).verification["status"] == "proved"
 
@@ -185,6 +187,7 @@ def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight: float, tmp_path: Path) -> None:
     (tmp_path / "problem.json").write_text(json.dumps(problem(tight)))
     study = tmp_path / "study.json"
@@ -204,6 +207,7 @@ def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight:
         assert nest.check(each.plan).ok
 
 
+@pytest.mark.longer
 def test_other_planners_are_held_to_the_risk_that_the_search_took(daring: PlanDocument, tight: float) -> None:
     found = api.compare(problem(tight), planners=["manual", "random"])
     assert found.ours.batch_time == pytest.approx(daring.batch_time, rel=1e-9)
@@ -252,6 +256,7 @@ def test_more_memory_may_take_longer_where_less_has_only_unlikely_plans(tmp_path
         assert len(list(contradictions(points, rows(*likely)))) == 1
 
 
+@pytest.mark.longer
 def test_on_pools_the_likeliest_plan_is_taken_too(tight: float) -> None:
     levels = MODEL["cluster"]["levels"]
     pools = [

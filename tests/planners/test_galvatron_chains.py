@@ -21,6 +21,7 @@ def test_galvatron_is_never_faster(seed):
         assert found.batch_time <= seconds * (1 + ROUNDING)
 
 
+@pytest.mark.longer
 def test_it_is_faster_than_stages_that_recompute_all_or_nothing():
     """In some chains, by some percent: what nest leaves behind where `search.recompute_layers` is off."""
     gains = []
