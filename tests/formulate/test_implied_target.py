@@ -140,6 +140,7 @@ def test_other_stacks_rule_their_framework_out_for_what_is_named_only(stack: str
     assert found.name is not None or "training.precision is 'fp16'" in found.why
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("training", "schedules"),
     [

@@ -36,6 +36,7 @@ def shuffled(instance: Instance, solution: Solution, random: Random) -> Solution
     return evolve(solution, placement=placement)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(16, 60))
 def test_no_placement_is_faster_than_the_optimistic_level(seed: int) -> None:
     random = Random(seed)

@@ -61,6 +61,7 @@ def numbers(candidate: Candidate) -> list[Array]:
     return [array for _, array in candidate.arrays()] + [array for array in rest if array is not None]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("changed", [*SAME, *OTHER], ids=str)
 def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()

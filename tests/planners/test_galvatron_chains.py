@@ -11,6 +11,7 @@ from tests.seeds import seeds
 ROUNDING = 1e-9
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(24, 160))
 def test_galvatron_is_never_faster(seed):
     problem = random_chain(seed)

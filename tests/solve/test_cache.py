@@ -68,6 +68,7 @@ def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) ->
         assert (both[0].solution, both[0].batch_time) == (alone.solution, alone.batch_time)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "chunked"])
 @pytest.mark.parametrize("seed", [*seeds(6, of=44), 44])
 def test_a_known_plan_decides_nothing_between_equals(seed: int, kind: str) -> None:

@@ -277,6 +277,7 @@ def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, of=60))
 def test_plans_that_are_priced_alike_have_the_same_optimum(seed: int) -> None:
     """Those of a single replica, with either rank order and any ZeRO stage; a higher limit is a new question."""
@@ -383,6 +384,7 @@ def test_an_even_split_may_have_any_number_of_chunks() -> None:
     ]
 
 
+@pytest.mark.longer
 def test_embedding_and_head_may_share_a_stage_where_first_and_last_chunk_do() -> None:
     """That says nothing of blocks between them, so that these stay alike; no round placement keeps it."""
     for placement, possible in (("v", True), ("round", False)):
@@ -398,6 +400,7 @@ def test_embedding_and_head_may_share_a_stage_where_first_and_last_chunk_do() ->
         assert (solve(problem).solution is not None) == possible
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, of=60, first=900))
 def test_constraints_tell_units_apart(seed: int) -> None:
     """A constraint on two layers, layers that no cut may part, or stages that are decided."""

@@ -119,6 +119,7 @@ def test_what_is_not_tight_is_the_sum_and_what_is_relaxed_is_below() -> None:
     assert loose > 100
 
 
+@pytest.mark.longer
 def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer without seconds moves, and the cut in front of it: what overlaps in one plan may not in the other."""
     graph = LayerGraph(tuple(f"l{index}" for index in range(5)), ((0, (1,)), (1, (2,)), (0, (3,)), (3, (4,))))
