@@ -85,6 +85,7 @@ def test_the_best_plan_for_a_target_is_exported_as_it_is(example: str, target: s
     assert plan is None or plan.status in ("optimal", "near-optimal")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", seeds(3, 12))
 def test_small_plans_for_a_target_are_exported_as_they_are(seed: int, target: str) -> None:
@@ -99,6 +100,7 @@ def test_many_small_plans_for_a_target_are_exported_as_they_are(block: range, ta
         exported(random_problem(seed, target), target)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", seeds(1, 6))
 def test_nearest_plans_are_exported_as_they_are(seed: int, target: str) -> None:

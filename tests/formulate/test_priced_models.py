@@ -212,7 +212,7 @@ RESTS: dict[str, Mapping[str, Any]] = {
         "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"},
     },
 }
-ONCE = {"operators": (4, 4), "highest": (1, 8), "experts": (4, 2), "dispatch": (2, 6)}
+ONCE = {"layers": (2, 16), "operators": (4, 4), "highest": (1, 8), "experts": (4, 2), "dispatch": (2, 6)}
 """The numbers of devices that the default run takes of what is priced at length."""
 
 RESIZED = [
