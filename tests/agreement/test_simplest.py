@@ -55,6 +55,7 @@ def told(asked: Case, document: dict, monkeypatch) -> str:
     return " ".join(disagreements(asked, checked=False))
 
 
+@pytest.mark.longer
 def test_a_right_answer_is_accepted(monkeypatch):
     assert not told(*answered(), monkeypatch)
 
@@ -101,6 +102,7 @@ def test_a_plan_that_is_told_to_be_simpler_but_is_not_is_told(monkeypatch):
     assert "simpler has the key" in told(asked, document, monkeypatch)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in range(FIRST)])
 def test_the_first_plan_is_the_simplest_within_a_share(kind, seed):
     agree(examine, [seed], kind)
