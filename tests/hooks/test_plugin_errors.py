@@ -666,6 +666,7 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
     assert "ignores the chunks" in line
 
 
+@pytest.mark.longer
 def test_an_importer_that_empties_its_source_changes_nothing() -> None:
     class Emptying(ModelImporter):
         def accepts(self, source: Any) -> bool:
@@ -689,6 +690,7 @@ def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
         api.solve(PROBLEM, plugins=known)
 
 
+@pytest.mark.longer
 def test_a_schedule_that_holds_too_little_for_its_speed_is_set_aside() -> None:
     """It says nothing of an order, but with one micro-batch in flight no stages can work at the same time."""
     known = registry([offering("schedules", broken("schedules", "in_flight", returns(1)))])
