@@ -32,5 +32,9 @@ def blocks(first: int, last: int) -> list[Any]:
 
 
 def few(every: Iterable[Any], *now: Any) -> list[Any]:
-    """Parameters of a test; all but those of `now` have the marker `longer`."""
-    return [each if each in now else pytest.param(each, marks=pytest.mark.longer) for each in every]
+    """Parameters of a test, tuples of several or single ones; all but those of `now` have the marker `longer`."""
+
+    def later(each: Any) -> Any:
+        return pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.longer)
+
+    return [each if each in now else later(each) for each in every]

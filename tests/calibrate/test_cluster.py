@@ -18,6 +18,7 @@ from nest.calibrate.cluster import level
 from nest.catalogue import TimeSpread, estimate_error, time_spread
 from nest.errors import InputError
 from tests.plan.test_check import PROBLEM as PROFILE
+from tests.seeds import few
 from tests.test_api import SMALL
 
 Command = Callable[..., tuple[int, str, str]]
@@ -44,7 +45,7 @@ def on_slower(problem: dict[str, Any], **calibration: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("problem", "factor"),
-    [(SMALL, 0.8), (EXPERTS, 1.25), (TORUS, 0.8), (OFFLOADED, 1.25)],
+    few([(SMALL, 0.8), (EXPERTS, 1.25), (TORUS, 0.8), (OFFLOADED, 1.25)], (SMALL, 0.8)),
     ids=["dense", "experts", "torus", "offloaded"],
 )
 def test_all_takes_as_much_longer_and_the_best_plan_stays(problem: dict[str, Any], factor: float) -> None:
