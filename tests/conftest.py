@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "fault", None):
         os.environ[FOLDER] = ""  # Forks of another process have no fault.
     else:
-        config.pluginmanager.register(Sharing(config))
+        config.pluginmanager.register(Sharing())
 
 
 def pytest_collection_finish() -> None:

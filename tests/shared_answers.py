@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 FOLDER = "NEST_TESTS_ANSWERS"
-"""Environment variable with the folder; empty: nothing is shared."""
+"""Environment variable with the folder."""
 
 LEAST = 0.05
 """Processor seconds of an answer that is worth a file."""
@@ -66,10 +66,13 @@ def _first(folder: str, asked: str, test: str) -> bool:
 
 
 class Sharing:
-    """A pytest plugin; the process that starts the others makes the folder, and deletes it at the end."""
+    """A pytest plugin; the process that starts the others makes the folder, and deletes it at the end.
 
-    def __init__(self, config: pytest.Config) -> None:
-        self.own = None if hasattr(config, "workerinput") else tempfile.mkdtemp(prefix="nest-answers-")
+    A folder that the environment names already is shared with other runs of the same code, and stays.
+    """
+
+    def __init__(self) -> None:
+        self.own = None if os.environ.get(FOLDER) else tempfile.mkdtemp(prefix="nest-answers-")
         if self.own is not None:
             os.environ[FOLDER] = self.own
         plain = pytest.MonkeyPatch.setattr

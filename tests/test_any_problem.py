@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def test_the_problems_are_answered_as_they_are() -> None:
         assert answered(problem, False) == "feasible"
 
 
+@pytest.mark.longer
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(mutations(), st.booleans())
 def test_any_problem_is_answered_or_refused(problem: dict[str, Any], solve: bool) -> None:

@@ -85,6 +85,7 @@ def test_a_strategy_from_elsewhere_changes_the_plan_and_no_file_of_the_solver() 
         assert path.read_bytes() == content
 
 
+@pytest.mark.longer
 def test_a_plan_with_a_foreign_strategy_checks_only_where_it_is_registered() -> None:
     known = registry([toy_distribution()])
     plan = api.solve({**SMALL, "constraints": ["halving == 2"]}, plugins=known)
@@ -93,6 +94,7 @@ def test_a_plan_with_a_foreign_strategy_checks_only_where_it_is_registered() -> 
         api.check(plan.to_dict())
 
 
+@pytest.mark.longer
 def test_a_solver_that_promises_too_much_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     from nest.solve import dp
 
@@ -107,6 +109,7 @@ def test_a_solver_that_promises_too_much_is_caught(monkeypatch: pytest.MonkeyPat
         api.solve(SMALL)
 
 
+@pytest.mark.longer
 def test_plans_carry_their_problem_whole() -> None:
     plan = nest.solve(REPOSITORY / "examples" / "llama-2-7b-on-64-h100" / "problem.yaml")
     assert plan.problem["model"]["hidden_size"] == 4096
@@ -178,6 +181,7 @@ def test_fixed_decisions_bind_the_search() -> None:
     assert plan.candidate.samples == 2
 
 
+@pytest.mark.longer
 def test_constraints_on_layers_bind_the_search() -> None:
     plan = nest.solve({**SMALL, "constraints": ["pp == 2", 'same_stage("embedding", "layers.1")', "uniform(zero)"]})
     assert {"embedding", "layers.0", "layers.1"} <= set(plan.stages[0].layers)

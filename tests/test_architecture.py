@@ -95,6 +95,7 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("example", "most"), MOST_LOADED.items())
 def test_a_solve_loads_what_it_uses(example: str, most: int) -> None:
     script = (
@@ -120,6 +121,7 @@ def _few_stops(problem: Path) -> None:
     assert all(made[name] <= most for name, most in MOST_STOPS.items()), (made, done.stdout)
 
 
+@pytest.mark.longer
 def test_a_problem_stops_at_few_functions(tmp_path: Path) -> None:
     """Of the README's example with one way to split it, which stops where the whole example does."""
     written = dict(read_mapping(EXAMPLE / "problem.yaml").mapping)
@@ -149,6 +151,7 @@ def test_nothing_is_looked_through_for_garbage_at_the_end() -> None:
     _passes(sys.executable, "-c", script)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
     script = (

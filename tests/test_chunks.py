@@ -45,6 +45,7 @@ def told(**fix: Any) -> str:
     return str(error.value)
 
 
+@pytest.mark.longer
 def test_chunks_shorten_the_bubble_and_are_chosen_for_it() -> None:
     plan = nest.solve(PROBLEM, verify=True)
     plain = nest.solve({**PROBLEM, "training": {**PROBLEM["training"], "schedule": "1f1b"}})
@@ -76,6 +77,7 @@ def test_in_flight_is_counted_in_chunks() -> None:
     assert [stage.in_flight for stage in evaluated().stages] == [(2 * (4 - i) + 4 + 1) / 2 for i in (1, 2, 3, 4)]
 
 
+@pytest.mark.longer
 def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
     twelve = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 12}}}
     assert evaluated().chunks == 2
@@ -112,6 +114,7 @@ def test_a_problem_without_any_split_says_so() -> None:
     assert told in plan.diagnosis
 
 
+@pytest.mark.longer
 def test_constraints_know_chunks() -> None:
     wide = {**PROBLEM, "constraints": ["pp == 2", "width == 1", "replicas == 1"]}
     assert nest.solve({**wide, "constraints": [*wide["constraints"], "chunks <= 2"]}).chunks == 2
@@ -162,6 +165,7 @@ def test_stages_may_be_given_the_layers_of_chunks_that_differ() -> None:
     assert "reads from" in told(schedule="1f1b", stages=held)
 
 
+@pytest.mark.longer
 def test_mixed_plans_and_chunks_can_be_asked_for_together() -> None:
     asked = {**PROBLEM, "search": {"mixed": True}}
     plan = nest.solve(asked, verify=True)
@@ -170,6 +174,7 @@ def test_mixed_plans_and_chunks_can_be_asked_for_together() -> None:
     assert plan.verification["status"] == "proved"
 
 
+@pytest.mark.longer
 def test_time_limits_hold_with_chunks() -> None:
     # With a head as long as many blocks, bounds do not prove a first plan at once.
     asked = {**PROBLEM, "model": {"transformer": {**MODEL, "vocab": 32_000}}, "constraints": []}
@@ -182,6 +187,7 @@ def test_time_limits_hold_with_chunks() -> None:
     assert stopped.lower_bound <= best.batch_time <= stopped.batch_time
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("granularity", ["layer", "block", "operator"])
 def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "interleaved"}}
@@ -190,6 +196,7 @@ def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_a_network_that_is_no_hierarchy_places_the_way_back_too() -> None:
     torus = {"torus": {"shape": [2, 4], "bandwidth": "100 GB/s", "latency": "2 us"}}
     cluster = {"device": "h100-sxm", "topology": torus}
@@ -236,6 +243,7 @@ def with_schedule(schedule: object) -> Registry:
     return registry([module])
 
 
+@pytest.mark.longer
 def test_somebody_elses_schedule_deals_chunks_too() -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": ["1f1b", "turns"]}}
     plugins = with_schedule(Turns())
@@ -246,6 +254,7 @@ def test_somebody_elses_schedule_deals_chunks_too() -> None:
     assert api.check(plan, plugins=plugins).ok
 
 
+@pytest.mark.longer
 def test_a_schedule_that_ignores_the_chunks_it_is_given_is_set_aside() -> None:
     asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "stubborn"}}
     plugins = with_schedule(Stubborn())
@@ -269,6 +278,7 @@ def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     assert evaluated(fourteen, chunks=3).chunks == 3
 
 
+@pytest.mark.longer
 def test_the_search_knows_the_splits_that_decisions_allow() -> None:
     fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
     fourteen["training"] = {**PROBLEM["training"], "schedule": "interleaved"}
@@ -299,6 +309,7 @@ def test_schedules_of_several_chunks_are_refused_for_a_framework_without_them() 
         nest.solve({**PROBLEM, "training": training, "constraints": [], "search": {"target": "maxtext"}})
 
 
+@pytest.mark.longer
 def test_measured_interleaved_runs_are_priced(shared: Path) -> None:
     """Runs of 126 blocks in 64 or 128 chunks count the embedding and the head as blocks."""
     rows = [json.loads(line) for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]

@@ -70,6 +70,7 @@ def candidates(plan: PlanDocument) -> int:
     return found
 
 
+@pytest.mark.longer
 @settings(deadline=None, max_examples=3)
 @given(st.sampled_from(tuple(PROBLEMS)), st.floats(0.0, 1.2), st.floats(0.0, 0.5))
 def test_whenever_time_is_up_the_bound_is_below_the_best_plan(name: str, share: float, patience: float) -> None:
@@ -96,6 +97,7 @@ def test_these_problems_have_candidates_to_leave_out() -> None:
     assert (plan.status, plan.lower_bound) == ("feasible", 0.0)
 
 
+@pytest.mark.longer
 def test_a_limit_that_is_never_reached_changes_nothing() -> None:
     assert unstopped("full")[0].to_dict() == best_of("full").to_dict()
 
@@ -123,6 +125,7 @@ def test_a_problem_without_a_plan_is_not_called_so_when_candidates_are_left_out(
         api.solve(starved, time_limit=Counted(100.0, 1000.0))
 
 
+@pytest.mark.longer
 def test_the_best_plans_so_far_are_told() -> None:
     entries = shortlist(OPEN, 5, time_limit=Counted(looks("open") * 1.1, 0.0))
     assert 1 <= len(entries) < 5
@@ -138,6 +141,7 @@ def test_who_stops_a_search_is_not_told_of_a_limit() -> None:
     assert str(deadline.no_plan_yet()) == "stopped before any plan was found."
 
 
+@pytest.mark.longer
 def test_cp_sat_stops_when_it_is_told_to() -> None:
     from ortools.sat.python import cp_model
 

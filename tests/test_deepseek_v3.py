@@ -33,6 +33,7 @@ def test_its_training_is_priced_within_15_percent_of_what_was_published() -> Non
     assert days == pytest.approx(3.7, abs=0.05)
 
 
+@pytest.mark.longer
 def test_what_its_authors_did_is_what_it_takes() -> None:
     """Without narrow products, the overlap of experts' exchange or its dispatch the price is far from what it took."""
     overlap = problem()["training"]["overlap"]

@@ -52,6 +52,7 @@ TWICE = ("measured-layers", *SLOW)
 """A profile, and the slow: these are solved with two hash seeds."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXAMPLES]
 )
@@ -100,6 +101,7 @@ def test_experts_that_do_not_fit_are_split() -> None:
     assert not nest.evaluate(problem, fix=whole).fits
 
 
+@pytest.mark.longer
 def test_long_sequences_are_shared() -> None:
     shared, kept = plan_of("llama-3-8b-at-131072-tokens"), plan_of("llama-3-8b-at-131072-tokens", cp=[1])
     assert degrees(shared)[0]["cp"] > 1
@@ -125,6 +127,7 @@ def test_every_example_is_listed() -> None:
     assert [name for name in EXAMPLES if f"({name}/problem.yaml)" not in readme] == []
 
 
+@pytest.mark.longer
 def test_the_study_of_interconnects_joins_a_thousand_devices(tmp_path: Path) -> None:
     folder = REPOSITORY / "examples" / "which-interconnect"
     script = spec_from_file_location("which_interconnect", folder / "study.py")

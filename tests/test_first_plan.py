@@ -119,6 +119,7 @@ def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry:
     assert beyond is instance or not allows(beyond)
 
 
+@pytest.mark.longer
 def test_what_a_search_for_a_simpler_plan_refuted_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, solve_it = list[tuple[set[str], bool]](), dp.solve
 
@@ -141,6 +142,7 @@ def amounts(instance: Instance, solution: Solution) -> tuple[int, ...]:
     return tuple(entry.amount(plan) for entry in ORDER)
 
 
+@pytest.mark.longer
 @settings(max_examples=4)
 @given(
     gigabytes=st.floats(1.0, 8.0),
@@ -173,6 +175,7 @@ def test_the_first_plan_has_no_more_than_any_plan_that_is_as_fast(gigabytes: flo
         gaps.append(other.solution)
 
 
+@pytest.mark.longer
 def test_without_a_share_the_fastest_plan_is_the_first() -> None:
     plan = api.solve(problem(3.0, 0))
     assert (plan.status, plan.fastest, plan.safer, plan.simpler) == ("optimal", None, None, None)
@@ -248,6 +251,7 @@ def test_a_near_optimal_plan_is_no_slower_than_its_share_allows(with_others: dic
     assert said in api.check(document).disagreements
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("target", "orders"), [("none", ["pp-inner", "dp-inner"]), ("megatron", None), (None, None)])
 def test_the_usual_rank_order_is_that_of_plans_that_are_evaluated(target: str | None, orders: list[str] | None) -> None:
     search = {"target": target} | ({} if orders is None else {"rank_order": orders})
@@ -261,6 +265,7 @@ def test_structure_comes_before_all_else() -> None:
     assert ORDER[: len(STRUCTURE)] == STRUCTURE
 
 
+@pytest.mark.longer
 def test_of_a_simpler_plan_it_is_proved_that_none_is_faster_than_the_fastest() -> None:
     measured = api.solve(MEASURED).problem
     plan = api.solve({**measured, "search": {**measured["search"], "within": 0.5}}, verify=True)

@@ -116,6 +116,7 @@ def test_one_block_is_one() -> None:
     assert layout_difference(plan, other) == ["full recomputation (block, 2 layers per stage), selective of the others"]
 
 
+@pytest.mark.longer
 def test_tables_and_pages_show_how_many_blocks() -> None:
     plan = solved()
     assert "full in first 3" in stage_table(plan, WIDE)
@@ -158,6 +159,7 @@ def test_whole_plans_and_unlike_stages_too(gigabytes: int, target: str, found: d
     assert {way: each[way]["recompute"] for each in steps for way in ("more", "fewer") if way in each} == found
 
 
+@pytest.mark.longer
 def test_forbidding_parts_has_a_price() -> None:
     asked = structure(problem(21, recompute_layers=False), Problem)
     (found,) = (each for each in relaxations(asked, registry()) if each.place == "search.recompute_layers")
@@ -215,6 +217,7 @@ def test_the_key_puts_parts_between_selective_and_full() -> None:
             assert bool(refused) == (amount > most), (modes, most)
 
 
+@pytest.mark.longer
 def test_the_nearest_plan_keeps_the_number_where_it_can() -> None:
     uneven = solved(21, target="none")
     assert names(uneven) == ["full:3:none", "full:1:none"]
@@ -360,6 +363,7 @@ def test_sweeps_name_the_part(tmp_path: Path) -> None:
     assert "recompute full in first 3" in str(study_point(1, found, [], "").plan)
 
 
+@pytest.mark.longer
 def test_planners_keep_a_part_that_is_fixed() -> None:
     asked = problem(40, {"recompute_layers": 3}, target="none")
     for other in nest.compare(asked, planners=["manual", "galvatron", "random"]).others:
@@ -376,6 +380,7 @@ def test_planners_may_propose_parts() -> None:
             sound_proposal(Proposal(evolve(solution, stages=stages)), instance)
 
 
+@pytest.mark.longer
 def test_what_is_fixed_is_not_asked_about() -> None:
     plan = nest.solve(problem(21, {"recompute_layers": 3}))
     told = nest.explain(plan, only=["alternatives"]).alternatives

@@ -52,6 +52,7 @@ def blocks_of_chunks(plan: PlanDocument) -> list[int]:
     return [sum(layer.startswith("layers.") for layer in chunk) for each in rounds for chunk in each]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("memory", "layers"), [("100 GB", 16), ("105 GB", 16), ("140 GB", 18), ("140 GB", 22)])
 def test_a_plan_of_chunks_takes_what_its_replay_does(memory: str, layers: int) -> None:
     """With 100 GB stages had chunks of 1, 1, 1 and 15 blocks: 11.42 s stated, 12.84 s replayed."""
@@ -100,6 +101,7 @@ def test_a_profile_has_closed_forms_of_the_literature_and_replays_of_others() ->
     assert replayed.status == "optimal"
 
 
+@pytest.mark.longer
 def test_a_choice_that_takes_longer_may_leave_room_for_chunks_side_by_side() -> None:
     """Without recomputation it fits as well, but only with other chunks larger on either stage: 111.65 s."""
     names = ["embedding", *(f"layers.{block}" for block in range(12)), "head"]

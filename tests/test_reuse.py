@@ -49,11 +49,13 @@ def _decorated(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, str]]:
             yield from ((node, _name(each)) for each in node.decorator_list)
 
 
+@pytest.mark.longer
 def test_nothing_is_remembered_by_identity() -> None:
     calls = ((name, node) for name, tree in _trees() for node in ast.walk(tree) if isinstance(node, ast.Call))
     assert {name for name, call in calls if _name(call) == "id"} == BY_IDENTITY
 
 
+@pytest.mark.longer
 def test_no_method_is_remembered_for_all_objects() -> None:
     """`functools.cache` on a method keeps every object that was ever asked."""
     of_all = [
@@ -67,6 +69,7 @@ def test_no_method_is_remembered_for_all_objects() -> None:
     assert not of_all
 
 
+@pytest.mark.longer
 def test_what_functions_remember_is_bounded() -> None:
     unbounded = {
         f"{name} {function.name}"
@@ -79,6 +82,7 @@ def test_what_functions_remember_is_bounded() -> None:
     assert all(each.keywords or each.args for each in sizes if _name(each) == "lru_cache")
 
 
+@pytest.mark.longer
 def test_no_module_has_a_mapping_for_a_cache() -> None:
     kinds = ("dict", "OrderedDict", "defaultdict", "WeakKeyDictionary", "WeakValueDictionary")
     empty = {
@@ -98,6 +102,7 @@ def test_no_module_has_a_mapping_for_a_cache() -> None:
     assert empty == NO_CACHES
 
 
+@pytest.mark.longer
 def test_what_is_remembered_does_not_grow() -> None:
     found = Counter(decorator for _, tree in _trees() for _, decorator in _decorated(tree))
     assert not {each: found[each] for each, most in MOST_THAT_REMEMBER.items() if found[each] > most}

@@ -106,6 +106,7 @@ def test_examples_pass_the_schema(path: Path) -> None:
     validator("problem").validate(read_mapping(path).mapping)
 
 
+@pytest.mark.longer
 def test_the_graph_of_the_reference_passes_the_schema(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "reference" / "graph.md").read_text()
     files = {block.file: "\n".join(block.lines) for block in blocks(page) if block.file}
@@ -144,6 +145,7 @@ DESCRIBED: dict[str, Any] = {
 DESCRIBED["cluster"]["levels"] = [DESCRIBED["cluster"]["levels"]]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("problem", [MEASURED, DESCRIBED, {**DESCRIBED, "cluster": "dgx-a100-superpod-8"}])
 def test_plans_pass_the_schema(problem: dict[str, Any]) -> None:
     passes = validator("plan")

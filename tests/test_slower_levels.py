@@ -130,6 +130,7 @@ SEEDS = {"plain": (8, 24, 183, *range(6)), "mixed": (1, 5, 17, 19, *range(6, 9))
 """With those few in which another plan wins."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", sorted(SEEDS))
 def test_the_oracle_finds_the_same_levels(kind: str) -> None:
     compared = 0
@@ -183,6 +184,7 @@ def test_all_of_a_model_that_depends_on_the_network_is_priced_anew(name: str) ->
     assert max(found) > (plan.batch_time or 0.0) * (1 + AGREEMENT)
 
 
+@pytest.mark.longer
 def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> None:
     plan = nest.solve(
         {

@@ -17,7 +17,7 @@ from nest.hooks.registry import registry
 from nest.io import read, structure
 from nest.spec import PlanDocument, Problem
 from nest.whatif.launch_files import export_checked
-from tests.seeds import blocks, seeds
+from tests.seeds import blocks, few, seeds
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 QUICK = ("llama-2-7b-on-64-h100", "llama-2-7b-on-tpu-v4-torus", "measured-layers")
@@ -85,6 +85,7 @@ def test_the_best_plan_for_a_target_is_exported_as_it_is(example: str, target: s
     assert plan is None or plan.status in ("optimal", "near-optimal")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", seeds(3, 12))
 def test_small_plans_for_a_target_are_exported_as_they_are(seed: int, target: str) -> None:
@@ -99,6 +100,7 @@ def test_many_small_plans_for_a_target_are_exported_as_they_are(block: range, ta
         exported(random_problem(seed, target), target)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", seeds(1, 6))
 def test_nearest_plans_are_exported_as_they_are(seed: int, target: str) -> None:
@@ -169,7 +171,7 @@ def random_problem(seed: int, target: str | None) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("target", [None, *TARGETS])
+@pytest.mark.parametrize("target", few([None, *TARGETS], None))
 def test_runs_on_names_those_that_export_the_plan(target: str | None) -> None:
     problem: dict[str, Any] = {
         "nest": 1,

@@ -124,6 +124,7 @@ def other_answers(folder: Path, names: str, processes: int = 1, kept: str = "off
     return "".join(each.communicate()[0] for each in started)
 
 
+@pytest.mark.longer
 def test_threads_answer_as_one_does(tmp_path: Path) -> None:
     assert other_answers(tmp_path, "all") == ""
 

@@ -150,6 +150,7 @@ def first_plan(usual: Usual) -> tuple[PlanDocument, str]:
     return plan, plan.problem["search"]["target"]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("usual", problems())
 def test_no_plan_within_the_share_is_simpler(usual: Usual) -> None:
     plan, target = first_plan(usual)
@@ -165,6 +166,7 @@ def test_no_plan_within_the_share_is_simpler(usual: Usual) -> None:
             assert found.lower_bound is None or found.lower_bound > limit, (entry, search, found.lower_bound, limit)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("usual", problems())
 def test_no_plan_that_is_alike_and_as_fast_takes_less_memory(usual: Usual) -> None:
     plan, target = first_plan(usual)

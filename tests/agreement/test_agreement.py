@@ -67,6 +67,7 @@ def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, m
     assert {name: after[name] for name in DECIDED} == {name: before[name] for name in DECIDED}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["any", "mixed", "chunked"])
 @settings(quick, max_examples=8)
 @given(data=strategies.data())
@@ -166,6 +167,7 @@ def test_evaluated_chunks_are_those_of_the_stages_and_priced_as_the_oracle_does(
     assert planner().check(document).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("file", "lines"), [("optima.jsonl", 48), ("chains.jsonl", 37)])
 def test_the_planner_finds_the_published_optima(shared, file, lines):
     records = [json.loads(line) for line in (shared / "small" / file).read_text().splitlines()]

@@ -72,6 +72,7 @@ def planner_off_by(factor: float) -> SimpleNamespace:
     return SimpleNamespace(solve=solve, check=lambda _: SimpleNamespace(ok=True))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1 + 1e-8, 1)])
 def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, factor, code):
     monkeypatch.setattr(chains, "planner", lambda: planner_off_by(factor))

@@ -49,12 +49,14 @@ def slower_plan(problem: dict) -> dict | None:
     return None
 
 
+@pytest.mark.longer
 def test_a_right_planner_is_not_blamed(monkeypatch):
     monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
     for seed in range(15):
         assert compare.disagreements(random_problem(Random(seed))) == []
 
 
+@pytest.mark.longer
 def test_a_slower_plan_is_noticed(monkeypatch):
     monkeypatch.setattr(compare, "planner", lambda: planner_that(slower_plan))
     noticed = 0
@@ -66,6 +68,7 @@ def test_a_slower_plan_is_noticed(monkeypatch):
     assert noticed > 5
 
 
+@pytest.mark.longer
 def test_a_wrong_infeasible_is_noticed(monkeypatch):
     monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda _: None))
     problem = next(p for p in map(random_problem, map(Random, range(60))) if solve(p).plan is not None)
@@ -108,6 +111,7 @@ def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, cod
     assert "problems from seed 5" in capsys.readouterr().out.splitlines()[-1]
 
 
+@pytest.mark.longer
 def test_a_chunk_that_is_there_is_not_run_again(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
     wanted = ["fuzz", "--count", "4", "--seed", "1", "--kind", "plain", "--chunk", "2", "--output", str(tmp_path)]

@@ -20,6 +20,7 @@ even."""
 EXPERTS = {"experts": 8, "top_k": 2, "moe_ffn": 1024}
 
 
+@pytest.mark.longer
 @settings(max_examples=3)
 @given(st.randoms(use_true_random=False))
 def test_no_plan_that_is_decided_is_faster_than_what_the_search_proves(random: random_numbers.Random) -> None:
@@ -28,6 +29,7 @@ def test_no_plan_that_is_decided_is_faster_than_what_the_search_proves(random: r
     assert not tally.wrong
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("first", seeds(1, 12))
 def test_few_plans_are_outside_what_is_searched_and_each_says_why(first: int) -> None:
     """Blocks of problems: the first in the default run, with fewer plans of each."""

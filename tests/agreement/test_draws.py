@@ -29,6 +29,7 @@ def is_tight(drawn: Draw) -> bool:
     return needed * FITS >= drawn.problem["cluster"]["memory"] * (1 - 1e-11)
 
 
+@pytest.mark.longer
 def test_few_plans_are_left_open_where_they_are_replayed():
     """Of plans that are replayed, all but one in twenty are the best of all."""
     replayed = left = 0
@@ -46,6 +47,7 @@ def test_the_same_seed_gives_the_same_draw():
     assert draw(7) != draw(8)
 
 
+@pytest.mark.longer
 def test_gaps_pay_where_groups_are_uneven():
     drawn = [draw(seed, "uneven") for seed in range(100)]
     assert sum(map(leaves_a_gap, drawn)) >= 8
@@ -53,6 +55,7 @@ def test_gaps_pay_where_groups_are_uneven():
     assert sum(size & (size - 1) > 0 for size in sizes) > len(drawn) / 2
 
 
+@pytest.mark.longer
 def test_corners_reach_many_decades_huge_numbers_and_layers_that_lack_something():
     found: Counter[str] = Counter()
     for seed in range(120):

@@ -18,6 +18,7 @@ def test_a_better_cluster_is_never_slower_on_many_pairs(some: range) -> None:
     assert [told for seed in some if (told := slower(seed)) is not None] == []
 
 
+@pytest.mark.longer
 def test_pairs_differ_in_what_counts() -> None:
     """Of a few pairs, some better clusters are faster, and some have a plan where the worse has none."""
     times = [tuple(api.solve(each).batch_time for each in pair(seed)) for seed in range(12)]

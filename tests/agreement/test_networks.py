@@ -34,11 +34,13 @@ def test_the_planner_agrees_with_the_brute_force_where_shard_groups_are_chosen(s
     compared(seed, "sharded")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_the_planner_agrees_with_the_brute_force_where_all_ports_are_driven(seed):
     compared(seed, "ported")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_the_planner_agrees_with_the_brute_force_where_links_are_alike(seed):
     compared(seed, "forwarding")
@@ -54,6 +56,7 @@ def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 60))
 def test_the_planner_agrees_with_the_brute_force_where_stages_recompute_some_layers(seed):
     compared(seed, "parts")

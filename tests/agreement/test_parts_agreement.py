@@ -12,6 +12,7 @@ FIRST = 3
 """Problems of each kind in the default run, beside those that tell."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [

@@ -29,6 +29,7 @@ def examine(seed: int) -> Counter[str]:
     return Counter([f"{len(set(pools))} pools", *["comes back"] * returns])
 
 
+@pytest.mark.longer
 def test_the_planner_agrees_with_the_oracle_on_pools():
     seen: Counter[str] = Counter()
     for seed in range(10):

@@ -43,6 +43,7 @@ def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
     assert (counts["True chunks"] > 4) == (kind == "chunked")
 
 
+@pytest.mark.longer
 def test_busy_ports_often_change_the_best_plan():
     slower = other = 0
     for seed in range(25):
@@ -55,6 +56,7 @@ def test_busy_ports_often_change_the_best_plan():
     assert other > 1
 
 
+@pytest.mark.longer
 def test_draws_in_the_corner_have_ports_and_are_otherwise_as_ever(monkeypatch):
     def told(problem: dict) -> bool:
         return any("busy" in candidate for candidate in problem["profile"]["candidates"])

@@ -106,6 +106,7 @@ MIXED_CORNERS = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("corner", CORNERS)
 def test_the_generator_reaches(corner, problems):
     assert any(CORNERS[corner](problem) for problem in problems)

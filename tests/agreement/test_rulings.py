@@ -203,6 +203,7 @@ def test_copies_are_whole():
         api.solve(asked)
 
 
+@pytest.mark.longer
 def test_stages_of_a_mixed_plan_count_their_own_copies():
     """The wide block is faster at the first layer and the narrow one at the second; one of them holds two copies."""
     narrow = candidate(name="narrow", samples=2, forward=[9.0, 1.0])
@@ -217,6 +218,7 @@ def test_stages_of_a_mixed_plan_count_their_own_copies():
     assert {stage.candidate for stage in one.stages} == {"wide"}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("model", [Trees(), WithArrays()], ids=["one by one", "arrays"])
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 @pytest.mark.parametrize("seed", range(4))

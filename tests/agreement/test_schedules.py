@@ -78,6 +78,7 @@ def test_plans_are_priced_and_refused_as_the_oracle_does(seed):
         assert not wrong, complaint(f"seed {seed}: {plan}", problem, wrong)
 
 
+@pytest.mark.longer
 def test_schedules_of_every_sort_are_drawn():
     drawn = [each for seed in range(200) for each in random_schedule_problem(Random(seed))["schedules"].values()]
     for name, values in {"placed": 3, "parts": 3, "counts": 3, "condition": 4, "copies": 2, "chunks": 4}.items():

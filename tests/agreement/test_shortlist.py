@@ -119,6 +119,7 @@ def plans_on_pools(problem, limit):
     return found
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(2, of=20))
 def test_on_pools_each_plan_is_the_best_of_those_that_no_better_one_covers(seed):
     compared, random = 0, Random(seed)

@@ -10,6 +10,7 @@ from tests.agreement.starved import starved
 from tests.seeds import blocks
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "seed"), [("plain", 2), ("plain", 22), ("plain", 35), ("uneven", 16), ("mixed", 3), ("mixed schedules", 0)]
 )

@@ -30,6 +30,7 @@ def solved() -> list[tuple[Instance, Result]]:
     return [(each, solve(each)) for each in (build_instance(problem, registry()) for problem in problems)]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ACCELERATORS)
 def test_it_stands_where_it_is_looked_for_and_changes_no_answer(
     name: str, solved: list[tuple[Instance, Result]], monkeypatch: pytest.MonkeyPatch

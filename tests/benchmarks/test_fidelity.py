@@ -139,6 +139,7 @@ def test_no_family_is_in_two_parts_and_parts_are_even(families: list[str], folds
     assert max(sizes.values()) - min(sizes[its] for its in range(min(folds, len(set(families))))) <= 1
 
 
+@pytest.mark.longer
 def test_every_run_is_held_out_once_with_all_of_its_family(hopper: Table) -> None:
     for generation in hopper.generations:
         families = numpy.array(generation.evidence.families)
@@ -212,6 +213,7 @@ def test_a_file_without_runs_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no runs" in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_a_term_without_a_part_does_nothing_and_others_what_they_should(hopper: Table) -> None:
     terms = {each.name: each for each in TERMS}
     chosen = [terms[name] for name in ("grouped", "ends", "hiding", "calibration")]
@@ -280,6 +282,7 @@ def sourced(slow: float = 1.2) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.longer
 def test_a_source_is_predicted_from_others_alone(tmp_path: Path) -> None:
     found, again = (predictions(taken(written(tmp_path, *sourced(slow)))[0], Roofline(), silent) for slow in (1.2, 1.3))
     assert found.sources == ("fast", "fast", "slow", "alone")
@@ -299,6 +302,7 @@ def test_every_source_counts_alike(tmp_path: Path) -> None:
     assert weighted_median(numpy.array([3.0, 1.0, 2.0]), numpy.array([1.0, 1.0, 3.0])) == 2.0
 
 
+@pytest.mark.longer
 def test_sources_whose_times_are_not_taken_are_in_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(written(tmp_path, *sourced()))]
     assert main([*files, "--sources", "--untimed", "slow", "--output", str(tmp_path)]) == 0

@@ -25,6 +25,7 @@ def test_the_table_has_a_row_for_each_kind_and_one_for_all() -> None:
     assert without(FOUND) == 1
 
 
+@pytest.mark.longer
 def test_no_plan_on_levels_is_better_than_the_optimum_and_some_are_worse() -> None:
     found = [measured(seed, "ring, torus, mesh or cube, links differ", None) for seed in (0, 1, 3)]
     kept = [each for each in found if each is not None]

@@ -18,6 +18,7 @@ def rows():
     return rows_of([json.loads(line) for line in SEEN.read_text(encoding="utf-8").splitlines()])[1]
 
 
+@pytest.mark.longer
 def test_what_ran_is_said_to_fit_and_what_did_not_is_refused(rows) -> None:
     assert [row.plan["fits"] for row in rows] == [row.seconds is not None for row in rows]
     assert {row.seconds is None for row in rows} == {True, False}
@@ -42,6 +43,7 @@ def test_every_setting_was_among_those_that_are_run(rows) -> None:
     assert {row.setting for row in rows} <= known
 
 
+@pytest.mark.longer
 def test_the_runs_are_measurements(rows, tmp_path, capsys) -> None:
     assert main([str(SEEN), "--output", str(tmp_path)]) == 0
     assert len(tuple(read_measurements(tmp_path / "runs.jsonl"))) == len(rows)

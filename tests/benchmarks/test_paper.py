@@ -49,6 +49,7 @@ def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.Captu
     assert "manual" in (tmp_path / "paper.md").read_text()
 
 
+@pytest.mark.longer
 def test_planners_and_groups_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--quick", "--only", "grids", "--planner", "mcmc:evaluations=20,seed=3"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -182,6 +183,7 @@ def test_published_shares_stand_beside_ours() -> None:
     assert len(COLUMNS) == len(published)
 
 
+@pytest.mark.longer
 def test_the_effort_of_planners_is_measured() -> None:
     ours, manual = islice(efforts("bert-large", (64,)), 2)
     assert (ours.planner, manual.planner) == ("nest", "manual")

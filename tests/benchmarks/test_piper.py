@@ -32,6 +32,7 @@ def of_one_candidate(problem: dict[str, Any], name: str) -> dict[str, Any]:
     return {**only, "search": {**only["search"], "mixed": False}}
 
 
+@pytest.mark.longer
 @given(chains())
 def test_on_chains_our_optimum_is_the_best_of_pipers_prices(data: dict[str, Any]) -> None:
     graph, devices = piper.read(data), 4
@@ -47,6 +48,7 @@ def test_on_chains_our_optimum_is_the_best_of_pipers_prices(data: dict[str, Any]
         assert max(stage.time for stage in plan.stages) == pytest.approx(best, rel=1e-8)
 
 
+@pytest.mark.longer
 @given(chains())
 def test_with_exchanges_and_choices_that_differ_we_are_never_slower(data: dict[str, Any]) -> None:
     for index, node in enumerate(data["nodes"]):

@@ -197,6 +197,7 @@ def test_programs_without_a_name_are_numbered() -> None:
     assert list(names) == ["nest", "program", "PYTHON", "program #2", "two"]
 
 
+@pytest.mark.longer
 def test_the_table_has_ratios_means_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lazy = program(tmp_path, "raise SystemExit(3)")
     given = ["--track", "traps", "--planner", "nest", "--planner", "nest-paper", "--adapter", f"lazy={lazy}"]

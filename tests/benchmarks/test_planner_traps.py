@@ -49,11 +49,13 @@ def test_every_problem_is_of_numbers_alone() -> None:
         assert isinstance(problem["cluster"]["memory"], float)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("task", TASKS)
 def test_programs_that_share_no_code_with_nest_find_the_optimum(task: Task) -> None:
     assert proven(task.problem) == pytest.approx(task.optimum, rel=1e-12)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("task", TASKS)
 def test_nest_finds_and_proves_the_optimum(task: Task) -> None:
     (row,) = rows(planners(["nest"], (), 60), [task])

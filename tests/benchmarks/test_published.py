@@ -68,6 +68,7 @@ def test_flops_are_converted_by_palm() -> None:
     assert RUNS["llama-3-405b"].batch_time == pytest.approx(flops / (16384 * 400e12), rel=0.01)
 
 
+@pytest.mark.longer
 def test_the_best_plan_is_beside_the_published_one(outcome: Outcome) -> None:
     assert outcome.best is not None
     assert outcome.best.status == "optimal"

@@ -24,6 +24,7 @@ def outcome() -> Outcome:
     return Outcome(recipe, nest.evaluate(recipe.problem), nest.solve(recipe.open), ())
 
 
+@pytest.mark.longer
 def test_a_slower_recipe_contradicts_nothing(outcome: Outcome) -> None:
     assert outcome.likely
     assert outcome.gain > 0
@@ -46,6 +47,7 @@ def test_a_recipe_that_its_framework_cannot_run_is_told(outcome: Outcome) -> Non
     assert list(evolve(outcome, refusals=("it has no such module",)).contradictions(0.01)) == ["it has no such module"]
 
 
+@pytest.mark.longer
 def test_rows_are_priced_and_searched(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(recipes(shared)) == 65
     assert main([ROW, "--data", str(shared), "--output", str(tmp_path / "page.md")]) == 0

@@ -65,6 +65,7 @@ def test_a_command_is_timed_in_both_trees(tmp_path: Path, monkeypatch: pytest.Mo
     assert timing.failures == ()
 
 
+@pytest.mark.longer
 def test_seconds_are_scaled_by_what_the_other_tree_takes_for_its_own_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def drawn(between: float, within: float, generation: str, clusters: int = 60, ea
     return Strangers(levels + RANDOM.normal(0, within, len(names)), names, names, [generation] * len(names))
 
 
+@pytest.mark.longer
 def test_spreads_are_those_that_runs_were_drawn_with() -> None:
     old, new = drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new")
     both = Strangers(

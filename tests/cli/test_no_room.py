@@ -252,6 +252,7 @@ def test_a_full_disk_behind_both_streams_ends_in_silence(words: str, folder: Pat
     assert processes.fork(command, streams, cwd=folder, env=dict(os.environ), timeout=120) == 2
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("script", [UNREAD, CLOSED], ids=["unread", "closed"])
 @pytest.mark.parametrize("command", lasting(CALLS))
 def test_nobody_who_reads_is_no_error(command: str, script: str, folder: Path) -> None:

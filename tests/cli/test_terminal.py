@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from nest.cli.app import app
 from nest.report.text.layout import columns
 from tests import processes
+from tests.seeds import few
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTHS = (40, 80, 200)
@@ -77,7 +78,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", few(COMMANDS, *COMMANDS[:10], ["check", "PLAN"]), ids=" ".join)
 def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: str, tmp_path: Path) -> None:
     command = [plan if part == "PLAN" else part for part in command]
     piped, on_terminals = at_widths(command, WIDTHS, tmp_path / "piped", REPOSITORY)

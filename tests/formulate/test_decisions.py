@@ -111,6 +111,7 @@ def deep(fixed: dict[str, Any]) -> dict[str, Any]:
 BLOCKS = [f"layers.{index}" for index in range(12)]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("decided", "told"),
     [

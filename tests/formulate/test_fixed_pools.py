@@ -37,6 +37,7 @@ def test_there_are_as_many_replicas_as_the_pools_hold() -> None:
     assert nest.check(back).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("pools", [["old"], ["new", "old"], ["old", "new", "old"]])
 def test_no_decided_plan_is_faster_than_the_best(pools: list[str]) -> None:
     decided = nest.evaluate(problem(tp=2, pp=len(pools), pools=pools, zero=1))

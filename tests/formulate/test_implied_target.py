@@ -43,6 +43,7 @@ def chosen(problem: dict[str, Any], known: Registry | None = None) -> Target | N
     return with_target(whole, written, known)[1]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -73,6 +74,7 @@ def test_it_is_the_framework_of_the_stack(changes: dict[str, Any], name: str | N
     assert nest.check(plan.to_dict()).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -138,6 +140,7 @@ def test_other_stacks_rule_their_framework_out_for_what_is_named_only(stack: str
     assert found.name is not None or "training.precision is 'fp16'" in found.why
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("training", "schedules"),
     [
@@ -162,6 +165,7 @@ def test_without_a_target_interleaving_and_the_schedules_of_the_stack_s_framewor
 OWN = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "changes",
     [
@@ -197,6 +201,7 @@ def test_no_line_speaks_of_schedules_where_a_target_a_list_or_a_decision_does(ch
     assert not [each for each in told if each.startswith("schedules")]
 
 
+@pytest.mark.longer
 def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> None:
     """torchtitan, the first of its stack, does not train in fp16."""
     plan = nest.solve({**PROBLEM, "training": {**TRAINING, "stack": "fsdp", "precision": "fp16"}})
@@ -204,6 +209,7 @@ def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> Non
     assert set(plan.problem["training"]["schedule"]) == set(RUNS)
 
 
+@pytest.mark.longer
 def test_pools_search_no_schedule_that_they_do_not_run() -> None:
     pool = {"device": "h100-sxm", "levels": [{"fanout": 2, "link": "nvlink4"}]}
     pools = [{"name": name, **pool} for name in ("one", "two")]
@@ -213,6 +219,7 @@ def test_pools_search_no_schedule_that_they_do_not_run() -> None:
     assert plan.problem["training"]["schedule"] == ["1f1b", "gpipe", "zero-bubble"]
 
 
+@pytest.mark.longer
 def test_maxtext_has_pipelines() -> None:
     """Stages over slices that are joined slowly; its pipeline runs as GPipe."""
     model = {"layers": 32, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
@@ -256,6 +263,7 @@ def test_published_recipes_of_megatron_bridge_have_its_target(shared: Path) -> N
             assert found.name == wanted, (name, found.why)
 
 
+@pytest.mark.longer
 def test_published_recipes_of_megatron_bridge_are_plans_that_it_runs(shared: Path) -> None:
     for name, recipe in recipes(shared).items():
         plan = nest.evaluate({**recipe, "search": {"target": "megatron-bridge"}})
@@ -292,6 +300,7 @@ def test_what_is_decided_is_priced_whoever_can_run_it() -> None:
     assert "megatron" not in plan.runs_on
 
 
+@pytest.mark.longer
 def test_a_framework_s_plan_is_never_faster_than_the_best_of_all() -> None:
     deep = {**PROBLEM, "model": {"transformer": {**PROBLEM["model"]["transformer"], "layers": 16}}, "fixed": {"pp": 4}}
     aimed, free = nest.solve(deep), nest.solve({**deep, "search": {"target": "none"}})
@@ -299,6 +308,7 @@ def test_a_framework_s_plan_is_never_faster_than_the_best_of_all() -> None:
     assert (free.batch_time or 0.0) <= (aimed.batch_time or 0.0)
 
 
+@pytest.mark.longer
 def test_a_decided_schedule_of_the_framework_is_not_outside_the_space() -> None:
     asked = {**PROBLEM, "fixed": {"pp": 2, "schedule": "interleaved", "chunks": 2}}
     for plan in (nest.solve(asked), nest.evaluate(asked)):
@@ -306,6 +316,7 @@ def test_a_decided_schedule_of_the_framework_is_not_outside_the_space() -> None:
         assert plan.outside == ()
 
 
+@pytest.mark.longer
 def test_a_list_that_says_what_is_usual_names_nothing() -> None:
     tpu = {**PROBLEM, "cluster": TPU}
     for same in (structure(tpu, Problem), {**tpu, "search": {"zero": [0, 1, 2, 3]}}):

@@ -72,6 +72,7 @@ def alone(problem: Problem) -> str:
     return answer
 
 
+@pytest.mark.longer
 @given(data=draw.data())
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])  # What it gives keeps nothing.
 def test_answers_are_those_without_it(data: draw.DataObject, problem: Build) -> None:
@@ -86,6 +87,7 @@ def test_answers_are_those_without_it(data: draw.DataObject, problem: Build) -> 
             assert told_next(changed) == alone(changed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("changed", UNPRICED, ids=str)
 def test_of_many_candidates_a_process_prices_each_once(
     problem: Build, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
@@ -115,6 +117,7 @@ def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("changed", UNPRICED, ids=str)
 def test_what_prices_no_layer_prices_none(
     problem: Build, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
@@ -127,6 +130,7 @@ def test_what_prices_no_layer_prices_none(
     assert names
 
 
+@pytest.mark.longer
 def test_the_process_keeps_the_model_asked_about_last(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     told(problem())
     names = priced_again(monkeypatch)
@@ -179,6 +183,7 @@ def test_other_blocks_are_priced_anew(problem: Build, monkeypatch: pytest.Monkey
     assert names
 
 
+@pytest.mark.longer
 def test_tables_of_searches_are_kept(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     told(problem())
     made, make = list[object](), tables.SharedTables.__attrs_post_init__
@@ -194,6 +199,7 @@ def test_tables_of_searches_are_kept(problem: Build, monkeypatch: pytest.MonkeyP
     assert made
 
 
+@pytest.mark.longer
 def test_nothing_is_kept_with_plug_ins_a_time_limit_or_a_profile(
     problem: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

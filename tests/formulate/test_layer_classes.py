@@ -40,6 +40,7 @@ def one_by_one(graph: OperatorGraph) -> LayerClasses:
     return LayerClasses(graph, tuple(range(len(graph.layers))), graph.layers, renamed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("model", MODELS)
 def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
     asked = problem(MODELS[model])

@@ -82,6 +82,7 @@ def test_expert_parallelism_does_not_divide_the_tokens_that_were_dispatched(capa
     assert len(kept) == 1
 
 
+@pytest.mark.longer
 @given(
     zero=st.integers(0, 3), cp=st.sampled_from([1, 2, 4]), ep=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2])
 )
@@ -121,6 +122,7 @@ def test_uneven_stages_have_peaks_of_their_own() -> None:
     assert len({stage.memory for stage in found}) == 4
 
 
+@pytest.mark.longer
 @given(mode=st.sampled_from(["none", "selective", "full"]), layers=st.integers(1, 6), micro_batch=st.integers(1, 2))
 @settings(max_examples=8)
 def test_recomputation_counts_by_mode_and_by_layer(mode: str, layers: int, micro_batch: int) -> None:
@@ -228,6 +230,7 @@ def test_zero_3_has_room_for_the_layers_it_gathers() -> None:
     assert buffers[3] - buffers[0] == max(largest, VOCAB * HIDDEN + HIDDEN) * (2 * BF16 + FP32)
 
 
+@pytest.mark.longer
 def test_a_search_that_may_choose_zero_3_leaves_no_room_for_it_in_other_plans() -> None:
     written = asked(DENSE).to_dict()
     for memory in (1e6, 1.2e6, 1.4e6, 2e6):
@@ -236,6 +239,7 @@ def test_a_search_that_may_choose_zero_3_leaves_no_room_for_it_in_other_plans() 
         assert (more.batch_time or inf) <= (less.batch_time or inf) * (1 + 1e-12)
 
 
+@pytest.mark.longer
 def test_the_search_leaves_room_for_the_margin() -> None:
     """With a margin on a device the plan is that without one on a device as much smaller."""
     problem = asked(DENSE, margin=0.5)
@@ -259,6 +263,7 @@ def test_the_search_leaves_room_for_the_margin() -> None:
     assert nest.check(margin.to_dict()).ok
 
 
+@pytest.mark.longer
 def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     written = asked(DENSE, margin=0.5).to_dict()
     small = {**written, "cluster": {**written["cluster"], "memory": 1e5}, "fixed": {}}
@@ -268,6 +273,7 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     assert "capacity of 100000 bytes" in told
 
 
+@pytest.mark.longer
 @given(risk=st.floats(0.01, 0.99), margin=st.sampled_from([None, 0.0, 0.3]))
 @settings(max_examples=6)
 def test_fits_is_more_likely_than_not_or_within_the_margin_and_a_search_admits_its_risk(
@@ -292,6 +298,7 @@ def test_fits_is_more_likely_than_not_or_within_the_margin_and_a_search_admits_i
         assert any("fit_probability" in told for told in wrong.disagreements)
 
 
+@pytest.mark.longer
 def test_accepting_more_risk_never_makes_a_plan_slower() -> None:
     written = asked(DENSE, margin=None).to_dict()
     tight = {**written, "fixed": {"tp": 1}, "cluster": {**written["cluster"], "memory": 14e6, "reserve": 2e6}}
@@ -337,6 +344,7 @@ def test_left_out_the_risk_is_the_usual_one_and_none_for_profiles() -> None:
     assert parts(plan.stages[0])["transient"] == 2
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("gigabytes", [24, *(pytest.param(each, marks=pytest.mark.slow) for each in (32, 40))])
 def test_no_decision_makes_a_found_plan_smaller_or_another_one_faster(gigabytes: int) -> None:
     """What is counted may not depend on what a problem leaves open, or a decision would beat what is called optimal."""

@@ -36,6 +36,7 @@ def shuffled(instance: Instance, solution: Solution, random: Random) -> Solution
     return evolve(solution, placement=placement)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(16, 60))
 def test_no_placement_is_faster_than_the_optimistic_level(seed: int) -> None:
     random = Random(seed)
@@ -65,6 +66,7 @@ LLAMA = {
 }
 
 
+@pytest.mark.longer
 def test_collectives_inside_blocks_cost_what_their_devices_do() -> None:
     instance = instance_of(LLAMA)
     network = instance.network
@@ -94,6 +96,7 @@ def test_the_slowest_replica_prices_the_block() -> None:
     assert both != block_levels(network.model, (2,), near)
 
 
+@pytest.mark.longer
 def test_a_model_is_planned_on_the_network() -> None:
     plan = nest.solve(LLAMA)
     assert plan.placement is not None
@@ -127,6 +130,7 @@ def test_a_hierarchy_has_none(topology: dict[str, Any]) -> None:
     assert instance_of({**LLAMA, "cluster": cluster}).network is None
 
 
+@pytest.mark.longer
 def test_a_network_too_large_is_planned_on_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nest.formulate.network.MOST_DEVICES", 4)
     instance = instance_of(LLAMA)

@@ -115,6 +115,7 @@ def test_parts_of_a_layer_wait_as_long_as_the_layer(granularity: str, problem: B
         assert other.mode("offload").peak.max() >= one.mode("offload").peak.max() * (1 - 1e-12)
 
 
+@pytest.mark.longer
 @settings(max_examples=12)
 @given(
     link=st.floats(1e7, 1e13),
@@ -193,6 +194,7 @@ def test_a_plan_may_demand_it() -> None:
     assert nest.check(away.to_dict()).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("device_name", "memory"), [("h100-sxm", "26 GB"), ("gb200", "30 GB")])
 def test_the_search_uses_it_where_it_pays(device_name: str, memory: str) -> None:
     """All micro-batches are in flight at once. Over PCIe what fits nowhere fits then; over a fast link it is faster."""

@@ -225,6 +225,7 @@ def test_rings_cost_something_where_all_hides() -> None:
     assert ring.batch_time > alone.batch_time
 
 
+@pytest.mark.longer
 def test_experts_hide_by_their_own_switch() -> None:
     model = {"layers": 4, "hidden": 2048, "ffn": 4096, "heads": 16, "vocab": 32000}
     mixture = {"experts": 16, "top_k": 2, "moe_ffn": 2048}

@@ -79,6 +79,7 @@ def test_what_crosses_between_layers_is_the_same(problem: Build) -> None:
             assert sum(crossing) == coarse.tensor_bytes[layer - 1]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("training", TRAININGS[:2] + TRAININGS[3:], ids=str)
 @pytest.mark.parametrize("degrees", [(1, 1), (2, 2)], ids=str)
 @pytest.mark.parametrize("model", MODELS)
@@ -213,6 +214,7 @@ def with_granularity(name: str, **changes: Any) -> dict[str, Any]:
     return {**SMALL, "search": {"granularity": name, "target": "none"}, **changes}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{}, {"pp": 4}])
 def test_finer_cuts_lose_nothing(fixed: dict[str, Any]) -> None:
     plans = {name: nest.solve(with_granularity(name, fixed=fixed)) for name in ("block", "layer", "operator")}

@@ -64,6 +64,7 @@ def test_options_make_the_instance_of_their_problem() -> None:
     assert [each.name for each in one.candidates] == [each.name for each in other.candidates]
 
 
+@pytest.mark.longer
 def test_each_list_of_a_problem_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one with a target `within` reads the degrees again, where its strategies are narrowed."""
     calls = Counter[str]()

@@ -110,6 +110,7 @@ def test_between_needs_pools() -> None:
         structure(problem, Problem)
 
 
+@pytest.mark.longer
 def test_a_file_of_a_cluster_may_have_pools(tmp_path: Path) -> None:
     """Names of pools are looked up once the file is read."""
     problem = two_pools()

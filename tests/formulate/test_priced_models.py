@@ -61,6 +61,7 @@ def numbers(candidate: Candidate) -> list[Array]:
     return [array for _, array in candidate.arrays()] + [array for array in rest if array is not None]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("changed", [*SAME, *OTHER], ids=str)
 def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
@@ -211,7 +212,7 @@ RESTS: dict[str, Mapping[str, Any]] = {
         "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"},
     },
 }
-ONCE = {"operators": (4, 4), "highest": (1, 8), "experts": (4, 2), "dispatch": (2, 6)}
+ONCE = {"layers": (2, 16), "operators": (4, 4), "highest": (1, 8), "experts": (4, 2), "dispatch": (2, 6)}
 """The numbers of devices that the default run takes of what is priced at length."""
 
 RESIZED = [
@@ -242,6 +243,7 @@ def test_of_another_number_of_devices_blocks_are_kept(
         assert (one[name] is other[name]) == alike
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(tensor=True, experts=True)], ids=["serial", "overlap"])
 def test_computing_alone_is_what_a_free_network_leaves(problem: Build, overlap: Overlap) -> None:
     slow, free = (tuple(evolve(each, bandwidth=rate, latency=0.0) for each in NODES) for rate in (1e8, 1e24))

@@ -66,6 +66,7 @@ def test_chunks_contradict_the_schedule_that_is_fixed() -> None:
         nest.solve(problem)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fixed",
     [
@@ -85,6 +86,7 @@ def test_lists_that_nobody_wrote_contradict_nothing(fixed: dict[str, Any]) -> No
     assert nest.solve(structure(plan.problem, Problem)).to_dict() == plan.to_dict()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{"sp": True, "tp": 2}, {"sp": 2, "tp": 2}, {"sp": False}, {"sp": 1}], ids=str)
 def test_true_stands_for_any_degree_above_one(fixed: dict[str, Any]) -> None:
     assert nest.solve(asked("strategies.sp", [True, False], **fixed)).status == "optimal"
@@ -123,6 +125,7 @@ def problem(length: int, **sections: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.longer
 def test_people_are_told_as_a_search_begins() -> None:
     from nest import api
 

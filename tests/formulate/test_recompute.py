@@ -203,6 +203,7 @@ PIPELINE: dict[str, Any] = {
 }
 
 
+@pytest.mark.longer
 def test_a_stage_runs_again_where_many_micro_batches_wait() -> None:
     """The head is not checkpointed by layer, so that its logits wait for all 16; a whole stage keeps its input only."""
     found = nest.solve(PIPELINE)
@@ -237,6 +238,7 @@ def test_an_unknown_name_in_selective_gets_the_nearest(wrong: str, right: str) -
         nest.solve({**PIPELINE, "training": training})
 
 
+@pytest.mark.longer
 def test_the_operators_the_reference_lists_for_megatron_s_modules_are_there() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "problem.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (.*?)(?: \||$)", page.split("| Megatron-LM | is here |")[1], re.MULTILINE)

@@ -22,6 +22,7 @@ from nest.spec import PlanDocument, Problem
 from nest_studies.sweep.monotone import contradictions
 from nest_studies.sweep.points import read_points
 from tests.command_line import call
+from tests.seeds import few
 from tests.solve.every_plan import plans
 
 MODEL: dict[str, Any] = {
@@ -65,6 +66,7 @@ def daring(tight: float) -> PlanDocument:
     return nest.solve(problem(tight))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("more", [1.3, 1.6, 2.5])
 def test_left_out_the_search_admits_what_is_at_least_80_percent_likely(more: float) -> None:
     memory = least() * more
@@ -77,7 +79,7 @@ def test_left_out_the_search_admits_what_is_at_least_80_percent_likely(more: flo
     assert nest.check(plan).ok
 
 
-@pytest.mark.parametrize("more", [1.001, 1.03, 1.16, 1.22])
+@pytest.mark.parametrize("more", few([1.001, 1.03, 1.16, 1.22], 1.16))
 def test_where_nothing_is_that_likely_a_likelier_plan_near_the_optimum_of_even_odds_is_taken(more: float) -> None:
     written = problem(least() * more)
     plan = nest.solve(written)
@@ -104,6 +106,7 @@ def test_the_likeliest_is_not_always_the_fastest(daring: PlanDocument, tight: fl
     assert (daring.batch_time or 0.0) > (fastest.batch_time or 0.0)
 
 
+@pytest.mark.longer
 def test_cp_sat_proves_the_bound_of_the_likeliest_plan(daring: PlanDocument) -> None:
     assert nest.verify(daring).verification["status"] == "proved"
 
@@ -153,7 +156,7 @@ def test_what_cannot_fit_is_diagnosed_at_even_odds() -> None:
     assert nest.verify(plan).verification["status"] == "proved"
 
 
-@pytest.mark.parametrize("training", [{}, {"memory_risk": 0.1}, {"memory_risk": 0.9}])
+@pytest.mark.parametrize("training", few([{}, {"memory_risk": 0.1}, {"memory_risk": 0.9}], {"memory_risk": 0.1}))
 def test_a_decided_plan_fits_where_it_is_more_likely_than_not_to(training: dict[str, float]) -> None:
     """Whatever risk the search accepts: people ask about plans that no search would take."""
     needed = nest.evaluate({**problem(80e9), "fixed": DECIDED}).stages[0].memory
@@ -185,6 +188,7 @@ def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight: float, tmp_path: Path) -> None:
     (tmp_path / "problem.json").write_text(json.dumps(problem(tight)))
     study = tmp_path / "study.json"
@@ -204,6 +208,7 @@ def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight:
         assert nest.check(each.plan).ok
 
 
+@pytest.mark.longer
 def test_other_planners_are_held_to_the_risk_that_the_search_took(daring: PlanDocument, tight: float) -> None:
     found = api.compare(problem(tight), planners=["manual", "random"])
     assert found.ours.batch_time == pytest.approx(daring.batch_time, rel=1e-9)
@@ -252,6 +257,7 @@ def test_more_memory_may_take_longer_where_less_has_only_unlikely_plans(tmp_path
         assert len(list(contradictions(points, rows(*likely)))) == 1
 
 
+@pytest.mark.longer
 def test_on_pools_the_likeliest_plan_is_taken_too(tight: float) -> None:
     levels = MODEL["cluster"]["levels"]
     pools = [

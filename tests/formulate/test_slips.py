@@ -239,6 +239,7 @@ def test_nothing_is_told_of_degrees_that_are_not_allowed() -> None:
     assert of_length(problem(1023, strategies={"tp": [3]})) == []  # What is wrong the search says.
 
 
+@pytest.mark.longer
 def test_the_degrees_ruled_out_are_those_of_no_plan() -> None:
     for degree in (2, 4):
         fixed = problem(1023, fixed={"cp": degree})
@@ -334,6 +335,7 @@ def test_a_step_of_hours_is_told(batch: int, utilisation: float, end: str | None
     assert [each.endswith(end or "") for each in sentences] == ([] if end is None else [True])
 
 
+@pytest.mark.longer
 def test_a_training_of_decades_is_told() -> None:
     (sentence,) = of_plan(changed(training={"tokens": 9 * 10**15, "global_batch": 16}))
     assert sentence.startswith("training.tokens: 9e+15 tokens take ")
@@ -345,6 +347,7 @@ def idle(batch: int, **sections: Any) -> list[str]:
     return of_plan({**changed(training={"global_batch": batch}), "strategies": {"tp": [1], "cp": [1]}, **sections})
 
 
+@pytest.mark.longer
 def test_a_batch_that_leaves_devices_idle_is_told_with_those_that_do_not() -> None:
     (sentence,) = idle(28, constraints=["pp == 1"])
     assert sentence == ("training.global_batch: 28 samples leave 2 of 16 devices idle; 16 or 32 would use all of them.")

@@ -43,6 +43,7 @@ def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument
     return api.solve(problem, plugins=known)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "limits",
     [
@@ -62,6 +63,7 @@ def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
     assert api.verify(plan, plugins=known).status == "proved"
 
 
+@pytest.mark.longer
 def test_a_target_that_can_run_all_changes_nothing() -> None:
     known = with_frameworks(toy=Limits(zero_degrees=True, mixed=True, offload=("optimizer", "activations")))
     free = api.solve(PROBLEM, plugins=known)
@@ -127,6 +129,7 @@ def test_degrees_of_1_and_dealt_stages_are_within_any_target() -> None:
     assert [len(stage.layers) for stage in plan.stages] == [3, 2, 3]
 
 
+@pytest.mark.longer
 def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     known = with_frameworks(toy=Limits(even_stages=True, constraints={"pp % 4 == 0": "toy comes in fours"}))
     plan = solved(known)
@@ -139,6 +142,7 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert api.verify(plan, plugins=known).status == "proved"
 
 
+@pytest.mark.longer
 def test_what_does_not_bind_is_told_too() -> None:
     plan = solved(with_frameworks(toy=Limits(zero=(0,))), cluster={"memory": 1e6})
     assert plan.diagnosis is not None

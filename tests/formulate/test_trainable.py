@@ -76,6 +76,7 @@ def test_published_counts() -> None:
 GPT3 = {"model": "gpt3-175b", "strategies": {"tp": (8,), "sp": (1,), "cp": (1,)}}
 
 
+@pytest.mark.longer
 def test_published_figures_of_gpt_3(problem: Callable[..., Problem]) -> None:
     """LoRA, arXiv 2106.09685, table 4 and section 4.2: parameters of ranks 1 and 8 on queries and values; 350 GB in
     place of 1.2 TB; 43.1 tokens per second and V100 in place of 32.5, with as many shards of the weights."""
@@ -186,6 +187,7 @@ def test_layers_in_front_of_all_that_is_trained_have_no_backward_pass(problem: C
             assert all(group.weights[index] > 0 for group in each.state)
 
 
+@pytest.mark.longer
 def test_memory_is_that_of_the_formulas(problem: Callable[..., Problem]) -> None:
     asked = problem(model="llama-2-7b", training={"trainable": lora(), "sequence_length": 512, "stack": "none"})
     one = next(each for each in candidates(asked) if each.name == "mb1")
@@ -221,6 +223,7 @@ def test_time_follows_the_work(problem: Callable[..., Problem]) -> None:
     assert adapted.weight_gradients[block] < 0.05 * adapted.backward[block]
 
 
+@pytest.mark.longer
 def test_all_is_what_is_left_out(problem: Callable[..., Problem]) -> None:
     for word in (("all",), None):
         asked = problem(model=EXPERTS, training={"trainable": word})
@@ -232,6 +235,7 @@ def test_all_is_what_is_left_out(problem: Callable[..., Problem]) -> None:
 MODELS = {"dense": DENSE, "experts": EXPERTS}
 
 
+@pytest.mark.longer
 @settings(max_examples=5, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), st.sets(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5)))
 def test_freezing_more_is_never_slower_nor_larger(
@@ -308,6 +312,7 @@ def test_adapters_alone_make_zero_1_and_2_what_zero_0_is(problem: Callable[..., 
     assert [space.effective_zero(zero) for zero in range(4)] == [0, 1, 2, 3]
 
 
+@pytest.mark.longer
 def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]) -> None:
     asked = problem(training={"trainable": lora(4)}, strategies={"tp": (1, 2), "cp": (1,), "ep": (1,)})
     plan = nest.solve(asked, verify=True)

@@ -43,6 +43,7 @@ def least(instance: Instance, candidate: int) -> float:
     return of_a_sample * instance.space.global_batch / instance.cluster.size
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_no_plan_takes_less_than_its_devices_compute(schedule: str) -> None:
     found, known = 0, registry()
@@ -83,6 +84,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("case", CASES)
 def test_the_answer_is_that_of_all_candidates(problem: Build, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = problem(**CASES[case])
@@ -90,6 +92,7 @@ def test_the_answer_is_that_of_all_candidates(problem: Build, case: str, monkeyp
     assert some == every
 
 
+@pytest.mark.longer
 def test_what_there_was_no_time_for_is_not_priced_for_plans_beside_the_answer(problem: Build) -> None:
     instance, formulation = formulate(problem(model=EXPERTS), registry())
     result = solve(instance)
@@ -159,6 +162,7 @@ def random_experts(random: Random) -> Problem:
     return Problem(1, model=model, training=training, cluster=cluster, layer_times=layer_times, search=everything)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(1, 200))
 def test_the_answer_is_that_of_all_candidates_of_random_models(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = random_experts(Random(f"answers {seed}"))
@@ -205,6 +209,7 @@ def test_no_block_takes_less_than_its_families(seed: int) -> None:
     assert found
 
 
+@pytest.mark.longer
 def test_nothing_is_left_out_where_nobody_knows(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of mixed plans, without any plan, and with a schedule of a plug-in, which may take less than devices compute."""
 

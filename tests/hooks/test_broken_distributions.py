@@ -121,6 +121,7 @@ def written(folder: Path, **keys: object) -> Path:
     return path
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_broken_distribution_is_one_line_and_the_plan_is_the_same(fault: str, site: Path, tmp_path: Path) -> None:
     text, keys, told = FAULTY[fault]
@@ -153,6 +154,7 @@ def test_strict_plugins_make_it_an_error(fault: str, site: Path, tmp_path: Path)
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", ["solve", "evaluate", "check", "verify", "strategies", "plugins"])
 def test_every_command_with_plug_ins_can_be_strict(command: str, site: Path, problem: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
@@ -165,6 +167,7 @@ def test_every_command_with_plug_ins_can_be_strict(command: str, site: Path, pro
     assert gone_on.stderr.count("\n") == 1
 
 
+@pytest.mark.longer
 def test_a_warning_comes_once_for_several_problems(site: Path, problem: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises in apply"][0])
     done = call(site, "solve", str(problem), str(problem))
@@ -216,6 +219,7 @@ def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> No
         assert row["state"] in listed.stdout
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("disabled", "warned"),
     [
@@ -284,6 +288,7 @@ except nest.errors.InputError as error:
 """
 
 
+@pytest.mark.longer
 def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises at import"][0])
     path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
@@ -323,6 +328,7 @@ def nest_commands(app):
 """
 
 
+@pytest.mark.longer
 def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> None:
     install(site, "nest-greeting", COMMANDS.format(name="greet"))
     install(site, "nest-solving", COMMANDS.format(name="solve"))
@@ -391,6 +397,7 @@ def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("entries", [b"[nest]\nno target\n", b"[nest]\nodd = \xff\xfe\n"])
 def test_damaged_entry_points_stop_nobody(entries: bytes, site: Path, problem: Path) -> None:
     before = call(site, "evaluate", "--json", str(problem))
@@ -438,6 +445,7 @@ def nest_strategies():
 """
 
 
+@pytest.mark.longer
 def test_what_a_plug_in_prints_is_no_result(site: Path, problem: Path) -> None:
     before = json.loads(call(site, "evaluate", "--json", str(problem)).stdout)
     install(site, "nest-printing", PRINTING)

@@ -56,6 +56,7 @@ def test_an_importer_takes_part_whose_model_it_is() -> None:
     assert set(api.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
 
 
+@pytest.mark.longer
 def test_a_plan_without_a_feasible_one_lists_what_said_so() -> None:
     tight = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}, "collectives": "foo"}
     plan = api.solve(tight, plugins=offered("collective_models"))

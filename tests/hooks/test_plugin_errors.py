@@ -279,6 +279,7 @@ def alone() -> dict[str, Any]:
     return decisions(api.solve(PROBLEM, plugins=Registry()))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "member", "does", "told"),
     [*FAULTS[::2], *(pytest.param(*each, marks=pytest.mark.slow) for each in FAULTS[1::2])],
@@ -297,6 +298,7 @@ def test_an_object_that_fails_is_named_once_and_the_plan_is_the_one_without_it(
     assert api.check(plan, plugins=known).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", [kind for kind in NAMING if kind != "model_importers"])
 def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
     known = registry([offering(kind, OF_KIND[kind]())])
@@ -333,6 +335,7 @@ def test_what_nest_brings_is_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> N
     assert known.warnings == ()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "asked",
     [
@@ -358,6 +361,7 @@ def test_a_constraint_an_absent_strategy_cannot_meet_leaves_no_plan() -> None:
     assert api.solve({**PROBLEM, "constraints": ["foo == 2"]}, plugins=known).status == "infeasible"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("written", "used"), [(["foo"], "1f1b"), (["foo", "gpipe"], "gpipe"), (["nest", "foo"], "nest")]
 )
@@ -378,6 +382,7 @@ def test_evaluating_goes_on_without(kind: str) -> None:
     assert len(known.warnings) == 1
 
 
+@pytest.mark.longer
 def test_verifying_goes_on_without() -> None:
     plan = api.solve(PROBLEM, plugins=Registry())
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
@@ -385,6 +390,7 @@ def test_verifying_goes_on_without() -> None:
     assert len(known.warnings) == 1
 
 
+@pytest.mark.longer
 def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any]) -> None:
     """A model of collectives that times many at once otherwise than one by one."""
 
@@ -453,6 +459,7 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
     assert "used up the 0.5 s of all calls into a plug-in in price" in warning
 
 
+@pytest.mark.longer
 def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
     monkeypatch.setattr("nest.hooks.calls.TOTAL_SHARE", 0.02)
     built_in, spent = registry().cost_models()["roofline"], []
@@ -477,6 +484,7 @@ def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:
     assert ["'foo'" in known.warnings[0], "'bar'" in known.warnings[1], len(known.warnings)] == [True, True, 2]
 
 
+@pytest.mark.longer
 def test_what_was_set_aside_stays_so() -> None:
     calls: list[int] = []
     counted = broken("strategies", "degrees", lambda *_: calls.append(1))
@@ -520,6 +528,7 @@ def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, al
     assert known.warnings == ("plug-in faulty is disabled: its hook nest_schedules timed out after 0.5 s",)
 
 
+@pytest.mark.longer
 def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
     monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
     threads = []
@@ -536,6 +545,7 @@ def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone:
     assert not thread.is_alive()
 
 
+@pytest.mark.longer
 def test_threads_end_with_the_registry() -> None:
     threads = []
 
@@ -552,6 +562,7 @@ def test_threads_end_with_the_registry() -> None:
     assert not threads[0].is_alive()
 
 
+@pytest.mark.longer
 def test_threads_may_plan_at_the_same_time() -> None:
     known = registry([offering("cost_models", Costs())])
     with ThreadPoolExecutor(4) as pool:
@@ -560,6 +571,7 @@ def test_threads_may_plan_at_the_same_time() -> None:
     assert known.warnings == ()
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_its_own_threads() -> None:
     known = registry([offering("cost_models", Costs())])
@@ -576,6 +588,7 @@ def test_a_forked_process_has_its_own_threads() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.longer
 def test_a_plug_in_may_call_another() -> None:
     """From the thread of one plug-in, the other is called in the same thread: neither waits for itself."""
     sound = Costs()
@@ -653,6 +666,7 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
     assert "ignores the chunks" in line
 
 
+@pytest.mark.longer
 def test_an_importer_that_empties_its_source_changes_nothing() -> None:
     class Emptying(ModelImporter):
         def accepts(self, source: Any) -> bool:
@@ -676,6 +690,7 @@ def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
         api.solve(PROBLEM, plugins=known)
 
 
+@pytest.mark.longer
 def test_a_schedule_that_holds_too_little_for_its_speed_is_set_aside() -> None:
     """It says nothing of an order, but with one micro-batch in flight no stages can work at the same time."""
     known = registry([offering("schedules", broken("schedules", "in_flight", returns(1)))])

@@ -19,6 +19,7 @@ def _signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
 
+@pytest.mark.longer
 def test_some_mutated_inputs_are_answered_or_refused() -> None:
     assert [found.fault for found in (call(draw(17, number)) for number in range(30)) if found.fault] == []
 

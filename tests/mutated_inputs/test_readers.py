@@ -13,11 +13,13 @@ from tests.mutated_inputs.readers import main as run
 ENDS = ("read", "refused")
 
 
+@pytest.mark.longer
 def test_every_reader_has_samples_that_it_reads(tmp_path: Path) -> None:
     for name, known in samples().items():
         assert "read" in {outcome(name, suffix, data, tmp_path) for suffix, data in known[:12]}, name
 
 
+@pytest.mark.longer
 def test_some_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     found = {number: outcome(*draw(23, number), tmp_path) for number in range(120)}
     assert {number: end for number, end in found.items() if end not in ENDS} == {}

@@ -39,6 +39,7 @@ def test_built_in_schedules_are_certified(micro_batches: int, stages: int) -> No
         assert found.in_flight == tuple(map(in_flight, moments))
 
 
+@pytest.mark.longer
 def test_passes_take_as_long_as_the_replay_of_another_hand_says() -> None:
     random = Random(1)
     for schedule, stages, rounds in product(ordered(), (1, 2, 4, 6), (1, 2, 3, 4)):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from attrs import evolve
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ def test_the_candidate_of_a_document_is_the_first_of_the_widest(plan: Plan) -> N
     assert found.candidate.name == found.stages[widths.index(max(widths))].candidate
 
 
+@pytest.mark.longer
 @given(mixed_plans(), st.data())
 def test_another_candidate_on_a_stage_is_noticed(plan: Plan, data: st.DataObject) -> None:
     problem, solution = plan

@@ -116,6 +116,7 @@ def test_documents_say_the_shard_groups_and_checks_read_them() -> None:
     assert "zero_degree is 0" in check(problem, evolve(written, zero_degree=0)).disagreements[0]
 
 
+@pytest.mark.longer
 def test_measured_runs_that_state_their_shard_groups_are_priced(shared: Path) -> None:
     rows = [json.loads(line)["problem"] for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]
     stated = [row for row in rows if "zero_degree" in row["fixed"]]

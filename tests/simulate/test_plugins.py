@@ -134,6 +134,7 @@ def test_from_python_the_same() -> None:
     assert nest.simulate(uniform_plan(5, "1f1b").to_dict()).batch_time > 0
 
 
+@pytest.mark.longer
 def test_the_kit_finds_chunks_that_are_never_filled() -> None:
     """Counts of one chunk at a time, though the schedule says that all chunks are held at some moment."""
 

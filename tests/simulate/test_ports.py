@@ -50,6 +50,7 @@ def test_stages_wait_for_busy_ports_as_the_plan_says_and_no_port_is_overfull(kin
     assert counts["full"] > 5
 
 
+@pytest.mark.longer
 def test_uniform_plans_wait_for_their_ports() -> None:
     """That their replays equal the closed form is tested beside those of other uniform plans."""
     waiting = held_up = 0

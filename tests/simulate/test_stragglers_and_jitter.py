@@ -38,6 +38,7 @@ def test_a_device_that_is_no_slower_changes_nothing(plan: tuple[Instance, Soluti
     assert max(found.disturbed.waits) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.longer
 @given(mixed_plans(), st.floats(1.0, 3.0), st.integers(0, 99), st.integers(0, 99))
 def test_a_slow_device_costs_something_and_no_more_than_if_all_were_slow(
     plan: tuple[Instance, Solution], factor: float, stage: int, replica: int
@@ -51,6 +52,7 @@ def test_a_slow_device_costs_something_and_no_more_than_if_all_were_slow(
     assert together <= found.batch_time * factor * (1 + 1e-9)
 
 
+@pytest.mark.longer
 def test_the_slowest_replica_is_waited_for() -> None:
     """By hand: where replicas meet at the gradient reduction only, two of three wait for the third."""
     plan = next(

@@ -84,6 +84,7 @@ def test_traces_are_valid_and_whole(schedule: str) -> None:
             assert [each["ts"] for each in memory] == sorted(each["ts"] for each in memory)
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_traces_of_any_plan_are_valid(plan: tuple[Instance, Solution]) -> None:
     valid(events(replay(*plan)))

@@ -31,6 +31,7 @@ def draw(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch, corner: str | No
     return draws.draw(seed, kind, corner=corner)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, every in OPEN.items() for seed in every])
 def test_pools_and_mixed_plans_of_least_price_are_found_and_proved(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch

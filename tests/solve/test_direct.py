@@ -86,6 +86,7 @@ def problem(seed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 150))
 def test_the_plan_is_the_best_of_all(seed: int) -> None:
     drawn = problem(seed)
@@ -194,6 +195,7 @@ def test_what_cannot_send_directly_is_refused() -> None:
         nest.solve(drawn)
 
 
+@pytest.mark.longer
 def test_a_replay_has_the_plan_s_seconds_and_bytes() -> None:
     replayed = 0
     for seed in range(1, 9):

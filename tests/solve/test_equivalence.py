@@ -62,6 +62,7 @@ def repeating(draw: st.DrawFn) -> Instance:
     return instance(candidates, graph=graph, schedules=("1f1b", "gpipe"))
 
 
+@pytest.mark.longer
 @given(repeating())
 def test_tables_per_class_hold_what_tables_per_stage_hold(problem: Instance) -> None:
     downsets = downsets_of(problem.graph)

@@ -52,6 +52,7 @@ def decided(result: Result) -> object:
     return result.status, result.solution, result.batch_time
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "interleaved"])
 @pytest.mark.parametrize(
     "layers", [{"none": [5]}, {"none": [0, 3], "full": [1]}, {"none": [2], "full": [2]}, {"none": [*range(LAYERS)]}]

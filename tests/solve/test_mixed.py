@@ -93,6 +93,7 @@ def mixed(seed: int) -> Instance:
     return instance(found, machines=machines, mixed=True, uneven_batch=True, global_batch=random.choice([4, 9]))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", range(12))
 def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int) -> None:
     problem = mixed(seed)

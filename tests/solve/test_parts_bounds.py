@@ -105,6 +105,7 @@ def idle_parts(seed: int) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("low_thresholds")
 @pytest.mark.parametrize("seed", [0, 4, 26, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 130))])
 def test_idle_layers_count_among_the_first_of_their_own_stage(seed: int) -> None:

@@ -70,6 +70,7 @@ def there_and_back() -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.longer
 def test_a_pipeline_may_come_back_to_a_pool() -> None:
     problem = there_and_back()
     plan, answer = nest.solve(problem), oracle(problem)
@@ -147,6 +148,7 @@ def test_blocks_leave_slots_free_where_that_pays(seed: int) -> None:
     assert same(nest.solve(problem).batch_time, oracle(problem).batch_time)
 
 
+@pytest.mark.longer
 def test_what_does_not_fit_into_memory_is_left_with_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("nest.solve.dp.pools"), "ENTRY_BYTES", 0)
     left = 0

@@ -13,12 +13,13 @@ from nest.solve.dp import choices, downsets, solve
 from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, Ports
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.draws import draw, hangs_on_rounding
+from tests.seeds import few
 from tests.small_instances import candidate, cluster, instance
 
 attempt = importlib.import_module("nest.solve.dp.attempt")
 
 
-@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "sharded", "uneven"])
+@pytest.mark.parametrize("kind", few(["plain", "mixed", "chunked", "sharded", "uneven"], "plain"))
 def test_no_plan_is_faster_where_ports_are_busy(kind: str) -> None:
     compared = 0
     for seed in range(14):
@@ -46,7 +47,7 @@ def busy_instance(seed: int, *, exposed: float, layers: int = 4, fanouts: tuple[
     )
 
 
-@pytest.mark.parametrize("exposed", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("exposed", few([0.0, 0.3, 1.0], 0.0))
 def test_the_search_prices_what_it_finds_as_plans_are_priced(exposed: float) -> None:
     waits = held = 0
     for seed in range(18):
@@ -119,6 +120,7 @@ def test_what_is_not_tight_is_the_sum_and_what_is_relaxed_is_below() -> None:
     assert loose > 100
 
 
+@pytest.mark.longer
 def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer without seconds moves, and the cut in front of it: what overlaps in one plan may not in the other."""
     graph = LayerGraph(tuple(f"l{index}" for index in range(5)), ((0, (1,)), (1, (2,)), (0, (3,)), (3, (4,))))

@@ -33,6 +33,7 @@ def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
     assert result.lower_bound == result.batch_time
 
 
+@pytest.mark.longer
 def test_a_search_that_is_done_holds_no_memory_until_garbage_is_looked_for() -> None:
     used, blocks = [candidate(6), candidate(6, name="d", width=2, seed=1)], tuple((layer,) for layer in range(6))
     problem = instance(used, blocks=blocks, global_batch=4)

@@ -51,6 +51,7 @@ def place(problem: Instance, plan: Solution) -> tuple[int, int, float]:
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seeds", [range(8), *(pytest.param(each, marks=pytest.mark.slow) for each in LONG)])
 def test_ties_go_to_fewer_devices_stages_and_bytes(seeds: range) -> None:
     told_apart = 0

@@ -23,6 +23,7 @@ def built_in(kind: str, name: str) -> Any:
     return getattr(registry(), kind)()[name]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "name"), BUILT_INS)
 def test_it_conforms(kind: str, name: str) -> None:
     assert_conforms(built_in(kind, name))
@@ -33,6 +34,7 @@ def test_its_kind_is_told_by_what_it_offers(kind: str, name: str) -> None:
     assert kind_of(built_in(kind, name)) == kind
 
 
+@pytest.mark.longer
 def test_findings_say_how_much_was_tried() -> None:
     for finding in check(built_in("strategies", "tp")):
         assert finding.passed

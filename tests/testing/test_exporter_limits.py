@@ -75,6 +75,7 @@ def test_a_plan_within_the_limits_must_be_exported() -> None:
     assert set(failed(limited)) <= {"some plan is exported"}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", sorted(registry().exporters()))
 def test_limits_of_registered_exporters_are_sound(name: str) -> None:
     told = failed(registry().exporters()[name])

@@ -24,6 +24,7 @@ def test_there_are_forty_kinds_of_fault() -> None:
     assert len({(kind, item.name) for kind, item, _ in ROWS}) == len(ROWS) >= 40
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "item", "expected"), ROWS, ids=[f"{kind}-{item.name}" for kind, item, _ in ROWS])
 def test_the_kit_finds_it(kind: str, item: Any, expected: str) -> None:
     options = {"models": SAMPLE_MODELS[:2], "clusters": SAMPLE_CLUSTERS[:1]} if kind == "strategies" else {}

@@ -187,6 +187,7 @@ def test_one_that_exports_nothing_was_not_tried() -> None:
     assert [f.check for f in check_exporter(Export(lambda plan: {})) if not f.passed] == ["some plan is exported"]
 
 
+@pytest.mark.longer
 def test_the_sample_plans_are_plans() -> None:
     feasible, infeasible, *given = sample_plans()
     assert (feasible.status, infeasible.status) == ("optimal", "infeasible")

@@ -58,6 +58,7 @@ COSTS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fault", COSTS)
 def test_cost_models(fault: str) -> None:
     method, expected = COSTS[fault]
@@ -125,6 +126,7 @@ COUNTS: dict[str, tuple[Counting, str]] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fault", COUNTS)
 def test_collective_models_that_count(fault: str) -> None:
     model, expected = COUNTS[fault]

@@ -1,5 +1,6 @@
 """What the kit admits of planners beyond what a search of the problem tries."""
 
+import pytest
 from attrs import evolve
 
 from nest.errors import InputError
@@ -27,6 +28,7 @@ class Tuned(Planner):
         raise InputError(self.told.format(*options))
 
 
+@pytest.mark.longer
 def test_planners_may_decide_what_the_problem_does_not_allow() -> None:
     assert_conforms(Planner("free", without_constraints), "planners")
     assert_conforms(Planner("by-name", by_name), "planners")

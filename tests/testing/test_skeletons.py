@@ -45,6 +45,7 @@ def test_there_is_one_for_every_kind() -> None:
     assert len(set(WORDS)) == len(WORDS)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("word", WORDS)
 def test_its_tests_pass(word: str, tmp_path: Path) -> None:
     done = python(written(tmp_path, word), "-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -52,6 +53,7 @@ def test_its_tests_pass(word: str, tmp_path: Path) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("word", WORDS)
 def test_the_doctor_finds_it_healthy(word: str, tmp_path: Path) -> None:
     project = written(tmp_path, word)

@@ -196,6 +196,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_by_the_check_for_it(fault: str) -> None:
     change, expected = FAULTS[fault]
@@ -214,11 +215,13 @@ def test_what_is_scattered_is_gathered_in_the_backward_pass() -> None:
     assert list(failed(Faulty(each(one_way), "sp"))) == ["gradients go back the way values came"]
 
 
+@pytest.mark.longer
 def test_ranks_that_hold_parameters_in_common_must_say_so() -> None:
     forgetful = Faulty(lambda block: evolve(block, replicated=()), "batch")
     assert list(failed(forgetful)) == ["parameters held in common are declared"]
 
 
+@pytest.mark.longer
 def test_what_changes_outside_the_regions_it_names_is_found() -> None:
     claiming: Any = Faulty(lambda block: block)
     claiming.within = "expert"
@@ -253,6 +256,7 @@ def test_one_that_never_takes_part_was_not_tried() -> None:
     assert list(failed(strategy)) == ["a degree above 1 is offered somewhere"]
 
 
+@pytest.mark.longer
 def test_everything_that_failed_is_in_one_message() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_conforms(Faulty(calls(lambda call: evolve(call, bytes=-1.0, axis="pp"))))
@@ -263,6 +267,7 @@ def test_everything_that_failed_is_in_one_message() -> None:
     assert "more of" in text
 
 
+@pytest.mark.longer
 def test_padding_that_is_declared_is_put_up_with() -> None:
     padded = Faulty(each(lambda o: evolve(o, flops_per_point=o.flops_per_point * (1.25 if o.split else 1.0))))
     assert list(failed(padded)) == ["`split` says who divides the work"]

@@ -290,6 +290,7 @@ def test_the_sound_one_conforms(telling: bool) -> None:
     assert failed(Grid(telling)) == {}
 
 
+@pytest.mark.longer
 def test_the_sound_one_conforms_on_every_sample() -> None:
     assert_conforms(Grid())
 

@@ -152,6 +152,7 @@ def _solved(problem: dict[str, Any], known: Registry) -> Any:
     return None if plan.status == "infeasible" else plan
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(10, 250))
 def test_no_plan_of_the_target_keeps_more(seed: int) -> None:
     """The nearest plan against the best for each number of stages and replicas, rank order and ZeRO stage."""

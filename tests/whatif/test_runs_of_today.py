@@ -77,6 +77,7 @@ LEVELS = [
 TORUS = {"torus": {"shape": [4, 4], "bandwidth": 50e9, "latency": 1e-6}}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("cluster", "devices", "size"),
     [

@@ -214,6 +214,7 @@ def examine(problem: Instance) -> str:
     return answer.status
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(5, 60))
 def test_it_agrees_with_every_plan_priced(seed: int) -> None:
     examine(draw(seed))
@@ -236,6 +237,7 @@ class Weightless(Drawn):
         return 0.0, 0.0
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_where_nothing_weighs_times_nothing_limits_them(chunks: int) -> None:
     problem = draw(0, chunks)
@@ -243,6 +245,7 @@ def test_where_nothing_weighs_times_nothing_limits_them(chunks: int) -> None:
     examine(evolve(problem, space=evolve(problem.space, schedules=schedules, hidden_messages=())))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_where_cuts_are_too_many_to_list_it_never_contradicts_plans_priced(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -280,6 +283,7 @@ def with_parts(problem: Instance, random: numpy.random.Generator) -> Instance:
     return evolve(problem, space=evolve(problem.space, units=units, partial=parts, constraints=alike))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_first_layers_of_weighed_stages_agree_with_every_plan_priced(seed: int) -> None:
     examine(with_parts(draw(seed, chunks=1), numpy.random.default_rng(seed)))
@@ -291,6 +295,7 @@ def test_first_layers_of_chunks_agree_with_every_plan_priced(seed: int) -> None:
     examine(with_parts(draw(seed, chunks=int(random.choice([2, 2, 3]))), random))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_models_of_first_layers_of_chunks_agree_with_every_plan_priced(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -159,6 +159,7 @@ def test_models_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     examine(problem_of(random, random.randint(3, 5)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 100))
 def test_models_over_layers_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of graphs with too many cuts to list; where collectives cost nothing they are exact."""
@@ -182,6 +183,7 @@ def test_the_optimum_of_brute_force_is_proved(kind: str, seed: int) -> None:
     assert nest.verify(plan, **plugins_of(asked.problem)).status == "proved"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(2, 40))
 def test_on_a_network_brute_force_agrees(seed: int) -> None:
     random, problem = Random(seed), draw_network(seed)

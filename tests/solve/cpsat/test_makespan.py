@@ -49,6 +49,7 @@ def by_order(durations: list[float], engines: list[str], precedence: list[tuple[
     return best
 
 
+@pytest.mark.longer
 @given(jobs(most=6))
 @settings(max_examples=24)
 def test_as_good_as_every_order(given: Jobs) -> None:

@@ -25,6 +25,7 @@ def never_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "can_fork", lambda: True)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_the_proof_is_the_same_with_any_number_of_processes(kind: str) -> None:
     problem = random_problem(Random(6 if kind != "chunked" else 3), kind)

@@ -84,6 +84,7 @@ def test_it_agrees_with_brute_force(seed: int) -> None:
     examine(seed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 60))
 def test_it_agrees_where_stages_recompute_their_first_layers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "FEW_CASES", 0)
@@ -113,6 +114,7 @@ def test_it_agrees_with_brute_force_on_many(block: range) -> None:
         examine(seed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("third", seeds(1, of=3))
 def test_every_published_optimum_is_proved(shared: Path, third: int) -> None:
     """Of those with a plan, what is slower by a little is refuted."""
@@ -121,6 +123,7 @@ def test_every_published_optimum_is_proved(shared: Path, third: int) -> None:
         assert ask(instance_of(record["problem"]), record["batch_time"]).status == "proved", record["seed"]
 
 
+@pytest.mark.longer
 def test_a_plan_document_is_proved_and_a_worse_one_is_not() -> None:
     best = nest.solve(two_pools(), verify=True)
     assert best.verification is not None
@@ -165,6 +168,7 @@ def test_a_pipeline_that_comes_back_to_a_pool_is_found() -> None:
     assert ask(instance, best.batch_time).status == "proved"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_blocks_anywhere_in_their_pool_are_no_better_than_is_said(seed: int) -> None:
     problem = random_pool_problem(Random(4000 + seed))

@@ -84,11 +84,13 @@ def examine(problem: Instance) -> None:
         assert again.better_batch_time == pytest.approx(best, rel=CLOSE)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 300))
 def test_it_agrees_with_every_plan_priced(seed: int) -> None:
     examine(replayed(seed))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [28, 45, 108, 112, 154])
 def test_plans_of_which_many_have_a_closed_form_below_the_claim_are_proved(seed: int) -> None:
     """ZeRO that gathers and scatters, ports, GPipe; CP-SAT calls a model of 45 infeasible if numbers are unbounded."""

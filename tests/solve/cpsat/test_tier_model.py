@@ -53,6 +53,7 @@ def test_tiers_are_islands_of_faster_pairs() -> None:
     assert tiers(Pairs(numpy.full((4, 4), 1.0))) == ()  # type: ignore[arg-type]
 
 
+@pytest.mark.longer
 def test_a_rail_network_is_proved() -> None:
     """Rings of eight replicas in nodes and a pipeline across, or the other way round: not both are fast."""
     layers = range(8)

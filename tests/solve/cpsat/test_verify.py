@@ -123,6 +123,7 @@ def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(block: range)
         examine(random_problem(Random(seed), "chunked"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
 @pytest.mark.parametrize("seed", seeds(4, 30))
 def test_it_agrees_with_brute_force_where_shard_groups_are_chosen(seed: int, kind: str) -> None:
@@ -143,6 +144,7 @@ def test_it_agrees_with_brute_force_where_bounds_take_part(seed: int, monkeypatc
     examine(random_problem(Random(seed + 500)))
 
 
+@pytest.mark.longer
 def test_every_published_optimum_is_proved(shared: Path) -> None:
     for line in (shared / "small" / "optima.jsonl").read_text().splitlines()[::2]:
         record = json.loads(line)
@@ -154,6 +156,7 @@ def test_every_published_optimum_is_proved(shared: Path) -> None:
         assert best is None or plan.verification["bound"] == pytest.approx(best, rel=CLOSE)
 
 
+@pytest.mark.longer
 def test_every_published_chain_is_proved_and_nothing_slower(shared: Path) -> None:
     for line in (shared / "small" / "chains.jsonl").read_text().splitlines()[::8]:
         record = json.loads(line)
@@ -184,6 +187,7 @@ def sharded(stages: list[StageDecision]) -> list[StageDecision]:
     return [evolve(stage, zero=3) for stage in stages]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("worsen", [moved_layer, with_gap, recomputed, sharded])
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "nest"])
@@ -207,6 +211,7 @@ def test_a_plan_worsened_by_hand_is_refuted(worsen: Any, order: str, schedule: s
     assert verdict.better_batch_time == pytest.approx(found.batch_time, rel=CLOSE)
 
 
+@pytest.mark.longer
 def test_a_fault_in_a_table_of_the_dynamic_program_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows one downset at a time is lost; whenever that makes the plan worse, the proof says so."""
     problem = {
@@ -380,6 +385,7 @@ def test_time_being_up_leaves_it_open_with_a_bound_that_holds() -> None:
     assert stopped.bound <= best
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("memory", [1e9, 60.0, 40.0])
 def test_where_cp_sat_has_no_answer_the_bounds_decide(memory: float, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [candidate(10, name=f"c{i}", seed=i, samples=s) for i, s in enumerate((1, 2, 4))]

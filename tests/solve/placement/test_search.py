@@ -55,6 +55,7 @@ def towers(count: int, height: int) -> list[tuple[int, int]]:
 RING = {"torus": {"shape": [4], "bandwidth": "10 GB/s", "latency": "2 us"}}
 
 
+@pytest.mark.longer
 def test_a_graph_with_many_cuts_is_placed_with_a_bound() -> None:
     problem = {
         "nest": 1,
@@ -104,6 +105,7 @@ def test_large_networks_have_a_small_gap(topology: dict[str, Any]) -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_the_same_mesh_with_and_without_routers_gets_the_same_plan() -> None:
     nodes = [f"{row},{column}" for row in range(2) for column in range(4)]
     pairs = [

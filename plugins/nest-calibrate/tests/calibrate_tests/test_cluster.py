@@ -18,6 +18,7 @@ from nest.catalogue import TimeSpread, estimate_error, time_spread
 from nest.errors import InputError
 from nest_calibrate.cluster import level
 from tests.plan.test_check import PROBLEM as PROFILE
+from tests.seeds import few
 from tests.test_api import SMALL
 
 Command = Callable[..., tuple[int, str, str]]
@@ -44,7 +45,7 @@ def on_slower(problem: dict[str, Any], **calibration: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("problem", "factor"),
-    [(SMALL, 0.8), (EXPERTS, 1.25), (TORUS, 0.8), (OFFLOADED, 1.25)],
+    few([(SMALL, 0.8), (EXPERTS, 1.25), (TORUS, 0.8), (OFFLOADED, 1.25)], (SMALL, 0.8)),
     ids=["dense", "experts", "torus", "offloaded"],
 )
 def test_all_takes_as_much_longer_and_the_best_plan_stays(problem: dict[str, Any], factor: float) -> None:
@@ -94,6 +95,7 @@ def test_a_range_holds_the_share_of_a_normal_variable_that_it_names() -> None:
     )
 
 
+@pytest.mark.longer
 def test_profiles_and_problems_without_a_plan_have_no_range() -> None:
     assert nest.solve(PROFILE).batch_time_range is None
     with pytest.raises(InputError, match="the times of a profile are measured"):
@@ -155,6 +157,7 @@ def runs_file(folder: Path, slower: float, **measured: Any) -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Command) -> None:
     runs, told = runs_file(tmp_path, 1.3), tmp_path / "cluster.toml"
     code, out, _ = cli("calibrate", "cluster", str(runs), "--output", str(told))
@@ -179,6 +182,7 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Com
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, cli: Command) -> None:
     runs = runs_file(tmp_path, 1.3)
     once = json.loads(cli("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
@@ -190,6 +194,7 @@ def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, cl
     assert again["time"] == once["time"]
 
 
+@pytest.mark.longer
 def test_peaks_tell_of_memory(tmp_path: Path, cli: Command) -> None:
     peak = max(stage.memory for stage in nest.evaluate({**SMALL, "fixed": {"tp": 1, "micro_batch": 1}}).stages)
     bare = json.loads(cli("calibrate", "cluster", str(runs_file(tmp_path, 1.0)), "--json")[1])["calibration"]
@@ -199,6 +204,7 @@ def test_peaks_tell_of_memory(tmp_path: Path, cli: Command) -> None:
     assert found["memory"] > estimate_error().median
 
 
+@pytest.mark.longer
 def test_runs_that_cannot_be_those_of_their_problems_are_refused(tmp_path: Path, cli: Command) -> None:
     problem = {**SMALL, "fixed": {}}
     seconds = (nest.evaluate(problem).batch_time or 0.0) * 25

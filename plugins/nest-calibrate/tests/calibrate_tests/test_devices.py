@@ -96,6 +96,7 @@ def test_the_unknowns_are_shares_and_coefficients_of_the_generation() -> None:
     assert {each.name for each in evidence().unknowns} == set(TRUE)
 
 
+@pytest.mark.longer
 def test_plans_on_a_device_tell_its_coefficients() -> None:
     """Seen so often that what was expected no longer counts, predictions come back, and what they bring out."""
     often = 100
@@ -111,6 +112,7 @@ def test_plans_on_a_device_tell_its_coefficients() -> None:
     assert {name: found[name] for name in told} == pytest.approx({name: TRUE[name] for name in told}, rel=0.1)
 
 
+@pytest.mark.longer
 def test_a_few_wrong_measurements_hardly_move_the_others() -> None:
     seen = evidence().seconds
     thrice = evolve(
@@ -123,6 +125,7 @@ def test_a_few_wrong_measurements_hardly_move_the_others() -> None:
     assert predicted(evidence(), found) == pytest.approx(seen, rel=0.1)
 
 
+@pytest.mark.longer
 def test_what_nothing_tells_of_stays_as_expected() -> None:
     """Dense runs in one format, on one device, one after the other, say nothing of the rest."""
     chosen = everything()
@@ -142,6 +145,7 @@ def test_what_nothing_tells_of_stays_as_expected() -> None:
     assert {name: found[name] for name in silent} == pytest.approx({name: expected[name] for name in silent}, rel=5e-3)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_measurements_beyond_reason_end_at_the_bounds(factor: float) -> None:
     """Neither rounding to three digits nor the way through logarithms may leave a range."""

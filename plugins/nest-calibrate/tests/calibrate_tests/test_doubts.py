@@ -150,6 +150,7 @@ def test_a_file_that_is_given_twice_is_refused(tmp_path: Path, cli: Command, kin
     assert "given twice" in err
 
 
+@pytest.mark.longer
 def test_many_repeated_lines_are_counted(tmp_path: Path, cli: Command) -> None:
     path = write(tmp_path / "own.jsonl", gathers() * 2)
     _, err = told(cli, "collectives", path)
@@ -157,6 +158,7 @@ def test_many_repeated_lines_are_counted(tmp_path: Path, cli: Command) -> None:
     assert f"nest: warning: There are {len(gathers()) - TOLD} more lines that stand there before." in err
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", DOORS[:4])
 @pytest.mark.parametrize(("factor", "contradicts"), [(1.1, False), (1.6, True)])
 def test_times_of_one_thing_that_contradict_each_other_are_told(
@@ -192,6 +194,7 @@ def test_a_fit_to_what_was_predicted_already_is_no_better(tmp_path: Path, cli: C
         assert [line for line in err if "No better than before: " in line and what in line]
 
 
+@pytest.mark.longer
 def test_a_fit_that_is_better_is_not_called_into_question(tmp_path: Path, cli: Command) -> None:
     runs = [run(each, 1.5 * seconds(each), family=str(at)) for at, each in enumerate((SMALL, LARGE))]
     path = write(tmp_path / "own.jsonl", runs)
@@ -200,6 +203,7 @@ def test_a_fit_that_is_better_is_not_called_into_question(tmp_path: Path, cli: C
     assert not [line for line in told(cli, "collectives", path)[1] if "No better" in line]
 
 
+@pytest.mark.longer
 def test_collectives_as_predicted_are_no_reason_to_change_a_link(tmp_path: Path, cli: Command) -> None:
     from nest.catalogue import link
     from nest.hooks.registry import registry
@@ -223,6 +227,7 @@ def test_one_family_tells_nothing_of_another(tmp_path: Path, cli: Command) -> No
     assert [line for line in err if "All measurements are of one family (mine)" in line]
 
 
+@pytest.mark.longer
 def test_coefficients_that_nothing_tells_of_are_named(tmp_path: Path, cli: Command) -> None:
     """Dense runs in bf16 tell nothing of experts; small all-gathers nothing of all-to-alls, nor of wide protocols."""
     good, _ = lines("devices")

@@ -55,6 +55,7 @@ def found(runs: Path) -> Calibrated:
     return one
 
 
+@pytest.mark.longer
 def test_predictions_come_closer(found: Calibrated) -> None:
     assert found.calibration.name == "hopper"
     assert [each.name for each in found.devices] == ["h100-sxm"]
@@ -70,6 +71,7 @@ def test_before_is_what_the_published_figures_say_and_after_what_the_calibration
         assert told.tolist() == pytest.approx([seconds(on(each, device)) for each in PLANS.values()], rel=1e-12)
 
 
+@pytest.mark.longer
 def test_begun_at_the_catalogue_before_is_what_evaluate_says(runs: Path) -> None:
     """What somebody gains is told against the predictions she would have had."""
     (one,) = calibrated(runs, prior="catalogue")
@@ -113,6 +115,7 @@ def test_figures_of_ones_own_under_a_known_name_are_not_the_catalogues(tmp_path:
         calibrated(write(tmp_path / "b.jsonl", both))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", ["0", pytest.param("1", marks=pytest.mark.slow)])
 def test_the_same_files_are_written_whatever_the_hash_seed(
     runs: Path, found: Calibrated, tmp_path: Path, seed: str
@@ -169,6 +172,7 @@ MICROBENCHMARKS = [
 ]
 
 
+@pytest.mark.longer
 def test_microbenchmarks_tell_the_shares_they_were_made_with(tmp_path: Path) -> None:
     path = write(
         tmp_path / "operators.jsonl", [{**each, "date": str(day)} for day in range(3) for each in MICROBENCHMARKS]
@@ -183,6 +187,7 @@ def test_microbenchmarks_tell_the_shares_they_were_made_with(tmp_path: Path) -> 
     assert terms.coefficients.contracted_half == pytest.approx(250, rel=0.2)
 
 
+@pytest.mark.longer
 def test_runs_that_name_no_family_are_of_one_where_they_share_model_device_and_precision(tmp_path: Path) -> None:
     other = {**PLANS["small"], "fixed": {**PLANS["small"]["fixed"], "zero": 0}}
     lines = [run(each, 0.02, id=str(index)) for index, each in enumerate((PLANS["small"], other, PLANS["large"]))]
@@ -192,6 +197,7 @@ def test_runs_that_name_no_family_are_of_one_where_they_share_model_device_and_p
     assert one.families[3] == "mine"
 
 
+@pytest.mark.longer
 def test_operators_and_runs_are_fitted_together(tmp_path: Path) -> None:
     path = write(tmp_path / "both.jsonl", [line("small"), *MICROBENCHMARKS[:3]])
     (one,) = calibrated(path, device="h100-sxm")
@@ -243,6 +249,7 @@ def test_groups_that_are_left_out_have_no_part(runs: Path) -> None:
         calibrate_devices([runs], registry(), folds=2, without=["dep"])
 
 
+@pytest.mark.longer
 def test_begun_at_the_catalogue_what_nothing_tells_of_stays_as_it_knows(runs: Path) -> None:
     """These runs are dense, in bf16 and on one device."""
     (found,) = calibrated(runs, prior="catalogue")

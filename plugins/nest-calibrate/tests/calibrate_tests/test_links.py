@@ -31,6 +31,7 @@ def measured(name: str, kinds: tuple[str, ...], members: tuple[int, ...] = (2, 4
     ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "name", ["nvlink4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nvlink3", "nvlink5"))]
 )
@@ -43,6 +44,7 @@ def test_a_fit_finds_what_made_the_measurements(name: str) -> None:
     assert errors(told, fitted, MODEL)[ALL, ALL, ALL].most < 0.05
 
 
+@pytest.mark.longer
 def test_what_is_not_measured_stays_as_it_was() -> None:
     known = link("nvlink4")
     fitted = fit_link(known, grouped(measured("nvlink3", ("all_gather",)), known), MODEL)
@@ -51,6 +53,7 @@ def test_what_is_not_measured_stays_as_it_was() -> None:
     assert any(new != old for new, old in pairs if "all_gather" in old.kinds)
 
 
+@pytest.mark.longer
 def test_the_catalogue_measured_again_stays_the_catalogue() -> None:
     (found,) = calibrate_links(measured("nvlink4", ("all_to_all",)), MODEL)
     assert found.link.lines == link("nvlink4").lines

@@ -103,6 +103,7 @@ def row(**measured: Any) -> str:
     return json.dumps({"problem": problem, "group": "mine", "measured": measured}) + "\n"
 
 
+@pytest.mark.longer
 def test_the_command_tells_what_to_write_and_is_the_same_each_time(
     tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:

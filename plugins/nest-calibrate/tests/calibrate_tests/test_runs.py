@@ -36,6 +36,7 @@ def spread() -> Runs:
     return runs(*SPREAD.values())
 
 
+@pytest.mark.longer
 def test_with_the_devices_they_came_with_they_are_the_plans_own_times(spread: Runs) -> None:
     own = [evaluate(each.instance, each.solution).batch_time for each in spread.breakdowns]
     assert dict(zip(SPREAD, spread.predict(devices(spread)), strict=True)) == pytest.approx(
@@ -43,6 +44,7 @@ def test_with_the_devices_they_came_with_they_are_the_plans_own_times(spread: Ru
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", range(3))
 def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Runs, seed: int) -> None:
     other = {name: drawn(seed, device) for name, device in devices(spread).items()}

@@ -220,6 +220,7 @@ for local in range(count):
 """torchrun where every node has as many processes: it numbers them node by node."""
 
 
+@pytest.mark.longer
 @FEW
 @given(one=decisions())
 @pytest.mark.parametrize("write", [jobset, pytorchjob])
@@ -253,6 +254,7 @@ def test_pods_start_every_rank_in_its_place(write: Any, one: Decisions, tmp_path
             agrees(placed, [line.replace(f" {next(iter(masters))}", f" {placed[0].node}", 1) for line in told])
 
 
+@pytest.mark.longer
 @FEW
 @given(one=decisions())
 def test_batch_scripts_start_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:
@@ -300,6 +302,7 @@ def megatron() -> PlanDocument:
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("write", [jobset, pytorchjob, sbatch])
 def test_the_command_is_that_of_the_framework_and_is_read_back(write: Any, megatron: PlanDocument) -> None:
     words = ("python", "pretrain_gpt.py", *given_words(flag_groups(megatron)))

@@ -143,6 +143,7 @@ def test_slurm_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, st
     agrees(placement(named), done.stdout.splitlines())
 
 
+@pytest.mark.longer
 @SMALL
 @given(one=decisions())
 def test_mpi_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:

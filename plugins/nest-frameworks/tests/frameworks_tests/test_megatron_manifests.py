@@ -141,6 +141,7 @@ def test_what_launches_nothing_is_refused(text: str, said: str) -> None:
 KINDS = st.sampled_from(["Job", "JobSet", "Pods", "Volcano", "TrainJob"])
 
 
+@pytest.mark.longer
 @given(KINDS, st.integers(1, 64), st.sampled_from([1, 4, 8]), st.booleans())
 def test_every_kind_of_job_has_as_many_ranks_as_its_pods_have(kind: str, pods: int, gpus: int, explicit: bool) -> None:
     asked = [f"--nnodes={pods}", f"--nproc-per-node={gpus}"] if explicit else []

@@ -284,6 +284,7 @@ def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
         assert all(len(cell.text) > 0 for cell in row)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
     for seed in range(6):

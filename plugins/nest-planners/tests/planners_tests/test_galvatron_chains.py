@@ -11,6 +11,7 @@ from tests.seeds import seeds
 ROUNDING = 1e-9
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(24, 160))
 def test_galvatron_is_never_faster(seed):
     problem = random_chain(seed)
@@ -21,6 +22,7 @@ def test_galvatron_is_never_faster(seed):
         assert found.batch_time <= seconds * (1 + ROUNDING)
 
 
+@pytest.mark.longer
 def test_it_is_faster_than_stages_that_recompute_all_or_nothing():
     """In some chains, by some percent: what nest leaves behind where `search.recompute_layers` is off."""
     gains = []

@@ -132,6 +132,7 @@ def test_the_sweep_leaves_no_device_idle():
     assert len(proposal.solution.stages) * proposal.solution.replicas == 16
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("schedules", "keys"),
     [

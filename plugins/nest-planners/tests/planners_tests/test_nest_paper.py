@@ -52,6 +52,7 @@ def test_it_takes_the_first_boundary_for_one_inside_a_node():
     assert float(proposal.remarks[0].split()[2]) < best.batch_time
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("chains", blocks(0, 100))
 def test_it_decides_as_the_recurrence_written_again(chains: range) -> None:
     shapes = set()
@@ -121,6 +122,7 @@ def test_the_last_stage_recomputes_nothing():
     assert set(modes) == {"none", "full"}
 
 
+@pytest.mark.longer
 def test_its_throughput_grows_with_devices_as_published(shared: Path) -> None:
     rows = list(throughputs(shared / "artifact", ["nest-paper"]))
     assert len(rows) == 4

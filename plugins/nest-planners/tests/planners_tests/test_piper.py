@@ -39,6 +39,7 @@ def test_memory_of_micro_batches_in_flight_counts():
     assert seen.admitted, proposal.remarks
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("devices", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_its_authors_figures_come_out(shared: Path, devices: int) -> None:
     rows = list(pipers(shared / "piper", [devices]))
@@ -110,6 +111,7 @@ def test_stages_are_differences_of_any_downsets(seed):
     assert evaluate(instance, proposal.solution).slowest == pytest.approx(least, rel=1e-6)
 
 
+@pytest.mark.longer
 def test_published_loads_of_branched_graphs_come_out(shared: Path) -> None:
     rows = list(loads(shared / "dag"))
     assert len(rows) == len(PUBLISHED_LOADS)

@@ -21,6 +21,7 @@ def compared(problem: dict[str, Any], **options: Any) -> dict[str, Any]:
     return {each.name: each for each in found.others}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("planner", [SlowestDevice(), Proportional()])
 def test_they_keep_to_what_planners_promise(planner: Any) -> None:
     assert [each for each in check_planner(planner) if not each.passed] == []
@@ -33,6 +34,7 @@ def test_no_plan_is_faster_than_ours(seed: int) -> None:
     assert set(compared(problem)) == {*(f"{name} alone" for name in names), "slowest-device", "proportional"}
 
 
+@pytest.mark.longer
 def test_a_pool_alone_is_the_problem_without_the_others() -> None:
     problem = two_pools()
     alone = compared(problem)["slow alone"]
