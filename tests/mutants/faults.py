@@ -19,7 +19,7 @@ class Fault:
         name: of the fault; unique.
         room: whose table lists it.
         means: what goes wrong, in a sentence.
-        file: the module, from the repository's root.
+        file: the module, from the repository's root: of nest, or of a plug-in below its `src`.
         old: what stands there, once.
         new: what stands there with the fault.
         caught_by: the test of the default run that fails with it.
@@ -37,8 +37,14 @@ class Fault:
 
     @property
     def module(self) -> str:
-        """The module's name."""
-        return self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        """The module's name, which begins below the `src` of a plug-in."""
+        path = self.file.rpartition("/src/")[2]
+        return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def path(self) -> Path:
+        """Where the module is."""
+        return REPOSITORY / self.file
 
     @property
     def catching(self) -> tuple[str, ...]:
@@ -51,7 +57,7 @@ class Fault:
         Raises:
             ValueError: what the fault replaces does not stand there once.
         """
-        text = (REPOSITORY / self.file).read_text()
+        text = self.path.read_text()
         if text.count(self.old) != 1:
             raise ValueError(f"{self.name}: {self.file} has {text.count(self.old)} times {self.old!r}, not once")
         return text.replace(self.old, self.new)

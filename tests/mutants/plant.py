@@ -8,14 +8,14 @@ from types import CodeType, ModuleType
 
 import pytest
 
-from tests.mutants.faults import REPOSITORY, Fault, named
+from tests.mutants.faults import Fault, named
 
 
 class _Loader(SourceFileLoader):
     """Compiles the module with the fault, and keeps nothing of it."""
 
     def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.module, str(REPOSITORY / fault.file))
+        super().__init__(fault.module, str(fault.path))
         self.fault = fault
         self.used = False
 
@@ -52,8 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any of them imports nest."""
     fault = named(early_config.known_args_namespace.fault)
-    if any(name.partition(".")[0] == "nest" for name in sys.modules):
-        raise pytest.UsageError("nest is imported already")
+    package = fault.module.partition(".")[0]
+    if {"nest", package} & {name.partition(".")[0] for name in sys.modules}:
+        raise pytest.UsageError(f"nest or {package} is imported already")
     planted = _Planted(fault)
     sys.meta_path.insert(0, planted)
     early_config.pluginmanager.register(planted)

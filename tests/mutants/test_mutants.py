@@ -34,6 +34,21 @@ def test_each_can_be_planted() -> None:
         assert fault.new != fault.old
 
 
+@pytest.mark.parametrize(
+    ("file", "module"),
+    [
+        ("nest/documents.py", "nest.documents"),
+        ("nest/report/text/__init__.py", "nest.report.text"),
+        ("plugins/nest-measured/src/nest_measured/__init__.py", "nest_measured"),
+        ("plugins/nest-measured/src/nest_measured/table.py", "nest_measured.table"),
+    ],
+)
+def test_modules_of_plug_ins_begin_below_their_src(file: str, module: str) -> None:
+    fault = Fault("", "", "", file, "", "", "")
+    assert fault.module == module
+    assert fault.path.is_file()
+
+
 def test_each_names_a_test_of_the_default_run() -> None:
     known = {path: _marks(path) for path in {_file(fault) for fault in faults()}}
     for fault in faults():
