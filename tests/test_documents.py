@@ -1,0 +1,69 @@
+"""Documents of plans: what a proof makes of them, and what it is asked to prove."""
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from nest import api
+from nest.documents import Proof, proved, verdict
+from nest.errors import InputError
+from nest.formulate.instance import formulate
+from nest.hooks.registry import registry
+from nest.io import structure
+from nest.report.text.summary import Verdict
+from nest.solve.effort import Deadline
+from nest.spec import PlanDocument, Problem
+from tests.planners.instances import candidate, problem
+
+
+@pytest.fixture(scope="module")
+def plan() -> PlanDocument:
+    return api.solve(problem(1e12, candidate(2), candidate(4)))
+
+
+def test_a_plan_that_is_refuted_gives_way_and_its_time_is_told(plan: PlanDocument) -> None:
+    better = evolve(plan, batch_time=(plan.batch_time or 0.0) / 2)
+    found = proved(plan, Verdict({"status": "refuted"}, plan.batch_time, better))
+    assert found.batch_time == better.batch_time
+    assert found.verification == {"status": "refuted", "refuted_batch_time": plan.batch_time}
+    assert proved(plan, Verdict({"status": "proved"}, plan.batch_time)) == evolve(
+        plan, verification={"status": "proved"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "bound"), [("optimal", None), ("feasible", 0.5), ("near-optimal", 0.995)], ids=lambda each: str(each)
+)
+def test_a_simpler_plan_is_proved_by_the_bound_that_it_is_near(
+    plan: PlanDocument, monkeypatch: pytest.MonkeyPatch, status: str, bound: float | None
+) -> None:
+    """All others claim that no plan is faster than they are."""
+    claims: list[float] = []
+
+    def prove(instance: object, claimed: float, *_: object, **__: object) -> Any:
+        claims.append(claimed)
+        return SimpleNamespace(better=None, summary=dict)
+
+    monkeypatch.setattr(import_module("nest.solve.cpsat"), "verify", prove)
+    whole = structure(plan.problem, Problem)
+    instance, formulation = formulate(whole, registry())
+    time = plan.batch_time or 0.0
+    asked = evolve(plan, status=status, lower_bound=time * (bound or 1.0))
+    how = Proof(False, Deadline.of(None), 1, None, None)
+    assert verdict(instance, formulation, asked, whole, registry(), how).batch_time == claims[0]
+    assert claims == [asked.lower_bound if status == "near-optimal" else time]
+
+
+def test_a_plan_that_does_not_fit_is_not_proved() -> None:
+    small = api.evaluate(problem(1e8, candidate(2)), fix={"pp": 2})
+    assert not small.fits
+    with pytest.raises(InputError, match="does not fit into memory, so there is nothing to prove"):
+        api.verify(small)
+
+
+def test_changes_of_a_problem_count_where_a_plan_is_decided() -> None:
+    found = api.evaluate(problem(1e12, candidate(2)), changes={"training": {"global_batch": 32}})
+    assert found.problem["training"]["global_batch"] == 32
