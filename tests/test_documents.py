@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from nest import api
+from nest.deployment import LaunchOptions
 from nest.documents import Proof, proved, verdict
 from nest.errors import InputError
 from nest.formulate.instance import formulate
@@ -62,6 +63,34 @@ def test_a_plan_that_does_not_fit_is_not_proved() -> None:
     assert not small.fits
     with pytest.raises(InputError, match="does not fit into memory, so there is nothing to prove"):
         api.verify(small)
+
+
+@pytest.mark.parametrize(("asked", "free"), [("free", True), (True, False)])
+def test_a_proof_lets_blocks_lie_anywhere_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: str | bool, free: bool
+) -> None:
+    hows: list[Proof] = []
+
+    def verdict(*arguments: Any) -> Verdict:
+        hows.append(arguments[-1])
+        return Verdict({"status": "proved"}, None)
+
+    monkeypatch.setattr(import_module("nest.documents"), "verdict", verdict)
+    assert api.solve(problem(1e12, candidate(2)), verify=asked).verification == {"status": "proved"}
+    assert [how.free for how in hows] == [free]
+
+
+def test_the_machines_of_a_call_go_before_those_of_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches: list[LaunchOptions] = []
+
+    def comparison(*arguments: Any) -> None:
+        launches.extend(each for each in arguments if isinstance(each, LaunchOptions))
+
+    monkeypatch.setattr(import_module("nest.whatif.compare"), "comparison", comparison)
+    options = LaunchOptions(nodes=4, part="language-model")
+    for nodes in (2, None):
+        api.compare(problem(1e12, candidate(2)), planners=[], nodes=nodes, options=options, unbeaten=False)
+    assert launches == [LaunchOptions(nodes=2, part="language-model"), options]
 
 
 def test_changes_of_a_problem_count_where_a_plan_is_decided() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -14,10 +15,11 @@ from nest.graph.sharded_graph import COPIES
 from nest.hooks.calls import CALL_LIMIT, LONGEST, SECONDS, call_limit
 from nest.hooks.graph_results import sound_network, sound_ranks
 from nest.hooks.kinds import InvalidResult
-from nest.hooks.planning import whole_options
+from nest.hooks.planning import Assessment, whole_options
 from nest.hooks.process_state import process_state_restored
-from nest.hooks.results import check_of, files_by_name
+from nest.hooks.results import check_of, files_by_name, sound_proposal
 from nest.instance.pairs import Pairs
+from tests.planners.instances import planned, problem
 
 
 def taken(kind: str, member: str, result: Any, *arguments: Any) -> bool:
@@ -67,6 +69,23 @@ def test_only_copies_on_further_devices_bring_samples() -> None:
     for block in (without_copies, in_place_of_others):
         with pytest.raises(InvalidResult, match="the block takes 8 samples in place of 4"):
             sound_ranks(block, "mine", before, 2)
+
+
+def test_a_planner_names_layers_that_there_are() -> None:
+    instance, proposal, _ = planned("manual", problem(1e12))
+    assert sound_proposal(proposal, instance) == proposal
+    *stages, last = proposal.solution.stages
+    beyond = evolve(last, layers=(*last.layers, len(instance.graph.layers)))
+    with pytest.raises(InvalidResult, match="a stage names layer 8, and there are 8"):
+        sound_proposal(evolve(proposal, solution=evolve(proposal.solution, stages=(*stages, beyond))), instance)
+
+
+def test_what_is_missing_is_told_of_the_fullest_stage() -> None:
+    stages = [SimpleNamespace(memory=memory) for memory in (1.0, 5.0, 3.0)]
+    priced: Any = SimpleNamespace(admitted=False, stages=stages, capacity=2.0)
+    assert Assessment((), priced).missing == 3.0
+    priced.admitted = True
+    assert Assessment((), priced).missing == 0.0
 
 
 @pytest.mark.parametrize(("written", "option"), [("1", 1), ("7", 7), ("0", None), ("-1", None), ("x", None)])
