@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
-from nest.testing.communication import hidden_under_nothing, unreturned
+from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
+from nest.testing.communication import bad_axes, bad_calls, hidden_under_nothing, unreturned
 from nest.testing.conformance import kind_of
-from nest.testing.conservation import lost_work
+from nest.testing.conservation import lost_parameters, lost_work
 from nest.testing.finding import Tally, writes
 
 X = Tensor("x", (("batch", 1), ("sequence", 8), ("hidden", 4)))
@@ -49,6 +49,8 @@ def test_a_collective_hides_under_no_more_than_all_of_an_operator(share: float, 
     assert bool(list(hidden_under_nothing(block(hidden)))) is found
 
 
+WEIGHT = Parameter("weight", (("ffn", 6), ("hidden", 4)))
+HALF_OF_IT = Parameter("weight", (("ffn", 3), ("hidden", 4)))
 PRODUCT = Operator(
     "a/product",
     "a",
@@ -57,7 +59,7 @@ PRODUCT = Operator(
     flops_per_point=2.0,
     inputs=(X,),
     outputs=(Tensor("h", (("batch", 1), ("sequence", 8), ("ffn", 6))),),
-    parameters=(Parameter("weight", (("ffn", 6), ("hidden", 4))),),
+    parameters=(WEIGHT,),
     contracted=("hidden",),
 )
 
@@ -71,6 +73,31 @@ def test_copies_with_samples_of_their_own_each_do_all_the_work(share: float, fou
     own = evolve(PRODUCT, flops_per_point=2.0 * share)
     copies = evolve(with_product(own).with_axis("copies", 2), samples=2)
     assert bool(list(lost_work(with_product(PRODUCT), copies))) is found
+
+
+@pytest.mark.parametrize(
+    ("parameter", "alike", "found"),
+    [(WEIGHT, True, False), (HALF_OF_IT, False, False), (HALF_OF_IT, True, True)],
+)
+def test_what_ranks_hold_in_common_counts_once(parameter: Parameter, alike: bool, found: bool) -> None:
+    wide = with_product(evolve(PRODUCT, parameters=(parameter,))).with_axis("mine", 2)
+    wide = wide.replicating("mine") if alike else wide
+    assert bool(list(lost_parameters(with_product(PRODUCT), wide))) is found
+
+
+@pytest.mark.parametrize(("axis", "degree", "found"), [("ep", 2, False), ("ep", 1, True), ("tp", 2, True)])
+def test_a_collective_needs_ranks(axis: str, degree: int, found: bool) -> None:
+    moved = evolve(block(Collective(call("all_reduce"))), axes=(Axis(axis, degree),))
+    assert bool(list(bad_axes(moved))) is found
+
+
+@pytest.mark.parametrize(("tokens", "degree", "found"), [(4, 2, False), (2, 4, False), (2, 2, True), (8, 2, True)])
+def test_what_is_gathered_is_made_of_the_shares_of_its_ranks(tokens: int, degree: int, found: bool) -> None:
+    share = Tensor("share", (("batch", 1), ("sequence", tokens), ("hidden", 4)))
+    whole = Collective(call("all_gather"))
+    gather = Operator("a/gather", "a", "collective", inputs=(share,), outputs=(X,), collective=whole)
+    gathered = Block(OperatorGraph((gather,), ("a",)), 1).with_axis("ep", degree)
+    assert bool(list(bad_calls(gathered))) is found
 
 
 class OfModels:
