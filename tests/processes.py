@@ -101,12 +101,21 @@ def _server() -> "subprocess.Popen[str]":
     return started
 
 
+def is_started() -> bool:
+    """Whether a command was run in a fork."""
+    return _server.cache_info().currsize > 0
+
+
 def _stop(server: "subprocess.Popen[str]") -> None:
     server.communicate()
 
 
 def serve() -> None:
     """Answer each line of standard input, a command, by its exit code."""
+    if fault := os.environ.get("NEST_PLANTED_FAULT"):
+        from tests.mutants.planting import plant
+
+        plant(fault)
     import nest
 
     for module in pkgutil.walk_packages(nest.__path__, "nest."):

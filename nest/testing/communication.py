@@ -117,10 +117,10 @@ def _sides(operator: Operator) -> Iterator[tuple[tuple[Tensor, ...], tuple[Tenso
 
 
 def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int) -> bool:
-    """Whether `share` is one rank's part of `whole`: in bytes, or by an axis divided with rounding."""
+    """Whether `share` is one rank's part of `whole`: in bytes, or by an axis longer than 1 divided with rounding."""
     if isclose(_bytes(share) * degree, _bytes(whole), rel_tol=AGREEMENT):
         return True
-    rounded = [{divide(tensor.shape, axis, degree) for axis, _ in tensor.shape} for tensor in whole]
+    rounded = [{divide(tensor.shape, axis, degree) for axis, size in tensor.shape if size > 1} for tensor in whole]
     return len(share) == len(whole) and all(part.shape in shapes for part, shapes in zip(share, rounded, strict=True))
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.catalogue import (
+    TimeSpread,
     clusters,
     device,
     devices,
@@ -21,9 +22,10 @@ from nest.catalogue import (
     optimizers,
     precision,
     precisions,
+    scale_up_levels,
 )
 from nest.errors import InputError
-from nest.instance import Level
+from nest.instance import EstimateError, Level
 from nest.spec import LevelSpec, Training
 from nest.spec.training import PRECISIONS
 from nest.units import BytesPerSecond
@@ -102,6 +104,12 @@ def test_bytes_per_parameter_are_megatrons() -> None:
             "adam-bf16",
             {"gradients": "bf16", "master_weights": False, "master_gradients": False},
             8,
+        ),
+        (
+            "FSDP with weights in single precision alone (arXiv 2304.11277, section 4.4)",
+            "adam",
+            {"weights_once": True},
+            16,
         ),
         ("8-bit primary weights in both layouts", "adam", {"precision": "fp8", "primary_weights": "fp8"}, 18),
         ("bf16 weights with cached 8-bit copies", "adam", {"precision": "fp8", "primary_weights": "bf16"}, 20),
@@ -223,6 +231,19 @@ def test_a_long_name_is_not_repeated_whole() -> None:
     with pytest.raises(InputError) as error:
         device("x" * 10_000)
     assert len(str(error.value)) < 600
+
+
+def test_the_scale_up_network_ends_at_the_first_level_of_other_links() -> None:
+    fast, slow = LevelSpec(4, link="nvlink4"), LevelSpec(4, link="infiniband-ndr")
+    for levels, expected in (((fast, fast, slow, fast), 2), ((slow, fast), 0), ((fast,), 1)):
+        assert scale_up_levels(network_levels(levels)) == expected
+    unnamed = LevelSpec(4, bandwidth=BytesPerSecond(1e11))
+    assert scale_up_levels(network_levels((unnamed, unnamed))) == 1
+
+
+def test_a_time_on_an_unknown_cluster_spreads_by_its_level_and_by_its_run() -> None:
+    """Standard deviations of what is independent add up by their squares."""
+    assert TimeSpread(between=0.3, within=0.4, apart=0.1).stranger == EstimateError(1.0, 0.5)
 
 
 def test_levels_take_from_their_link_what_they_leave_out() -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from nest import __version__
 from nest.catalogue import clusters, devices, stacks
 from tests import processes
 
@@ -22,6 +23,34 @@ def test_lists(command: str, known: dict[str, object]) -> None:
     assert all(name in told.stdout for name in known)
     listed = json.loads(nest(command, "--json").stdout)[command]
     assert [entry["name"] for entry in listed] == list(known)
+
+
+def rows(*command: str) -> list[list[str]]:
+    """The cells of the table that a command prints."""
+    _, _, *lines = nest(*command).stdout.splitlines()
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+def test_figures_of_devices_are_in_the_units_they_have() -> None:
+    for name, memory, bandwidth, peak in rows("devices"):
+        device = devices()[name]
+        for told, known in ((memory, device.memory), (bandwidth, device.memory_bandwidth)):
+            number, unit = told.split()
+            assert unit.startswith("GB")
+            assert abs(float(number) - known / 1e9) <= 0.5
+        assert peak.endswith(" TFLOP/s")
+        assert float(peak.split()[0]) == pytest.approx((device.peak.bf16 or device.peak.fp16 or 0.0) / 1e12, rel=1e-3)
+
+
+def test_a_stack_is_listed_with_what_it_overlaps_alone() -> None:
+    header, _, *lines = nest("stacks").stdout.splitlines()
+    column = slice(header.index("what overlaps"), header.index("targets"))
+    for line in lines:
+        stack = stacks()[line.split()[0]]
+        told = {word for word in line[column].replace(",", "").split() if word.isalpha()}
+        hidden = {each for each in ("data", "tensor", "experts") if getattr(stack.training.overlap, each)}
+        pipeline = {"pipeline"} if stack.pipeline_overlap or stack.training.overlap.pipeline else set()
+        assert told == (hidden | pipeline or {"nothing"}), stack.name
 
 
 def test_one_entry_comes_with_its_sources() -> None:
@@ -50,6 +79,7 @@ def test_an_unknown_name_is_bad_input(command: str, near: str) -> None:
 
 def test_strategies_come_with_their_distribution() -> None:
     listed = json.loads(nest("strategies", "--json").stdout)["strategies"]
+    assert {row["version"] for row in listed} == {__version__}
     assert [(row["name"], row["after"], row["distribution"]) for row in listed] == [
         ("tp", [], "nest-planner"),
         ("sp", ["tp"], "nest-planner"),

@@ -29,6 +29,13 @@ def test_the_table(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert lines[-1].startswith("Optimal plan: ")
 
 
+def test_options_of_the_command_are_those_of_its_planners(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "compare", file, "--planner", "random", "--evaluations", "3", "--seed", "2") == 0
+    assert "random: 3 plans priced, seed 2." in capsys.readouterr().out.splitlines()
+
+
 def test_json_says_the_same(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "compare", file, "--planner", "manual", "--json") == 0
     told = json.loads(capsys.readouterr().out)

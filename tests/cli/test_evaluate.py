@@ -9,6 +9,7 @@ import pytest
 
 import nest
 from nest.cli import app
+from nest.cli.evaluate import _compared
 from nest.errors import InputError
 from tests.plan.test_check import PROBLEM
 
@@ -124,3 +125,15 @@ def test_the_best_plan_violates_nothing() -> None:
 def test_fixed_decisions_stay_demands() -> None:
     with pytest.raises(InputError, match="does not describe a plan"):
         nest.evaluate(asked("pp <= 2", pp=2, micro_batches=3, replicas=1))
+
+
+@pytest.mark.parametrize(
+    ("best", "told"),
+    [
+        (1.6, "The best plan takes 20.0% less time a step, 1.25 times as fast:"),
+        (2.5, "The best plan that fits takes 25.0% more time a step than this run:"),
+        (None, "No plan fits the memory of this cluster."),
+    ],
+)
+def test_what_could_be_gained_is_a_share_of_the_time_of_today(best: float | None, told: str) -> None:
+    assert _compared(2.0, best) == told

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nest.launch_files import Exported
 
 import nest
 from nest.deployment import Limits
@@ -341,3 +342,24 @@ def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
     assert set(files) == {"uniform.txt", "plan.json"}
     with pytest.raises(InputError, match="uniform cannot run this plan"):
         nest.export(beyond, "uniform")
+
+
+def test_plans_of_a_folder_go_by_their_numbers_and_one_refused_keeps_none_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2, 10):
+        (tmp_path / f"plan-{number}.json").write_text("{}")
+    asked = []
+
+    def made(plan: Path, to: object, near: object) -> Exported:
+        asked.append(plan.name)
+        if plan.name == "plan-2.json":
+            raise InputError("it has two stages.")
+        return Exported({"job.sh": plan.name}, ())
+
+    monkeypatch.setattr("nest.cli.export._made", made)
+    assert call(monkeypatch, "export", str(tmp_path), "--to", "toy", "--output", str(tmp_path / "out")) == 2
+    assert asked == ["plan-1.json", "plan-2.json", "plan-10.json"]
+    assert capsys.readouterr().err == f"nest: {tmp_path / 'plan-2.json'}: it has two stages.\n"
+    written = sorted(str(each.relative_to(tmp_path / "out")) for each in (tmp_path / "out").rglob("job.sh"))
+    assert written == ["plan-1/job.sh", "plan-10/job.sh"]

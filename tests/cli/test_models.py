@@ -44,7 +44,11 @@ def test_a_name_is_described(call):
     assert described["sequence_length"] == 4096
     weights = 6738415616 - 32000 * 4096 - 65 * 4096
     assert described["flops_per_token"] == 2 * weights + 32 * 4 * 4096 * 4096
-    assert "6,738,415,616" in call("llama-2-7b").stdout
+    told = call("llama-2-7b").stdout
+    assert "6,738,415,616" in told
+    (block,) = (run for run in described["layer_runs"] if run["count"] == 32)
+    (line,) = (line for line in told.splitlines() if line.lstrip().startswith("layers.0 to 31"))
+    assert line.endswith(f"  {block['activation_bytes'] / 2**20:,.1f} MiB")
 
 
 def test_the_sequence_may_be_given(call):

@@ -65,7 +65,8 @@ def test_init_writes_what_solve_prints(call, tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
     assert call("init", *WORDS, "-o", path)[0] == 0
     assert path.read_text() == call("solve", *WORDS, "--print-problem")[1]
-    older = [{"--batch": "--global-batch", "--sequence": "--sequence-length"}.get(each, each) for each in WORDS]
+    others = {"--batch": "--global-batch", "--sequence": "--sequence-length", "--gpus-per-node": "--devices-per-node"}
+    older = [others.get(each, each) for each in WORDS]
     other = tmp_path / "older" / "problem.yaml"
     other.parent.mkdir()
     assert call("init", *older, "-o", other)[0] == 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import nest
+from nest.cli import watch
 from tests import processes
 from tests.test_deadline import OPEN
 
@@ -64,3 +65,12 @@ def test_what_is_piped_in_cannot_be_watched() -> None:
     command = processes.run([sys.executable, "-m", "nest", "solve", "-", "--watch"], given=json.dumps(OPEN))
     assert (command.returncode, command.stdout) == (2, "")
     assert command.stderr == "nest: --watch takes files: what is piped in or said by options is read once.\n"
+
+
+def test_a_file_that_is_written_in_several_steps_is_read_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unchanged, emptied, half written, whole, and whole still."""
+    path, states = Path("problem.yaml"), iter([(1, 80), (2, 0), (3, 40), (4, 80), (4, 80), (5, 90)])
+    monkeypatch.setattr(watch, "file_state", lambda _: next(states))
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    watch._wait({path: (1, 80)})
+    assert list(states) == [(5, 90)]

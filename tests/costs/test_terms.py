@@ -265,6 +265,30 @@ def test_experts_are_slower_by_their_own_share() -> None:
     assert price(matmul(64, 512, 256), FAST_MEMORY, grouped=0.5) == price(matmul(64, 512, 256), FAST_MEMORY)
 
 
+def test_the_rank_with_the_busiest_experts_is_waited_for() -> None:
+    experts = (Parameter("weight", (("experts", 4), ("ffn", 512), ("hidden", 256)), "expert"),)
+    roofline, even, uneven = registry().cost_models()["roofline"], Training(1), Training(1, expert_imbalance=1.5)
+    for product, times in ((matmul(64, 512, 256, parameters=experts), 1.5), (matmul(64, 512, 256), 1.0)):
+        busiest, average = (roofline.price(product, FAST_MEMORY, each) for each in (uneven, even))
+        assert busiest.forward == pytest.approx(times * average.forward)
+        assert busiest.backward == pytest.approx(times * average.backward)
+
+
+def test_beside_a_frozen_weight_there_is_the_product_for_the_gradient_of_the_input() -> None:
+    """It has 64 rows of 256 elements, each summed over 512."""
+    weight = Parameter("weight", (("ffn", 512), ("hidden", 256)), frozen=True)
+    product = matmul(64, 512, 256, parameters=(weight,), backward_flops_ratio=1.0)
+    found = price(product, FAST_MEMORY, contracted_half=100.0)
+    assert found.backward == pytest.approx(product.flops / 1e12 * (1 + 100 / 512))
+
+
+def test_what_each_further_step_finds_is_added_to_what_was_found() -> None:
+    """Read, read and written; the first step has nothing to add it to."""
+    whole, steps = (price(evolve(attention(64), steps=count), SLOW_MEMORY) for count in (1, 4))
+    assert steps.forward - whole.forward == pytest.approx(3 * 3 * attention(64).bytes_written / 1e6)
+    assert steps.backward - whole.backward == pytest.approx(3 * 3 * attention(64).bytes_written / 1e6)
+
+
 def test_a_sustained_share_scales_the_matrix_peaks_only() -> None:
     slow = evolve(FAST_MEMORY, efficiency={"matmul": 0.5})
     found, plain = price(matmul(64, 512, 256), slow, sustained=0.8), price(matmul(64, 512, 256), slow)

@@ -4,6 +4,7 @@ from math import prod
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 import nest
 from nest.deployment import deployment
@@ -56,6 +57,17 @@ def test_runs_pass_the_layers_in_order() -> None:
     runs = deployed(found).runs
     assert [run.blocks for run in runs] == [(0,), (1, 2), (3, 4), (5, 6, 7)]
     assert [run.others for run in runs] == [("embedding",), (), (), ("head",)]
+
+
+def test_only_blocks_recomputed_in_full_count_as_recomputed() -> None:
+    found = plan({"pp": 2})
+    modes = ({"recompute": "full"}, {"recompute": "selective"})
+    stages = [evolve(stage, **mode) for stage, mode in zip(found.stages, modes, strict=True)]
+    shape = deployment(evolve(found, stages=tuple(stages)))
+    assert [shape.recomputed(run) for run in shape.runs] == [LAYERS // 2, 0]
+    first = evolve(stages[0], recompute_layers=3, recompute_rest="none")
+    shape = deployment(evolve(found, stages=(first, stages[1])))
+    assert [shape.recomputed(run) for run in shape.runs] == [3, 0]
 
 
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (2, 4), (4, 2)])

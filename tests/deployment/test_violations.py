@@ -90,6 +90,18 @@ def test_what_the_host_keeps_is_a_limit_of_its_own(plan: PlanDocument) -> None:
     assert told.startswith("the optimizer's state is kept in the host's memory")
 
 
+@pytest.mark.parametrize(("written", "frozen"), [(None, False), ("all", False), (["all"], False), (["head"], True)])
+def test_a_part_that_is_frozen_is_a_limit_and_all_of_the_model_is_none(
+    plan: PlanDocument, written: object, frozen: bool
+) -> None:
+    training = {**plan.problem["training"], "trainable": written}
+    found = evolve(plan, problem={**plan.problem, "training": training})
+    assert [text.partition(" (")[0] for text in violations(found, Limits(), "toy")] == (
+        ["a part of the model is frozen"] * frozen
+    )
+    assert violations(found, Limits(trainable=True), "toy") == []
+
+
 def test_shard_groups_matter_where_zero_shards(plan: PlanDocument) -> None:
     smaller = evolve(plan, zero_degree=1)
     assert violations(smaller, Limits(zero_degrees=True), "toy") == []

@@ -86,6 +86,19 @@ def test_what_was_made_last_is_made_anew_for_another_key_or_without_an_object() 
     assert known.memoized("model", "b", make) == 3
 
 
+def test_what_was_used_on_the_way_contributes_to_one_run() -> None:
+    known = registry(extra=[module("used", Toy()), module("named", Toy("other")), module("idle", Toy("third"))])
+    known.strategies()
+
+    def planning() -> dict[str, str]:
+        known.count_use("strategies", "toy")
+        return known.contributing([("strategies", "other")])
+
+    own = {"nest-planner": version("nest-planner")}
+    assert known.run(planning) == {"named": "", **own, "used": ""}
+    assert known.run(lambda: known.contributing([])) == own
+
+
 def test_an_object_can_be_a_plug_in() -> None:
     class Bundle:
         @hook

@@ -173,6 +173,12 @@ def test_a_rule_names_every_item_that_breaks_it() -> None:
     )
 
 
+def test_true_and_false_are_no_numbers() -> None:
+    with pytest.raises(InputErrors) as error:
+        io.read_text("shelves: []\nopen: true\nchairs: true", Room, "a.yaml")
+    assert error.value.problems == ("a.yaml:3: chairs must be a whole number, is true.",)
+
+
 def test_very_many_mistakes_are_counted() -> None:
     text = json.dumps({"shelves": [{"size": "x"}] * 5_000})
     with pytest.raises(InputErrors) as error:

@@ -1,5 +1,6 @@
 """TOML and YAML that nest writes say the same to every reader."""
 
+import re
 import tomllib
 from io import StringIO
 from typing import Any
@@ -57,6 +58,19 @@ def test_yaml_is_read_back_by_readers_of_both_versions(version: tuple[int, int],
     reader = YAML(typ="safe", pure=True)
     reader.version = version  # type: ignore[assignment]
     assert reader.load(StringIO(yaml_text(mapping))) == mapping
+
+
+YAML_1_1_FLOAT = r"[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?"
+"""A number with a point, in decimal (https://yaml.org/type/float.html, as PyYAML has it): 1e-08 is a word."""
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(1e-08)
+@example(-1.5e22)
+def test_yaml_has_numbers_that_readers_of_both_versions_take_for_numbers(number: float) -> None:
+    written = yaml_text({"key": number}).removeprefix("key: ").rstrip()
+    assert re.fullmatch(YAML_1_1_FLOAT, written)
+    assert float(written) == number
 
 
 def test_the_order_is_kept() -> None:

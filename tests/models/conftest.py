@@ -471,3 +471,9 @@ def deepseek() -> dict[str, Any]:
 def gpt2() -> dict[str, Any]:
     """A small GPT-2 configuration."""
     return dict(SMALL["gpt2"].config)
+
+
+@pytest.fixture(scope="session")
+def small_ernie() -> dict[str, Any]:
+    """A small configuration of ERNIE 4.5 with experts."""
+    return dict(SMALL["ernie4_5_moe"].config)

@@ -84,6 +84,11 @@ def test_a_flash_backward_pass_computes_the_scores_again(llama, deepseek, load):
     # Query-key width 7 and value width 3: five products against two.
     latent = [o for o in load(deepseek).operators if o.kind == "attention"]
     assert {o.backward_flops_ratio for o in latent} == {(3 * 7 + 2 * 3) / (7 + 3)}
+    # Of keys chosen by an indexer also for its loss: three and once more of width 9 + 2, and two of width 9.
+    indexer = {"index_n_heads": 4, "index_head_dim": 6, "index_topk": 8}
+    sparse = load({**deepseek, **indexer, "model_type": "deepseek_v32", "architectures": None}, SEQUENCE)
+    chosen = [o for o in sparse.operators if o.name.endswith("/attention")]
+    assert {o.backward_flops_ratio for o in chosen} == {(4 * 11 + 2 * 9) / (11 + 9)}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +128,32 @@ def test_mixtures_have_windows_where_their_family_puts_them(llama, load, family,
     config = {**llama, **experts, **windows, "model_type": family, "architectures": None}
     keys = [axis_size(o.space, "keys") for o in load(config, SEQUENCE).operators if o.kind == "attention"]
     assert keys == expected
+
+
+@pytest.mark.parametrize(("family", "every"), [("cohere2", 4), ("olmo3", 4), ("gemma3_text", 6)])
+def test_the_last_of_every_few_layers_sees_all_tokens(llama, load, family, every):
+    config = {**llama, "model_type": family, "architectures": None, "sliding_window": 8, "num_hidden_layers": 2 * every}
+    operators = load(config, SEQUENCE).operators
+    keys = [axis_size(o.space, "keys") for o in operators if o.kind == "attention"]
+    assert keys == ([8] * (every - 1) + [SEQUENCE]) * 2
+    # Command R7B rotates where it has windows.
+    rotating = sum(o.name.endswith("/rotary") for o in operators)
+    assert rotating == (2 * (every - 1) if family == "cohere2" else 2 * every)
+
+
+def test_experts_lie_between_the_first_and_the_last_layer_named(small_ernie, load):
+    last = {**small_ernie, "num_hidden_layers": 6, "moe_layer_start_index": 2, "moe_layer_end_index": 4}
+    for config, expected in ((last, [2, 3, 4]), ({**last, "moe_layer_interval": 2}, [3])):
+        graph = load(config, SEQUENCE)
+        assert [index for index, block in enumerate(graph.by_layer[1:-1]) if any(o.routing for o in block)] == expected
+
+
+def test_room_for_more_tokens_is_computed_on_and_nothing_that_the_model_asks_for(small_ernie, load):
+    exact, roomy = (load(small_ernie, SEQUENCE, expert_capacity=each) for each in (1.0, 1.5))
+    assert roomy.model_flops == exact.model_flops
+    for before, after in zip(exact.operators, roomy.operators, strict=True):
+        inside = any(parameter.group == "expert" for parameter in before.parameters)
+        assert after.flops == (1.5 if inside else 1.0) * before.flops, before.name
 
 
 @pytest.mark.parametrize("samples", [2, 5])

@@ -53,10 +53,14 @@ def test_latent_attention_and_shared_experts_give_deepseek(deepseek, load):
     assert same_operators(load(evolve(spec, expert_groups=4, visited_groups=2)), limited)
 
 
-def test_a_layer_that_predicts_further_tokens_is_a_block_with_a_pass_through_the_head(load):
+@pytest.mark.parametrize(
+    "experts", [{}, {"experts": 4, "top_k": 2, "moe_ffn": 7, "dense_layers": 1}], ids=["dense", "experts"]
+)
+def test_a_layer_that_predicts_further_tokens_is_like_the_last_with_a_pass_through_the_head(load, experts):
     training = Training(global_batch=1, sequence_length=32)
-    three, four = (describe(load(evolve(LLAMA, layers=count)), training) for count in (3, 4))
-    found = describe(load(evolve(LLAMA, mtp_layers=1)), training)
+    described = evolve(LLAMA, **experts)
+    three, four = (describe(load(evolve(described, layers=count)), training) for count in (3, 4))
+    found = describe(load(evolve(described, mtp_layers=1)), training)
     assert found["layers"] == four["layers"]
     assert found["parameters"] == four["parameters"]
     head = 2 * LLAMA.hidden * LLAMA.vocab

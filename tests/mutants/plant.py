@@ -1,46 +1,20 @@
 """A pytest plugin: `--fault NAME` plants a fault before anything of nest is imported."""
 
-import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
-from types import CodeType, ModuleType
-
 import pytest
 
-from tests.mutants.faults import REPOSITORY, Fault, named
+from tests import processes
+from tests.mutants.planting import Planted, plant
 
 
-class _Loader(SourceFileLoader):
-    """Compiles the module with the fault, and keeps nothing of it."""
+class _Watch:
+    """No test can see what was never imported, here or by the server of commands, which imports all there is."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.module, str(REPOSITORY / fault.file))
-        self.fault = fault
-        self.used = False
-
-    def get_code(self, fullname: str) -> CodeType:
-        self.used = True
-        return compile(self.fault.source(), self.path, "exec")
-
-
-class _Planted:
-    """Finds the module with the fault in place of the one without."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.loader = _Loader(fault)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != self.loader.fault.module:
-            return None
-        return spec_from_file_location(name, self.loader.path, loader=self.loader)
+    def __init__(self, planted: Planted) -> None:
+        self.planted = planted
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """No test can see what was never imported."""
-        if not self.loader.used:
+        if not self.planted.used and not processes.is_started():
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
@@ -51,9 +25,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any of them imports nest."""
-    fault = named(early_config.known_args_namespace.fault)
-    if any(name.partition(".")[0] == "nest" for name in sys.modules):
-        raise pytest.UsageError("nest is imported already")
-    planted = _Planted(fault)
-    sys.meta_path.insert(0, planted)
-    early_config.pluginmanager.register(planted)
+    early_config.pluginmanager.register(_Watch(plant(early_config.known_args_namespace.fault)))

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.instance import Cluster
+from nest.instance import Cluster, Level
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, Reduced, pairs, reduce
 from nest.network.graph import grid, link_graph
 from nest.network.hierarchy import neighbour_order
+from nest.network.reduction import HOPS, Reduction, Stretch
 from tests.network.networks import random_graphs, shuffled, tree
 
 FANOUTS = st.lists(st.integers(2, 4), min_size=1, max_size=4)
@@ -149,3 +150,38 @@ def test_growing_keeps_groups_in_one_piece(fanouts: list[int], random: Random) -
     for capacity in cluster.capacities:
         groups = [place // capacity for place in order]
         assert sum(one != two for one, two in pairwise(groups)) == len(set(groups)) - 1
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "largest", "hierarchy"),
+    [
+        ((4e11, 1e-6), (5e10, 2e-6), 1.0, True),
+        ((4e11, 1e-6), (4e11, 1e-6), 1.0, True),
+        ((5e10, 1e-6), (4e11, 2e-6), 1.0, False),
+        ((4e11, 2e-6), (5e10, 1e-6), 1.0, False),
+        ((4e11, 1e-6), (5e10, 2e-6), 1.1, False),
+    ],
+)
+def test_a_hierarchy_is_exact_and_no_level_is_faster_than_one_inside_it(
+    inner: tuple[float, float], outer: tuple[float, float], largest: float, hierarchy: bool
+) -> None:
+    levels = (Level("node", 4, *inner), Level("rack", 2, *outer))
+    assert Reduction(HOPS, levels, numpy.arange(8), Stretch(1.0, largest)).hierarchy is hierarchy
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "taken"),
+    [
+        ((1.2, 1.5), (1.1, 3.0), 1),
+        ((1.1, 3.0), (1.2, 1.5), 0),
+        ((1.1, 3.0), (1.1, 2.0), 1),
+        ((1.1, 2.0), (1.1, 2.0), 0),
+    ],
+)
+def test_the_mean_stretch_decides_then_the_largest_then_the_order(
+    first: tuple[float, float], second: tuple[float, float], taken: int
+) -> None:
+    levels = (Level("node", 2, 1e9, 1e-6),)
+    made = tuple(Reduction(HOPS, levels, numpy.arange(2), Stretch(*each)) for each in (first, second))
+    alike = numpy.full((2, 2), 1e9)
+    assert Reduced(Pairs(("a", "b"), alike, numpy.zeros((2, 2))), made, 1e6).best is made[taken]

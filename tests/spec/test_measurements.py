@@ -70,6 +70,14 @@ def test_all_kinds_may_stand_in_one_file(tmp_path: Path) -> None:
         (OPERATOR, {"shape": {**OPERATOR["shape"], "rows": 0}}, "shape.rows must be at least 1, is 0"),
         (OPERATOR, {"shape": {**OPERATOR["shape"], "rows": True}}, "shape.rows must be a whole number, is true"),
         (OPERATOR, {"shape": {**OPERATOR["shape"], "head": 1}}, "shape.head is no size"),
+        (
+            OPERATOR,
+            {
+                "kind": "attention",
+                "shape": {"batch": 1, "heads": 6, "kv_heads": 4, "head": 64, "sequence": 8, "causal": True},
+            },
+            "shape.kv_heads must divide heads",
+        ),
         (OPERATOR, {"kind": "norm", "shape": {"rows": 1, "width": 2}}, "bytes is missing"),
         (OPERATOR, {"kind": "convolution"}, "kind must be one of matmul, "),
         (OPERATOR, {"seconds": 0}, "seconds must be above 0"),

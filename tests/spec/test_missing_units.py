@@ -36,6 +36,7 @@ DEVICE = {"name": "mine", "memory": 80, "memory_bandwidth": 3350, "peak": {"bf16
     [
         ({"bandwidth": 450}, ["cluster.levels[0].bandwidth: 450 is 450 bytes per second; did you mean 450 GB/s?"]),
         ({"latency": 3}, ["cluster.levels[0].latency: 3 is 3 seconds; did you mean 3 us?"]),
+        ({"latency": 1}, ["cluster.levels[0].latency: 1 is 1 seconds; did you mean 1 us?"]),
         ({"memory": "80"}, ["cluster.memory: 80 is 80 bytes; did you mean 80 GiB?"]),
         ({"memory": 81920}, ["cluster.memory: 81920 is 81920 bytes; give its unit, as in 80 GiB."]),
         ({"reserve": 0.5}, ["cluster.reserve: 0.5 is 0.5 bytes; did you mean 0.5 GiB?"]),

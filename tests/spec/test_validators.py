@@ -57,3 +57,10 @@ def test_paths_lead_to_what_is_wrong() -> None:
         (("table", "d", 0), "must be at least 1, is -1"),
     ]
     assert str(error.value.errors[0]) == "table.a.b[1] must be at least 1, is 0"
+
+
+def test_what_is_there_twice_is_told_with_the_first_place_of_it() -> None:
+    assert list(all_different.mistakes(["a", "b", "c", "a", "b"])) == [
+        ((3,), "is 'a', as is the item at [0]; each may be there once"),
+        ((4,), "is 'b', as is the item at [1]; each may be there once"),
+    ]

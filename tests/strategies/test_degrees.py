@@ -1,4 +1,4 @@
-"""Which degrees tensor and sequence parallelism offer."""
+"""Which degrees strategies offer."""
 
 from collections.abc import Callable
 
@@ -81,3 +81,18 @@ def test_sequence_parallelism_takes_no_devices(build: Build, tp: Strategy, sp: S
     assert both.degrees == (("tp", 4), ("sp", 4))
     assert both.ranks("tp") == (0, 1, 2, 3)
     assert both.replica_ranks("dense") == (0,)
+
+
+def test_context_degrees_leave_every_rank_two_pieces(build: Build) -> None:
+    """One of the front and one of the back, so that a causal mask gives all the same work."""
+    cp = registry().strategies()["cp"]
+    assert list(cp.degrees(Block(build("gpt", tokens=12), 1), on(48))) == [1, 2, 3, 6]
+
+
+def test_ranks_with_the_same_tokens_divide_experts_as_all_else_or_repeat_them(build: Build, tp: Strategy) -> None:
+    narrow = build("experts").map_shapes(
+        lambda shape: tuple((axis, 6 if axis == "expert_ffn" else size) for axis, size in shape)
+    )
+    etp = registry().strategies()["etp"]
+    for degree, expected in ((2, (1, 2)), (4, (1,))):
+        assert tuple(etp.degrees(tp.apply(Block(narrow, 1), degree, on(16)), on(16))) == expected

@@ -11,7 +11,8 @@ import nest
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
-from nest.spec import PlanDocument, Training
+from nest.network.imported import Imported
+from nest.spec import LevelSpec, PlanDocument, Training
 from nest.testing import check_exporter, check_model_importer, check_topology_importer, sample_plans
 from tests.testing.faulty_plugins import CONFIG as FAULTY
 
@@ -144,6 +145,22 @@ def test_networks() -> None:
     assert found(lambda source: Pairs(("a",), numpy.ones((1, 1)), numpy.ones((1, 1)))) == [
         "it loads a cluster, links or pairs"
     ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "each", "sound"),
+    [
+        ((), None, True),
+        (("a", "b"), None, True),
+        (("a", "b"), 4, True),
+        (("a", "b", "c"), None, False),
+        (("a", "b"), 2, False),
+    ],
+)
+def test_hosts_hold_the_devices_evenly(hosts: tuple[str, ...], each: int | None, sound: bool) -> None:
+    levels = (LevelSpec(4, link="nvlink4"), LevelSpec(2, link="infiniband-ndr"))
+    found = check_topology_importer(Networks(lambda source: Imported(levels, hosts, devices_per_host=each)))
+    assert [f.check for f in found if not f.passed] == ([] if sound else ["it loads a cluster, links or pairs"])
 
 
 class Export:

@@ -88,6 +88,10 @@ COLLECTIVES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
         {"time": lambda sound, kind, *a: sound(kind, *a) * (kind != "all_reduce")},
         "bytes among several members take time",
     ),
+    "faster than all links together": (
+        {"time": lambda sound, *a: sound(*a) / 1000},
+        "no more is sent than the links carry",
+    ),
     "two minds": ({"times": lambda sound, *a: 2 * sound(*a)}, "`times` agrees with `time`"),
     "one for all": ({"times": lambda sound, *a: 1.0}, "`times` agrees with `time`"),
     "twice the least": ({"per_byte": lambda sound, *a: 2 * sound(*a)}, "no bytes take less than `per_byte` says"),

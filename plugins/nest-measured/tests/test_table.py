@@ -31,6 +31,8 @@ def test_a_measured_operator_stands_for_itself() -> None:
 def test_inside_the_measured_range_the_nearest_is_scaled_by_work() -> None:
     assert TABLE.nearest("matmul", sizes(1024, 128, 64), "bf16") == (TABLE.operators[0], 2.0)
     assert TABLE.nearest("matmul", sizes(4096, 128, 64), "bf16") == (TABLE.operators[1], 0.5)
+    # Of ratios 2.44 and 1.64 the nearer, though its size is further away.
+    assert TABLE.nearest("matmul", sizes(2500, 128, 64), "bf16") == (TABLE.operators[1], 2500 / 4096 / 2)
     # As near to both: the smaller counts.
     assert TABLE.nearest("matmul", sizes(2048, 128, 64), "bf16") == (TABLE.operators[0], 4.0)
 
