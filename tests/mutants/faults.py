@@ -42,6 +42,11 @@ class Fault:
         return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     @property
+    def path(self) -> Path:
+        """Where the module is."""
+        return REPOSITORY / self.file
+
+    @property
     def catching(self) -> tuple[str, ...]:
         """What pytest is told to run the test that catches it."""
         return (self.caught_by, "-k", self.among) if self.among else (self.caught_by,)
@@ -52,7 +57,7 @@ class Fault:
         Raises:
             ValueError: what the fault replaces does not stand there once.
         """
-        text = (REPOSITORY / self.file).read_text()
+        text = self.path.read_text()
         if text.count(self.old) != 1:
             raise ValueError(f"{self.name}: {self.file} has {text.count(self.old)} times {self.old!r}, not once")
         return text.replace(self.old, self.new)
