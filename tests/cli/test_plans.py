@@ -106,7 +106,6 @@ TAMPERED: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.longer
 @pytest.mark.parametrize(("place", "value", "told"), TAMPERED, ids=[f"{row[0]}={row[1]}" for row in TAMPERED])
 def test_tampering_is_named(
     monkeypatch: pytest.MonkeyPatch,

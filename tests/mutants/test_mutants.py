@@ -37,7 +37,7 @@ def test_each_can_be_planted() -> None:
 @pytest.mark.parametrize(
     ("file", "module"),
     [
-        ("nest/documents.py", "nest.documents"),
+        ("nest/documents/document.py", "nest.documents.document"),
         ("nest/report/text/__init__.py", "nest.report.text"),
         ("plugins/nest-measured/src/nest_measured/__init__.py", "nest_measured"),
         ("plugins/nest-measured/src/nest_measured/table.py", "nest_measured.table"),

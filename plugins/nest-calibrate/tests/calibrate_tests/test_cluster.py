@@ -182,7 +182,6 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Com
     assert nest.check(plan).ok
 
 
-@pytest.mark.longer
 def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, cli: Command) -> None:
     runs = runs_file(tmp_path, 1.3)
     once = json.loads(cli("calibrate", "cluster", str(runs), "--json")[1])["calibration"]

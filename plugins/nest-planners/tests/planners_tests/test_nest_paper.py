@@ -52,7 +52,6 @@ def test_it_takes_the_first_boundary_for_one_inside_a_node():
     assert float(proposal.remarks[0].split()[2]) < best.batch_time
 
 
-@pytest.mark.longer
 @pytest.mark.parametrize("chains", blocks(0, 100))
 def test_it_decides_as_the_recurrence_written_again(chains: range) -> None:
     shapes = set()
