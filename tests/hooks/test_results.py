@@ -8,7 +8,6 @@ from typing import Any
 import numpy
 import pytest
 from attrs import evolve
-from tests.planners.instances import planned, problem
 
 from nest.errors import InputError
 from nest.graph import Axis, Block, Operator, OperatorGraph, Tensor
@@ -20,6 +19,7 @@ from nest.hooks.planning import Assessment, whole_options
 from nest.hooks.process_state import process_state_restored
 from nest.hooks.results import check_of, files_by_name, sound_proposal
 from nest.instance.pairs import Pairs
+from planners_tests.instances import planned, problem
 
 
 def taken(kind: str, member: str, result: Any, *arguments: Any) -> bool:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from nest.report.text.recommendation import recommendation_text
 
 from nest.instance import Cluster, Level
 from nest.network import reduce
@@ -16,6 +15,7 @@ from nest.report.text.first_screen import format_tokens
 from nest.report.text.layout import WIDE
 from nest.report.text.summary import verdict_text
 from nest.testing.exporter import sample_plans
+from nest_studies.clusters.recommendation import recommendation_text
 
 DECIDED = {"tp": ["2"], "pp": ["4"]}
 PLAN: dict[str, Any] = {

@@ -16,7 +16,8 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest_networks.files import beginning, text_of
-from nest_networks.switched.clos import Fabric, FabricHost, fabric_network, figures, usual_links
+from nest_networks.switched.clos import fabric_network, figures, usual_links
+from nest_networks.switched.fabric import Fabric, FabricHost
 from nest_networks.switched.profiles import infiniband_rate
 
 _NODE = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"(?:\s*#\s*"(.*?)"(?=\s|$))?')

@@ -15,7 +15,8 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from nest_networks.files import beginning, text_of
-from nest_networks.switched.clos import Fabric, FabricHost, fabric_network, figures, usual_links
+from nest_networks.switched.clos import fabric_network, figures, usual_links
+from nest_networks.switched.fabric import Fabric, FabricHost
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL
 from nest_networks.switched.tree import LocatedHost, tree_of_layers

@@ -2,77 +2,32 @@
 
 Hosts that hang on the same leaf switches, one link on each (their rails), are near one another: these switches together
 are one switch of the tree, and so are the switches that join several of those, tier by tier. What such a switch offers
-upwards is what the worst of its members offers the accelerators behind it, so that a tree never promises more than the
-fabric has: bandwidth upwards over links downwards, which is true oversubscription. A fabric that is no tree is planned
-link by link.
+upwards is what the worst of its members offers the accelerators behind it: bandwidth upwards over links downwards,
+which is true oversubscription. Messages spread evenly over the switches above, not over cables, so that the narrowest
+way counts. Where switches of a tier differ, paths decide, so that a tree never promises more than the fabric has
+(`nest_networks.switched.paths`). A fabric that is no tree is planned link by link.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
+from nest.network.graph import components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
+from nest_networks.switched.fabric import Fabric, FabricHost, fabric_graph, total
 from nest_networks.switched.network import switched_network
+from nest_networks.switched.paths import lowered_uplinks
 from nest_networks.switched.profiles import nominal_bandwidth, sourced_profile
-from nest_networks.switched.tiers import Tier, inside
+from nest_networks.switched.tiers import inside
 from nest_networks.switched.tree import Host, SwitchTree, left_out
-
-
-@frozen
-class FabricHost:
-    """A host with its links.
-
-    Attributes:
-        name: as jobs are started on it.
-        links: the switch at the other end of each, in the order of its NICs, and bytes per second and direction;
-            None: not known.
-        domain: the NVLink domain it is in, together with others; None: none.
-    """
-
-    name: str
-    links: tuple[tuple[str, float | None], ...]
-    domain: str | None = None
-
-    @property
-    def switches(self) -> dict[str, float | None]:
-        """The switches it hangs on, with the bandwidth of all links to each together."""
-        bandwidths: dict[str, float | None] = {}
-        for switch, bandwidth in self.links:
-            before = bandwidths.get(switch, 0.0)
-            bandwidths[switch] = None if before is None or bandwidth is None else before + bandwidth
-        return bandwidths
 
 
 class NoTreeError(InputError):
     """A fabric that is no tree of tiers: its links are planned one by one."""
-
-
-class Fabric:
-    """Switches with the links between them."""
-
-    def __init__(self) -> None:
-        self._links: dict[str, dict[str, float | None]] = {}
-
-    def link(self, one: str, two: str, bandwidth: float | None) -> None:
-        """Add a link between two switches: bytes per second and direction; None: not known.
-
-        A cable from a switch back to itself leads nowhere.
-        """
-        if one == two:
-            return
-        for near, far in ((one, two), (two, one)):
-            known = self._links.setdefault(near, {})
-            before = known.get(far, 0.0)
-            known[far] = None if before is None or bandwidth is None else before + bandwidth
-
-    def beside(self, switch: str) -> Mapping[str, float | None]:
-        """The switches linked to one, with the bandwidth of all links together."""
-        return self._links.get(switch, {})
 
 
 def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int | None = None) -> SwitchTree:
@@ -89,7 +44,7 @@ def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int 
     groups = _groups(machines, tiers[0])
     of_switch = {switch: name for name, members in groups.items() for switch in members}
     hosts = tuple(
-        Host(each.name, of_switch[each.links[0][0]], _total(each.switches.values()), each.domain, devices)
+        Host(each.name, of_switch[each.links[0][0]], total(each.switches.values()), each.domain, devices)
         for each in machines
     )
     counts = Counter(host.switch for host in hosts)
@@ -105,12 +60,18 @@ def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int 
         groups = {name: members for name, (members, _) in joined.items()} | {
             name: members for name, members in groups.items() if name not in parents
         }
-    return SwitchTree(hosts, parents, uplinks, remedy="Import the hosts of one of them.")
+    tree = SwitchTree(hosts, parents, uplinks, remedy="Import the hosts of one of them.")
+    return tree if _even(machines, tiers, fabric) else evolve(tree, uplinks=lowered_uplinks(tree, machines, fabric))
 
 
-def _total(links: Iterable[float | None]) -> float | None:
-    known = list(links)
-    return None if None in known else sum(each for each in known if each is not None)
+def _even(machines: Sequence[FabricHost], tiers: Sequence[Sequence[str]], fabric: Fabric) -> bool:
+    """Whether all switches of a tier have the same links: each way is then as good as any, upwards and downwards."""
+    rank = {switch: index for index, tier in enumerate(tiers) for switch in tier}
+    links = {switch: Counter((rank[each], width) for each, width in fabric.beside(switch).items()) for switch in rank}
+    for machine in machines:
+        for switch, width in machine.switches.items():
+            links[switch][-1, width] += 1
+    return all(links[switch] == links[tier[0]] for tier in tiers for switch in tier)
 
 
 def _tiers(machines: Sequence[FabricHost], fabric: Fabric) -> list[list[str]]:
@@ -138,18 +99,15 @@ def _behind(machines: Sequence[FabricHost], tiers: Sequence[Sequence[str]], fabr
     bandwidths: dict[str, float] = dict.fromkeys((switch for tier in tiers for switch in tier), 0.0)
     for machine in machines:
         switches = machine.switches
-        whole = _total(switches.values())
+        whole = total(switches.values())
         for switch, bandwidth in switches.items():
             bandwidths[switch] += 1 / len(switches) if not whole or bandwidth is None else bandwidth / whole
     for lower, upper in pairwise(tiers):
         above = set(upper)
         for switch in lower:
-            ways = {each: width for each, width in fabric.beside(switch).items() if each in above}
-            whole = _total(ways.values())
-            for each, width in ways.items():
-                bandwidths[each] += bandwidths[switch] * (
-                    1 / len(ways) if not whole or width is None else width / whole
-                )
+            ways = [each for each in fabric.beside(switch) if each in above]
+            for each in ways:
+                bandwidths[each] += bandwidths[switch] / len(ways)
     return bandwidths
 
 
@@ -196,67 +154,20 @@ def _joined_groups(
 
 
 def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float], fabric: Fabric) -> float | None:
-    """What the worst of some switches offers each host behind it upwards: bytes per second; None: not known."""
-    shares = []
-    for switch in members:
-        if not behind[switch]:
-            continue
-        width = _total(bandwidth for each, bandwidth in fabric.beside(switch).items() if each in above)
-        if width is None:
-            return None
-        shares.append(width / behind[switch])
-    return min(shares, default=None)
+    """What the worst of some switches offers each host behind it upwards: bytes per second; None: not known.
 
-
-def fabric_graph(
-    machines: Sequence[FabricHost], fabric: Fabric, inner: Tier, network: Tier, devices: int, usual_rate: float
-) -> LinkGraph:
-    """The accelerators of `machines` with all links, those between switches shared by all that send over them.
-
-    Accelerators take the links of their host in turn, as many for each as there are; where there are fewer links than
-    accelerators they share them.
-
-    `network`: what one link of the network is made of: its share of the nominal bandwidth is reached.
-    `usual_rate`: nominal bytes per second and direction of a link whose rate is not known.
-
-    Raises:
-        InputError: it has too many devices or switches, or not all are connected.
+    What is behind switches that have lost all their links upwards goes over the others.
     """
-    check_size(devices * len(machines), 0, 0)
-    level, inside = network.level, inner.level
-    reached = level.bandwidth / network.bandwidth
-    built = NetworkBuilder()
-    switches: dict[str, int] = {}
-    for machine in machines:
-        accelerators = [built.device(f"{machine.name}.{index}") for index in range(devices)]
-        for index, (one, share) in _taken(accelerators, len(machine.links)):
-            switch, rate = machine.links[index]
-            if switch not in switches:
-                switches[switch] = built.switch(f"switch {switch}")
-            built.link(one, switches[switch], reached * share * (rate or usual_rate), level.latency / 2)
-        if devices > 1:
-            middle = built.switch(f"inside {machine.name}")
-            for one in accelerators:
-                built.link(one, middle, inside.bandwidth, inside.latency / 2)
-    waiting, seen = list(switches), set(switches)
-    for switch in waiting:
-        for other, rate in fabric.beside(switch).items():
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
-                switches[other] = built.switch(f"switch {other}")
-            if switch < other:
-                built.link(switches[switch], switches[other], reached * (rate or usual_rate), 0.0)
-    return built.built()
-
-
-def _taken(accelerators: Sequence[int], links: int) -> list[tuple[int, tuple[int, float]]]:
-    """For links of a host the accelerator that takes it, and its share."""
-    count = len(accelerators)
-    if links >= count:
-        return [(index, (accelerators[index * count // links], 1.0)) for index in range(links)]
-    taken = [index * links // count for index in range(count)]
-    return [(index, (one, 1 / taken.count(index))) for index, one in zip(taken, accelerators, strict=True)]
+    shares, carried = list[float](), 0.0
+    for switch in members:
+        widths = [bandwidth for each, bandwidth in fabric.beside(switch).items() if each in above]
+        known = [width for width in widths if width is not None]
+        if len(known) < len(widths):
+            return None
+        if known and behind[switch]:
+            shares.append(min(known) * len(known) / behind[switch])
+            carried += behind[switch]
+    return min(shares) * carried / sum(behind[each] for each in members) if shares else None
 
 
 def usual_links(links: Mapping[str, int]) -> tuple[int, list[str]]:

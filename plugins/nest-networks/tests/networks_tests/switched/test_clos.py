@@ -1,24 +1,19 @@
 """A fabric folded to a tree promises no more than its links have."""
 
+import numpy
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from nest.catalogue import profile
 from nest.errors import InputError
 from nest.network import pairs
 from nest.network.graph import LinkGraph
-from nest_networks.switched.clos import (
-    Fabric,
-    FabricHost,
-    NoTreeError,
-    fabric_graph,
-    fabric_network,
-    fabric_tree,
-    figures,
-    usual_links,
-)
-from nest_networks.switched.tiers import inside, network_tiers
+from nest_networks.switched.clos import NoTreeError, fabric_network, fabric_tree, figures, usual_links
+from nest_networks.switched.fabric import Fabric, FabricHost, fabric_graph
+from nest_networks.switched.network import switch_graph
+from nest_networks.switched.paths import MOST_RAILS
+from nest_networks.switched.tiers import host_layout, inside, network_tiers
 from nest_networks.switched.tree import SwitchTree
 from networks_tests.fabrics import FatTree, fat_trees
 
@@ -55,30 +50,103 @@ def meeting(tree: SwitchTree, one: int, two: int) -> int:
     )
 
 
-@given(tree=fat_trees(rails=(1,)), data=st.data())
-def test_no_pair_is_promised_more_than_its_links_have(tree: FatTree, data: st.DataObject) -> None:
+Damage = tuple[dict[int, float], set[int]]
+"""Rates of some links in GB/s, and links that are missing, by their place in `FatTree.links`."""
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[FatTree, Damage]:
+    """A fat tree of one rail with links of other rates, and without some between switches."""
+    tree = draw(fat_trees(rails=(1,)))
     links = tree.links()
-    count = len(links)
-    rates = data.draw(st.dictionaries(st.integers(0, count - 1), st.sampled_from([0.25, 0.5, 2.0]), max_size=4))
-    dropped = (
-        data.draw(st.sets(st.integers(0, count - 1).filter(lambda index: "/" not in links[index][0]), max_size=2))
-        if any("/" not in one for one, _ in links)
-        else set()
-    )
-    kept = [link for index, link in enumerate(links) if index not in dropped]
-    machines, fabric = built(kept, rates)
+    places = st.integers(0, len(links) - 1)
+    rates = draw(st.dictionaries(places, st.sampled_from([0.25, 0.5, 2.0]), max_size=4))
+    trunks = [index for index, (one, _) in enumerate(links) if "/" not in one]
+    return tree, (rates, draw(st.sets(st.sampled_from(trunks), max_size=2)) if trunks else set())
+
+
+def left(tree: FatTree, damage: Damage) -> tuple[list[tuple[str, str]], dict[int, float]]:
+    """The links that are not missing, and the rates by their place among these."""
+    rates, dropped = damage
+    kept = [index for index in range(len(tree.links())) if index not in dropped]
+    return [tree.links()[index] for index in kept], {
+        place: rates[index] for place, index in enumerate(kept) if index in rates
+    }
+
+
+REACHED = 0.91
+"""Of a link's rate, as the catalogue's infiniband-ndr has it."""
+
+HALF_A_BUNDLE = FatTree(2, 2, 2, 1, 1, 2, 2, 2), ({}, {8})
+"""A spine has one of two cables to a core; the other pod sends half of its messages over it."""
+SLOW_WAY = FatTree(1, 3, 2, 1, 2, 1, 1, 1), ({10: 0.25}, set())
+"""A leaf switch has a slow link to one spine of two."""
+FEWER_WAYS = FatTree(2, 2, 3, 1, 3, 1, 1, 1), ({}, {3, 29})
+"""A leaf switch lacks a spine that others have, and in the other pod a spine lacks the core."""
+OTHERS_WAYS = FatTree(1, 2, 3, 1, 3, 1, 1, 2), ({4: 0.5, 10: 2.0, 2: 2.0}, {11, 15})
+"""Two leaf switches have different spines: those they share are the slow ones."""
+DEAD_END = FatTree(2, 2, 2, 1, 2, 1, 1, 1), ({}, {9})
+"""One spine of two has lost its only core: nothing was promised at all."""
+
+
+@given(fabric=damaged())
+@example(fabric=HALF_A_BUNDLE)
+@example(fabric=SLOW_WAY)
+@example(fabric=FEWER_WAYS)
+@example(fabric=OTHERS_WAYS)
+@example(fabric=DEAD_END)
+def test_no_pair_is_promised_more_than_its_links_have(fabric: tuple[FatTree, Damage]) -> None:
+    machines, links = built(*left(*fabric))
     try:
-        found = fabric_tree(machines, fabric, devices=1)
+        found = fabric_tree(machines, links, devices=1)
     except InputError:
         assume(False)
         return
-    reached = 0.91  # Of a link's rate, as the catalogue's infiniband-ndr has it.
     tiers = network_tiers(found, 1, FIGURES.profile)
-    between = pairs(direct(machines, fabric)).bandwidth
+    between = pairs(direct(machines, links)).bandwidth * (1 + 1e-9)
     for one in range(len(machines)):
         for two in range(one):
-            promised = tiers[meeting(found, one, two) - 1].bandwidth * reached
-            assert promised <= between[one, two] * (1 + 1e-9)
+            assert 0 < tiers[meeting(found, one, two) - 1].bandwidth * REACHED <= between[one, two]
+    inner = inside("host", FIGURES.profile.host, "host")  # type: ignore[arg-type]
+    layout = host_layout(found, tiers, FIGURES.profile)  # type: ignore[arg-type]
+    order = [[each.name for each in layout.hosts].index(each.name) for each in machines]
+    graph = pairs(switch_graph(found, layout, inner, tiers, 1)).bandwidth[numpy.ix_(order, order)]
+    assert (graph <= between).all()
+
+
+def in_planes(links: list[tuple[str, str]], planes: int) -> list[tuple[str, str]]:
+    """`links` of one rail as those of several, each with switches of its own."""
+    return [
+        (f"{one[:-2]}/{plane}" if "/" in one else f"{one} {plane}", f"{two} {plane}")
+        for plane in range(planes)
+        for one, two in links
+    ]
+
+
+@given(fabric=damaged())
+@example(fabric=HALF_A_BUNDLE)
+@example(fabric=FEWER_WAYS)
+def test_equal_rails_have_several_times_as_much(fabric: tuple[FatTree, Damage]) -> None:
+    links, rates = left(*fabric)
+    count = len(links)
+    many = {index + plane * count: rate for index, rate in rates.items() for plane in range(3)}
+    try:
+        one = fabric_tree(*built(links, rates))
+    except InputError:
+        assume(False)
+        return
+    three = fabric_tree(*built(in_planes(links, 3), many))
+    assert {name.removesuffix(" 0"): width for name, width in three.uplinks.items()} == pytest.approx(
+        {name: 3 * width for name, width in one.uplinks.items()}
+    )
+
+
+def test_large_fabrics_spread_evenly_too() -> None:
+    tree = FatTree(1, 2, MOST_RAILS // 2 + 1, 1, 2, 2, 1, 1)
+    links = tree.links()
+    links.remove(("leaf1.0", "spine0.1"))
+    found = fabric_tree(*built(links, {}))
+    assert found.uplinks == pytest.approx({"leaf0.0": 4e9, "leaf1.0": 2e9})
 
 
 def test_switches_that_join_nothing_are_no_tier() -> None:
