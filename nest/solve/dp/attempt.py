@@ -30,6 +30,7 @@ from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.sums import grid_parts
 from nest.solve.dp.tables import SharedTables
 from nest.solve.effort import Deadline
+from nest.solve.inseparable import inseparable_layers
 from nest.solve.search import (
     FIRST,
     PRUNED_BY_BOUND,
@@ -43,10 +44,14 @@ from nest.solve.search import (
     Searcher,
     price_of,
 )
-from nest.tolerances import LIMIT_SLACK, TIE
+from nest.tolerances import TIE
 
 if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
+
+REACH = 1.07
+"""Times the least bound of all, up to which plans are searched first: the best of Llama 3.1 405B on 16,384 H100 takes
+1.054 times that, and its main search 2.5 times as long without (2026-11-29)."""
 
 SLOWER = 1.1
 """Times the step time of a plan that is known, what a runner-up is looked for up to."""
@@ -57,16 +62,8 @@ good as a first one can have are left out before they are listed. Below that a f
 blocks on 131,072 devices take 6.0 s without it and 8.9 s with it; the 12 operator graphs of BERT (2,906 downsets) take
 2.4 s with it in place of 3.4 s, and GNMT without idle layers (16,826) cannot be listed without it."""
 
-
 SCOUT_STATES = 20_000
 """States looked at among scouts once there is a plan: a better one is found sooner among all candidates."""
-
-
-def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
-    """Groups of layers that no cut may part, as indices."""
-    position = {name: index for index, name in enumerate(instance.graph.layers)}
-    constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
-    return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
 
 
 @define(eq=False, repr=False)
@@ -148,8 +145,7 @@ class Attempt:
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
-        graph, space = self.instance.graph, self.instance.space
-        refused: TooManyCuts | None = None
+        graph, space, refused = self.instance.graph, self.instance.space, None
         if not self.plain and not self.mixed and (self.chunked or all(chunks_of(each) > 1 for each in space.schedules)):
             # Where to cut is decided.
             return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
@@ -217,7 +213,7 @@ class Attempt:
             return None
         search = self._plain(self.instance, lattice(members[[0, -1]]))
         ranges = []
-        for index, (shortest, longest) in _stage_ranges(search, known.value * (1 + TIE)).items():
+        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
             candidate = self.instance.candidates[index]
             parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
             ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
@@ -262,12 +258,7 @@ class Attempt:
         Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
         `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
         """
-        searchers = self._searchers(instance, downsets, relaxed=relaxed)
-        if len(searchers) > 1 and self.plain:
-            # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
-            known = self._best_of(self._plain(instance, downsets, not relaxed, whole_modes=True), known)
-        search = self._search(searchers, known, whole=whole and not self.mixed, relaxed=relaxed)
-        bound = search.find_best()
+        search, bound = self._of_one_candidate(instance, downsets, known, whole=whole, relaxed=relaxed)
         if self.mixed:
             from nest.solve.dp.mixed import MixedSearch, first_of_ties
 
@@ -281,18 +272,44 @@ class Attempt:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
 
+    def _of_one_candidate(
+        self, instance: Instance, downsets: Downsets, known: Incumbent | None, *, whole: bool, relaxed: bool
+    ) -> tuple[BestFirst, float]:
+        """As `_find_best`, without mixed plans: first of plans with bounds near the least, often of the best."""
+        every, alone = (self.plain, self.chunked), whole and not self.mixed
+        reach = REACH * min((each.bound or 0.0 for some in every for each in some), default=0.0)
+        if not relaxed and not self.scouts and 0 < reach < self.limit:
+            self.plain, self.chunked = ([each for each in some if (each.bound or 0.0) <= reach] for some in every)
+            search = self._search(self._searchers(instance, downsets), known, whole=alone, reach=reach)
+            bound = search.find_best()
+            if search.best is not None and search.best.value <= reach:
+                self.limit = reach
+                return search, bound
+            (self.plain, self.chunked), known = every, search.best
+        searchers = self._searchers(instance, downsets, relaxed=relaxed)
+        if len(searchers) > 1 and self.plain:
+            # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
+            known = self._best_of(self._plain(instance, downsets, not relaxed, whole_modes=True), known)
+        search = self._search(searchers, known, whole=alone, relaxed=relaxed)
+        return search, search.find_best()
+
     def _searchers(self, instance: Instance, downsets: Downsets, *, relaxed: bool = False) -> list[Searcher]:
         """Those of plans of one candidate."""
         searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
         return searchers if relaxed or not self.chunked else [*searchers, self._chunks(meter=self.meter)]
 
     def _best_of(self, searcher: Searcher, known: Incumbent | None) -> Incumbent | None:
-        search = self._search([searcher], known)
-        search.find_best()
+        (search := self._search([searcher], known)).find_best()
         return search.best
 
     def _search(
-        self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False, relaxed: bool = False
+        self,
+        searchers: Sequence[Searcher],
+        known: Incumbent | None,
+        *,
+        whole: bool = False,
+        relaxed: bool = False,
+        reach: float = inf,
     ) -> BestFirst:
         return BestFirst(
             searchers,
@@ -306,6 +323,7 @@ class Attempt:
             placed=self.placed,
             price=None if relaxed else price_of(self.instance),
             others=dict(self.others),
+            reach=reach,
         )
 
     @property
@@ -327,9 +345,8 @@ class Attempt:
         if not self.diagnosed or not self.instance.complete:  # Among candidates that are missing there may be a plan.
             return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())
-        whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
-        if self.mixed:
-            whole = MixedSearch(self.instance, self.mixed, downsets)
+        of_one = PlainSearch(self.instance, self.plain, downsets)
+        whole = MixedSearch(self.instance, self.mixed, downsets) if self.mixed else of_one
         diagnosis = diagnose(whole, self.exclusions, chunks.least_memory if self.chunked else None)
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
 
@@ -357,17 +374,17 @@ class Attempt:
     def _find_second(self, search: BestFirst, downsets: Downsets) -> None:
         """Look for a runner-up, among all plans that may be faster than the one met so far."""
         assert search.best is not None
-        second, most = search.runner_up(), search.best.value * SLOWER
-        most = most if second is None else min(most, second.value * (1 + TIE))
         until = self.meter.states + RUNNER_UP_STATES
         search.find_second(until, self.limit / (1 + TIE))
-        second = search.runner_up()
-        # What is not listed takes longer than `limit`: a runner-up that does not is the best.
-        if self.limit < (most if second is None else min(most, second.value * (1 + TIE))):
-            with suppress(OutOfTime):
-                self._list(most)
-                search.searchers = self._searchers(self.instance, downsets)
-            search.find_second(until)
+        for share, reach in (REACH, search.best.value * REACH), (SLOWER, inf):
+            second, most = search.runner_up(), search.best.value * share
+            most = most if second is None else min(most, second.value * (1 + TIE))
+            # What is not listed takes longer than `limit`: a runner-up that does not is the best.
+            if self.limit < most:
+                with suppress(OutOfTime):
+                    self._list(most)
+                    search.searchers = self._searchers(self.instance, downsets)
+                search.find_second(until, reach)
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""
@@ -381,19 +398,3 @@ class Attempt:
             "states": self.meter.states,
             **self.tables.splits.statistics,
         }
-
-
-def _stage_ranges(search: PlainSearch, limit: float) -> dict[int, tuple[float, float]]:
-    """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
-    ranges: dict[int, tuple[float, float]] = {}
-    for configuration in search.configurations:
-        bounds = search.early_bounds(configuration)
-        counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
-        if counts:
-            total = search.first_bounds.whole(configuration.candidate)[1]
-            longest = min(search.longest(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
-            # With all others as long as they may be, this much is left to one.
-            least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
-            before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
-            ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
-    return ranges

@@ -128,6 +128,21 @@ class PlainSearch(CutSearch, PlanSearch):
             for count in counts
         )
 
+    def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
+        """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
+        ranges: dict[int, tuple[float, float]] = {}
+        for configuration in self.configurations:
+            bounds = self.early_bounds(configuration)
+            counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
+            if counts:
+                total = self.first_bounds.whole(configuration.candidate)[1]
+                longest = min(self.longest(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
+                # With all others as long as they may be, this much is left to one.
+                least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
+                before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
+                ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
+        return ranges
+
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
         chain = self.downsets.chain
