@@ -27,7 +27,6 @@ from nest.solve.dp.downsets import (
 from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.sums import grid_parts
 from nest.solve.dp.tables import SharedTables
 from nest.solve.effort import Deadline
 from nest.solve.inseparable import inseparable_layers
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
 
 REACH = 1.07
-"""Times the least bound of all, up to which plans are searched first: the best of Llama 3.1 405B on 16,384 H100 takes
-1.054 times that, and its main search 2.5 times as long without (2026-11-29)."""
+"""Times the least bound of all, up to which plans are searched first: the best of 405B on 16,384 H100 takes 1.054."""
 
 SLOWER = 1.1
 """Times the step time of a plan that is known, what a runner-up is looked for up to."""
@@ -91,6 +89,8 @@ class Attempt:
     chunked: list[Configuration] = field(init=False)
     mixed: list[Configuration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
+    every: list[Configuration] = field(init=False)
+    listed_to: float = field(default=inf, init=False)
     limit: float = field(default=inf, init=False)
     listed_so_far: int = field(default=0, init=False)
     bound: float = 0.0
@@ -98,12 +98,11 @@ class Attempt:
     def __attrs_post_init__(self) -> None:
         instance, space = self.instance, self.instance.space
         self.together = inseparable_layers(instance)
-        layers = len(instance.graph.layers)
         self._list(min(inf if self.known is None else self.known.value * (1 + TIE), self.guess))
         if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
             self.exclusions = Exclusions()
             watch, first = self._search((), self.known).prepare, self.listed_so_far
-            self.mixed = mixed_configurations(instance, layers, first, self.exclusions, watch)
+            self.mixed = mixed_configurations(instance, len(instance.graph.layers), first, self.exclusions, watch)
             if self.listed:
                 self.mixed = without(self.mixed, self.listed, instance, first)
 
@@ -114,10 +113,9 @@ class Attempt:
         """
         instance, watch = self.instance, self._search((), self.known).prepare
         screen = self.tables.screen if self.scouts or limit < inf or not self.diagnosed else None
-        counts = self.tables.splits.counts
         # What a search with a runner-up leaves out is counted.
         among = self.among if self.second or screen is None else admitted(instance, self.among)
-        arguments = (len(instance.graph.layers), counts, among, watch, limit, screen)
+        arguments = (len(instance.graph.layers), self.tables.splits.counts, among, watch, limit, screen)
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
         every, exclusions = configurations(instance, *arguments, one_chunk=self.scouts)
         if self.scouts and not every:
@@ -127,10 +125,15 @@ class Attempt:
             every = [evolve(each, order=each.order + self.listed_so_far) for each in every]
         else:
             self.exclusions = exclusions
-        self.limit, self.listed_so_far = limit, self.listed_so_far + len(every)
-        self.plain, self.chunked = [], []
-        for each in every:
-            (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
+        self.listed_to, self.every, self.listed_so_far = limit, every, self.listed_so_far + len(every)
+        self._keep(inf)
+
+    def _keep(self, reach: float) -> None:
+        """Search only those listed from now on whose bounds are up to `reach` seconds."""
+        self.limit, self.plain, self.chunked = min(self.listed_to, reach), [], []
+        for each in self.every:
+            if (each.bound or 0.0) <= reach:
+                (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
 
     def least_with_room(self) -> dict[str, float]:
         """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.
@@ -154,8 +157,7 @@ class Attempt:
         except TooManyCuts as error:
             masks, refused = [], error
         answer: Result | None = None
-        # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 100 without its
-        # own and 17,914 with them.
+        # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 17,914 for 100.
         branched = len(masks) > FEW_CUTS and any(smaller & ~larger for smaller, larger in pairwise(masks))
         if space.partition is None and not space.even and self.placed is None and (refused or branched):
             answer = self._without_idle_layers()
@@ -211,13 +213,7 @@ class Attempt:
         """How long stages of plans as good as the known one may compute, when there are many cuts."""
         if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
             return None
-        search = self._plain(self.instance, lattice(members[[0, -1]]))
-        ranges = []
-        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
-            candidate = self.instance.candidates[index]
-            parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
-            ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
-        return ranges
+        return self._plain(self.instance, lattice(members[[0, -1]])).stage_ranges(members, known.value * (1 + TIE))
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Incumbent | None:
         """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
@@ -276,16 +272,16 @@ class Attempt:
         self, instance: Instance, downsets: Downsets, known: Incumbent | None, *, whole: bool, relaxed: bool
     ) -> tuple[BestFirst, float]:
         """As `_find_best`, without mixed plans: first of plans with bounds near the least, often of the best."""
-        every, alone = (self.plain, self.chunked), whole and not self.mixed
-        reach = REACH * min((each.bound or 0.0 for some in every for each in some), default=0.0)
+        alone = whole and not self.mixed
+        reach = REACH * min((each.bound or 0.0 for each in self.every), default=0.0)
         if not relaxed and not self.scouts and 0 < reach < self.limit:
-            self.plain, self.chunked = ([each for each in some if (each.bound or 0.0) <= reach] for some in every)
+            self._keep(reach)
             search = self._search(self._searchers(instance, downsets), known, whole=alone, reach=reach)
             bound = search.find_best()
             if search.best is not None and search.best.value <= reach:
-                self.limit = reach
                 return search, bound
-            (self.plain, self.chunked), known = every, search.best
+            self._keep(inf)
+            known = search.best
         searchers = self._searchers(instance, downsets, relaxed=relaxed)
         if len(searchers) > 1 and self.plain:
             # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
@@ -374,17 +370,21 @@ class Attempt:
     def _find_second(self, search: BestFirst, downsets: Downsets) -> None:
         """Look for a runner-up, among all plans that may be faster than the one met so far."""
         assert search.best is not None
-        until = self.meter.states + RUNNER_UP_STATES
+        until, best = self.meter.states + RUNNER_UP_STATES, search.best.value
         search.find_second(until, self.limit / (1 + TIE))
-        for share, reach in (REACH, search.best.value * REACH), (SLOWER, inf):
-            second, most = search.runner_up(), search.best.value * share
-            most = most if second is None else min(most, second.value * (1 + TIE))
-            # What is not listed takes longer than `limit`: a runner-up that does not is the best.
-            if self.limit < most:
-                with suppress(OutOfTime):
-                    self._list(most)
-                    search.searchers = self._searchers(self.instance, downsets)
-                search.find_second(until, reach)
+        for reach in (best * REACH, inf):
+            if self.limit < self.listed_to and ((second := search.runner_up()) is None or self.limit < second.value):
+                self._keep(reach)
+                search.searchers = self._searchers(self.instance, downsets)
+                search.find_second(until, self.limit / (1 + TIE))
+        second = search.runner_up()
+        most = best * SLOWER if second is None else min(best * SLOWER, second.value * (1 + TIE))
+        # What is not listed takes longer than `limit`: a runner-up that does not is the best.
+        if self.limit < most:
+            with suppress(OutOfTime):
+                self._list(most)
+                search.searchers = self._searchers(self.instance, downsets)
+            search.find_second(until)
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""
