@@ -10,8 +10,8 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
+from nest.solve.dp.downsets import inseparable_layers
 from nest.solve.effort import Deadline
-from nest.solve.inseparable import inseparable_layers
 from nest.solve.search import Incumbent, Progress, price_of
 from nest.tolerances import TIE
 

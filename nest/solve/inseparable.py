@@ -2,14 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from nest.instance import Instance, LayerGraph
-
-
-def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
-    """Groups of layers that no cut may part, as indices."""
-    position = {name: index for index, name in enumerate(instance.graph.layers)}
-    constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
-    return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
+from nest.instance import LayerGraph
 
 
 def homes(graph: LayerGraph, together: Iterable[Collection[int]]) -> list[int]:

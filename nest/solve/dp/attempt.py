@@ -21,6 +21,7 @@ from nest.solve.dp.downsets import (
     allowed_cuts,
     coarsening,
     cuts,
+    inseparable_layers,
     lattice,
     membership,
 )
@@ -29,7 +30,6 @@ from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.tables import SharedTables
 from nest.solve.effort import Deadline
-from nest.solve.inseparable import inseparable_layers
 from nest.solve.search import (
     FIRST,
     PRUNED_BY_BOUND,
