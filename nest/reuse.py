@@ -36,7 +36,7 @@ def remembered(
     return known
 
 
-def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], Value]) -> Value:
+def once(known: dict[Any, Any], key: Hashable, make: Callable[[], Value]) -> Value:
     """What `known`, of one object or of several that share it, has of a key, made where it is missing."""
     if key not in known:
         known[key] = make()

@@ -82,17 +82,6 @@ def _without_limit(fast: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, every: fast(evolve(self, limit=inf), every)
 
 
-def _by_memory_alone(self: Any, configuration: Any) -> Any:
-    from nest.solve.dp.bounds import least_in_memory
-
-    if self.parted(configuration):
-        return self.early_bounds(configuration)
-    least = least_in_memory(self.first_bounds, configuration, self.room)
-    return self.first_bounds.of_configuration(
-        configuration, numpy.maximum(least, self.first_bounds.beside(configuration).seconds)
-    )
-
-
 def _floors_from_compute(self: Any, configuration: Any, counts: tuple[int, ...], limit: float) -> list[Any]:
     from nest.solve.dp.pareto import Floor
 
@@ -150,6 +139,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     "scouts": _one("a first plan of some candidates", f"{DP}.solver", "SCOUTED", number(inf)),
     "scouts-whole": _one("scouts without parts of stages", f"{DP}.solver", "without_parts", argument(0)),
     "guesses": _one("lists plans near the least bound first", f"{DP}.solver", "GUESSES", number(())),
+    "reach": _one("plans near the least bound first", f"{DP}.attempt", "REACH", number(inf)),
     "begun-with": _one("four candidates ahead of the others", f"{DP}.solver", "BEGUN_WITH", number(1 << 30)),
     # What is listed.
     "screen": _one("bounds plans ahead of their listing", f"{DP}.attempt", "configurations", _unscreened),
@@ -185,13 +175,11 @@ ACCELERATORS: dict[str, Accelerator] = {
     "idle-layers": _one("the graph without idle layers", f"{DP}.attempt:Attempt", "_without_idle_layers", says(None)),
     # Plain plans.
     "closer": _one(
-        "bounds when a turn comes",
+        "the cheapest boundaries, when a turn comes",
         PLAIN,
         "_closer_bounds",
         instead(lambda self, configuration: self.early_bounds(configuration)),
     ),
-    "closer-memory": _one("memory at a price", f"{DP}.plain", "least_in_memory", says(0.0)),
-    "closer-boundaries": _one("the cheapest boundaries", PLAIN, "_closer_bounds", instead(_by_memory_alone)),
     "packing": _one("fewest stages, packed greedily", PLAIN, "_packed", argument(2)),
     "packing-mixed": _one("blocks of two modes, by Everett", f"{DP}.bounds:LeanMode", "_mixed_reach", argument(2)),
     "partitions": _one("bounds from partitions", PLAIN, "_floors", instead(_floors_from_compute)),
@@ -207,7 +195,6 @@ ACCELERATORS: dict[str, Accelerator] = {
     "without-places": _one("cheapest boundaries ahead of places", f"{DP}.plain", "least_batch_time", _settled),
     # Boxes.
     "box-least-time": _one("the least slowest stage first", f"{DP}.pareto", "NARROW", number(inf)),
-    "box-within": _one("runs bound boxes within their limits", f"{DP}.pareto:_Boxes", "_within_others", argument(1)),
     "box-known": _one("runs answer boxes they lie in", f"{DP}.pareto:_Boxes", "_solve", instead(_run_again)),
     "box-halves": _one("boxes are halved", f"{DP}.pareto:_Boxes", "_halves", lambda _: lambda self, box, _: (box,)),
     # Tables and recurrences.

@@ -20,6 +20,7 @@ from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, SearchProgress
+from nest.reuse import once
 from nest.solve.effort import FEW, Waiting
 from nest.spec import DeviceSpec, Training
 
@@ -105,9 +106,7 @@ def from_model(
 
     def price(block: Block) -> Candidate:
         name = _name(block, pool)
-        if name not in known:
-            known[name] = candidate(name, block, layers, pricing, pool=pool)
-        return known[name]
+        return once(known, name, lambda: candidate(name, block, layers, pricing, pool=pool))
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = kept_together(options.search.granularity, graph)

@@ -15,6 +15,7 @@ from nest.formulate.shard import Made, capacity_flags
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel
+from nest.reuse import once
 from nest.spec import DeviceSpec, Training
 from nest.spec.device import MATRIX
 
@@ -146,16 +147,12 @@ class Pricing:
         """What the operator computes costs, priced once: strategies leave most as they are."""
         if operator.collective is not None:
             return NOTHING
-        if operator not in self.compute_costs:
-            self.compute_costs[operator] = self.costs.price(operator, self.device, self.training)
-        return self.compute_costs[operator]
+        return once(self.compute_costs, operator, lambda: self.costs.price(operator, self.device, self.training))
 
     def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
         """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
         key = block.lie(axis), block.width
-        if key not in self._shapes:
-            self._shapes[key] = self.cluster.shapes(numpy.array(block.groups(axis), dtype=numpy.int64))
-        return self._shapes[key]
+        return once(self._shapes, key, lambda: self.cluster.shapes(numpy.array(block.groups(axis), dtype=numpy.int64)))
 
     @cached_property
     def calls(self) -> Calls:

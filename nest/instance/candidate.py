@@ -8,6 +8,7 @@ from attrs.converters import optional
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+from nest.reuse import once
 from nest.tolerances import SUM_ERROR
 from nest.units import LARGEST
 
@@ -235,9 +236,7 @@ class Candidate:
         first, _, rest = name.split(":") if name.count(":") == 2 else (name, "", "")
         if not rest:
             raise KeyError(name)
-        if (first, rest) not in self._bounds:
-            self._bounds[first, rest] = _at_least(name, self.mode(first), self.mode(rest))
-        return self._bounds[first, rest]
+        return once(self._bounds, (first, rest), lambda: _at_least(name, self.mode(first), self.mode(rest)))
 
 
 def _at_least(name: str, one: RecomputeMode, other: RecomputeMode) -> RecomputeMode:

@@ -10,6 +10,7 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
+from nest.solve.dp.downsets import inseparable_layers
 from nest.solve.effort import Deadline
 from nest.solve.search import Incumbent, Progress, price_of
 from nest.tolerances import TIE
@@ -75,7 +76,7 @@ def _first_plan(
     from nest.solve.one_order import along, orders
 
     found: Result | None = None
-    for order in orders(instance, dp.inseparable_layers(instance)):
+    for order in orders(instance, inseparable_layers(instance)):
         try:
             result = dp.solve(
                 along(instance, order), deadline, progress, known=known, runner_up=runner_up, besides=besides
@@ -159,7 +160,7 @@ def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadli
     if emptiest is None:
         return None
     stages = [stage.layers for stage in emptiest.stages]
-    order = order_of(instance, dp.inseparable_layers(instance), stages)
+    order = order_of(instance, inseparable_layers(instance), stages)
     return dp.solve(along(instance, order), deadline, runner_up=False).diagnosis
 
 

@@ -197,6 +197,7 @@ class BestFirst:
         placed: where times of searchers are bounds only, what a plan takes in truth; None: it cannot be had.
         price: what plans take by their replay; None: as the searchers have it.
         others: the best plan met of each kind.
+        reach: step time, seconds, up to which plans are looked for; a slower one is taken where none is met.
         pruned: combinations of a configuration and a number of stages decided, by what decided them.
         total: all such combinations.
         limit: step time to beat, seconds: the least met. Of plans that tie with it the best is the first by
@@ -215,6 +216,7 @@ class BestFirst:
     placed: Callable[[Incumbent], Incumbent | None] | None = None
     price: Price | None = None
     others: dict[PlanKind, Incumbent] = field(factory=dict)
+    reach: float = inf
     pruned: Counter[str] = field(factory=Counter)
     total: int = 0
     _queue: list[tuple[float, TieBreak, int, Node]] = field(factory=list)
@@ -225,7 +227,7 @@ class BestFirst:
     limit: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.limit = self.best.value if self.best is not None else inf
+        self.limit = self.reach if self.best is None else min(self.best.value, self.reach)
 
     @property
     def meter(self) -> Meter:
@@ -346,7 +348,8 @@ class BestFirst:
         self.limit = min(self.limit, plan.value)
         most = self.limit * (1 + TIE)
         loser: Incumbent | None = plan
-        if best is None or best.value > most or (plan.value <= most and plan.tie_break < best.tie_break):
+        ahead = best is not None and plan.value <= most and plan.tie_break < best.tie_break
+        if best is None or ahead or best.value > max(most, plan.value):
             loser, self.best = best, plan
         if loser is not None:
             known = self.others.get(loser.kind)

@@ -9,6 +9,7 @@ from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.report.plan_summary import needed_memory
+from nest.reuse import once
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
 from nest.whatif.floors import never_slower
@@ -329,9 +330,7 @@ class _Search:
         """Seconds that the plan asked about takes at a value, kept as it is; None: it cannot be, or does not fit."""
         if self.best.status == "infeasible":
             return None
-        if value not in self._times:
-            self._times[value] = self.times((self.best,), value)[0]
-        return self._times[value]
+        return once(self._times, value, lambda: self.times((self.best,), value)[0])
 
     def guesses(self, same: _Evaluation, changed: _Evaluation) -> tuple[float, ...]:
         """Values on either side of where the breakpoint is taken to lie, that on the side of what is the same first."""

@@ -54,10 +54,12 @@ def test_the_planner_agrees_with_the_oracle(kind, seed):
     examine(seed, kind)
 
 
+@pytest.mark.parametrize("reach", [1.0, 1.3])
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWN for seed in (700_000, 700_001, 700_010)])
-def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, monkeypatch):
+def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, reach, monkeypatch):
     """Problems drawn have too few candidates for that to happen by itself."""
     solver = importlib.import_module("nest.solve.dp.solver")
+    monkeypatch.setattr(importlib.import_module("nest.solve.dp.attempt"), "REACH", reach)
     drawn = draw(seed, kind)
     before = as_json(solved(drawn.problem).to_dict())
     for name, value in (("SCOUTED", 1), ("SCOUTS", 1), ("SCOUT_SHARE", 2)):

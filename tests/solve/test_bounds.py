@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nest.plan.evaluate import evaluate
 from nest.solve.dp import line
-from nest.solve.dp.bounds import LeanMode, fewest_stages, least_beside
+from nest.solve.dp.bounds import LeanMode, fewest_stages
 from nest.solve.dp.compute_bounds import ShareOut
 from nest.solve.dp.downsets import lattice, membership
 from nest.solve.dp.listing import configurations
@@ -120,32 +120,6 @@ def test_of_layers_alike_one_stage_has_what_does_not_divide(layers: int, stages:
     found = ShareOut(layers).slowest(numpy.full(layers, 0.5))
     if stages <= layers:
         assert found[stages - 1] == pytest.approx(0.5 * ceil(layers / stages), rel=1e-9)
-
-
-@given(
-    st.integers(1, 4).flatmap(
-        lambda layers: st.lists(
-            st.lists(st.tuples(AMOUNT, AMOUNT | st.just(inf)), min_size=layers, max_size=layers), min_size=1, max_size=4
-        )
-    ),
-    st.integers(0, 40) | st.just(10**21),
-)
-def test_no_choices_that_fit_memory_take_less(choices: list[list[tuple[float, float]]], room: int) -> None:
-    bytes_held = numpy.array([[held for _, held in row] for row in choices], dtype=float)
-    seconds = numpy.where(numpy.isinf(bytes_held), inf, [[taken for taken, _ in row] for row in choices])
-    least = inf
-    for chosen in product(range(len(choices)), repeat=len(choices[0])):
-        taken = [(seconds[choice, layer], bytes_held[choice, layer]) for layer, choice in enumerate(chosen)]
-        if sum(held for _, held in taken) <= room:
-            least = min(least, float(sum(each for each, _ in taken)))
-    assert least_beside(seconds, bytes_held, numpy.array([float(room)]))[0] <= least
-
-
-def test_memory_for_one_choice_alone_asks_for_what_it_costs() -> None:
-    # Ten layers: 1 s and 1 byte each, or nothing and 3 bytes; with 20 bytes five of them must take the former.
-    seconds, bytes_held = numpy.array([[1.0] * 10, [0.0] * 10]), numpy.array([[1.0] * 10, [3.0] * 10])
-    found = least_beside(seconds, bytes_held, numpy.array([10.0, 20.0, 30.0, 40.0]))
-    assert found == pytest.approx([10.0, 5.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("layers", [3, 40])

@@ -14,7 +14,6 @@ from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.least_costs import LeastCostCache
 from nest.solve.cpsat.path_models import PathModels
 from nest.solve.dp.beside_compute import FirstBounds
-from nest.solve.dp.bounds import least_in_memory
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.compute_bounds import ComputeBounds
 from nest.solve.dp.configurations import Configuration
@@ -189,31 +188,6 @@ def test_bounds_know_the_groups_that_shard(zero: int) -> None:
     configuration = the_configuration(problem)
     assert configuration.zero_degree == 2
     assert FirstBounds(problem).of_configuration(configuration) == pytest.approx(seconds(problem), rel=1e-6)
-
-
-def test_seconds_in_memory_are_those_of_the_layers_that_must_shard() -> None:
-    """Of six layers on three stages, each with room for one as a whole and one that is sharded three ways."""
-    of_zeros = {zero: of_alike_layers("one candidate", zero, 1) for zero in (0, 3)}
-    held, sent = {}, {}
-    for zero, problem in of_zeros.items():
-        best = solve(problem, runner_up=False).solution
-        assert best is not None
-        stage = evaluate(problem, best).stages[0]
-        held[zero], sent[zero] = (stage.state + stage.activations) / 2, stage.sharding / 2
-    both = evolve(of_zeros[0], space=evolve(of_zeros[0].space, zero=(0, 3)))
-    room = held[0] + held[3]
-    found = least_in_memory(FirstBounds(both), the_configuration(both), room)
-    assert found == pytest.approx(3 * sent[3], rel=1e-6)
-
-
-def test_seconds_in_memory_are_those_of_the_layers_that_must_recompute() -> None:
-    """Each is 1 s longer for 5 bytes less: of six layers as many as memory lacks fivefold."""
-    problem = of_alike_layers("one candidate", 0, 1, recompute=("none", "full"))
-    bounds, configuration = FirstBounds(problem), the_configuration(problem)
-    held = 3 + 5 + 7 + 11
-    for lacking in range(7):
-        room = (LAYERS * held - 5.0 * lacking) / 3
-        assert least_in_memory(bounds, configuration, room) == pytest.approx(lacking, rel=1e-6)
 
 
 def test_the_proof_has_rooms_for_what_fills_all_devices() -> None:

@@ -113,3 +113,26 @@ def test_a_plan_that_was_replayed_is_kept_when_time_runs_out_over_others() -> No
     assert search.find_best() == 1.0
     assert search.best is not None
     assert search.best.value == 2.0
+
+
+class Slow(One):
+    """A node whose plan takes longer by its replay."""
+
+    def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
+        return Best(None, inf)
+
+
+class SlowList(PlanList):
+    """Such nodes."""
+
+    def nodes(self, limit: float) -> list[Bounded]:
+        return [Bounded(plan.value, plan.tie_break, Slow(plan)) for plan in self.plans]
+
+
+@pytest.mark.parametrize(("replayed", "left"), [(3.0, 2.0), (1.5, 1.5), (0.4, 0.4)])
+def test_of_plans_beyond_reach_the_fastest_stays(replayed: float, left: float) -> None:
+    nodes, known = SlowList([plan(0.4, 1)]), plan(2.0, 0)
+    search = BestFirst([nodes], 0.0, best=known, reach=0.5, price=lambda each: each._replace(value=replayed))
+    assert search.find_best() == inf
+    assert search.best is not None
+    assert search.best.value == left

@@ -17,7 +17,7 @@ import numpy
 from attrs import define, evolve, field, frozen
 
 from nest.instance import Instance, admits, copies_of
-from nest.reuse import BoundedCache
+from nest.reuse import BoundedCache, once
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
 from nest.solve.cpsat.first_blocks import rivals
@@ -126,9 +126,7 @@ class Relaxation:
     def links(self, case: Case) -> Links:
         """What boundaries of the case may go over."""
         key = None if self.instance.pools is None else case.candidates
-        if key not in self._links:
-            self._links[key] = links_of(self.instance, case)
-        return self._links[key]
+        return once(self._links, key, lambda: links_of(self.instance, case))
 
     def transfers(self, case: Case, candidate: int) -> Floats:
         """Seconds to bring what crosses each cut over the cheapest link there is. Shape `(cuts,)`."""

@@ -11,6 +11,7 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Instance, Weights
+from nest.reuse import once
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats
 from nest.solve.cpsat.families import Family, rooms
@@ -88,9 +89,7 @@ class ComputeBound:
     def _of_case(self, case: Case) -> _Sums:
         names = tuple(pairs_of(mode[0] for mode in modes) for modes in case.modes)
         key = (case.candidates, names)
-        if key not in self._known:
-            self._known[key] = self._summed(*key)
-        return self._known[key]
+        return once(self._known, key, lambda: self._summed(*key))
 
     def _summed(self, candidates: tuple[int, ...], names: tuple[tuple[str, ...], ...]) -> _Sums:
         """The sums with some recompute modes of each candidate."""

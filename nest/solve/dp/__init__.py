@@ -1,6 +1,5 @@
 """The exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md says why no step loses the best plan."""
 
-from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.solver import candidate_floors, feasible, first_plan, solve
@@ -13,6 +12,5 @@ __all__ = [
     "candidate_floors",
     "feasible",
     "first_plan",
-    "inseparable_layers",
     "solve",
 ]

@@ -21,13 +21,13 @@ from nest.solve.dp.downsets import (
     allowed_cuts,
     coarsening,
     cuts,
+    inseparable_layers,
     lattice,
     membership,
 )
 from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.sums import grid_parts
 from nest.solve.dp.tables import SharedTables
 from nest.solve.effort import Deadline
 from nest.solve.search import (
@@ -43,10 +43,13 @@ from nest.solve.search import (
     Searcher,
     price_of,
 )
-from nest.tolerances import LIMIT_SLACK, TIE
+from nest.tolerances import TIE
 
 if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
+
+REACH = 1.07
+"""Times the least bound of all, up to which plans are searched first: the best of 405B on 16,384 H100 takes 1.054."""
 
 SLOWER = 1.1
 """Times the step time of a plan that is known, what a runner-up is looked for up to."""
@@ -57,16 +60,8 @@ good as a first one can have are left out before they are listed. Below that a f
 blocks on 131,072 devices take 6.0 s without it and 8.9 s with it; the 12 operator graphs of BERT (2,906 downsets) take
 2.4 s with it in place of 3.4 s, and GNMT without idle layers (16,826) cannot be listed without it."""
 
-
 SCOUT_STATES = 20_000
 """States looked at among scouts once there is a plan: a better one is found sooner among all candidates."""
-
-
-def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
-    """Groups of layers that no cut may part, as indices."""
-    position = {name: index for index, name in enumerate(instance.graph.layers)}
-    constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
-    return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
 
 
 @define(eq=False, repr=False)
@@ -94,6 +89,8 @@ class Attempt:
     chunked: list[Configuration] = field(init=False)
     mixed: list[Configuration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
+    every: list[Configuration] = field(init=False)
+    listed_to: float = field(default=inf, init=False)
     limit: float = field(default=inf, init=False)
     listed_so_far: int = field(default=0, init=False)
     bound: float = 0.0
@@ -101,12 +98,11 @@ class Attempt:
     def __attrs_post_init__(self) -> None:
         instance, space = self.instance, self.instance.space
         self.together = inseparable_layers(instance)
-        layers = len(instance.graph.layers)
         self._list(min(inf if self.known is None else self.known.value * (1 + TIE), self.guess))
         if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
             self.exclusions = Exclusions()
             watch, first = self._search((), self.known).prepare, self.listed_so_far
-            self.mixed = mixed_configurations(instance, layers, first, self.exclusions, watch)
+            self.mixed = mixed_configurations(instance, len(instance.graph.layers), first, self.exclusions, watch)
             if self.listed:
                 self.mixed = without(self.mixed, self.listed, instance, first)
 
@@ -117,10 +113,9 @@ class Attempt:
         """
         instance, watch = self.instance, self._search((), self.known).prepare
         screen = self.tables.screen if self.scouts or limit < inf or not self.diagnosed else None
-        counts = self.tables.splits.counts
         # What a search with a runner-up leaves out is counted.
         among = self.among if self.second or screen is None else admitted(instance, self.among)
-        arguments = (len(instance.graph.layers), counts, among, watch, limit, screen)
+        arguments = (len(instance.graph.layers), self.tables.splits.counts, among, watch, limit, screen)
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
         every, exclusions = configurations(instance, *arguments, one_chunk=self.scouts)
         if self.scouts and not every:
@@ -130,10 +125,15 @@ class Attempt:
             every = [evolve(each, order=each.order + self.listed_so_far) for each in every]
         else:
             self.exclusions = exclusions
-        self.limit, self.listed_so_far = limit, self.listed_so_far + len(every)
-        self.plain, self.chunked = [], []
-        for each in every:
-            (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
+        self.listed_to, self.every, self.listed_so_far = limit, every, self.listed_so_far + len(every)
+        self._keep(inf)
+
+    def _keep(self, reach: float) -> None:
+        """Search only those listed from now on whose bounds are up to `reach` seconds."""
+        self.limit, self.plain, self.chunked = min(self.listed_to, reach), [], []
+        for each in self.every:
+            if (each.bound or 0.0) <= reach:
+                (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
 
     def least_with_room(self) -> dict[str, float]:
         """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.
@@ -148,8 +148,7 @@ class Attempt:
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
-        graph, space = self.instance.graph, self.instance.space
-        refused: TooManyCuts | None = None
+        graph, space, refused = self.instance.graph, self.instance.space, None
         if not self.plain and not self.mixed and (self.chunked or all(chunks_of(each) > 1 for each in space.schedules)):
             # Where to cut is decided.
             return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
@@ -158,8 +157,7 @@ class Attempt:
         except TooManyCuts as error:
             masks, refused = [], error
         answer: Result | None = None
-        # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 100 without its
-        # own and 17,914 with them.
+        # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 17,914 for 100.
         branched = len(masks) > FEW_CUTS and any(smaller & ~larger for smaller, larger in pairwise(masks))
         if space.partition is None and not space.even and self.placed is None and (refused or branched):
             answer = self._without_idle_layers()
@@ -215,13 +213,7 @@ class Attempt:
         """How long stages of plans as good as the known one may compute, when there are many cuts."""
         if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
             return None
-        search = self._plain(self.instance, lattice(members[[0, -1]]))
-        ranges = []
-        for index, (shortest, longest) in _stage_ranges(search, known.value * (1 + TIE)).items():
-            candidate = self.instance.candidates[index]
-            parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
-            ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
-        return ranges
+        return self._plain(self.instance, lattice(members[[0, -1]])).stage_ranges(members, known.value * (1 + TIE))
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Incumbent | None:
         """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
@@ -262,12 +254,7 @@ class Attempt:
         Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
         `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
         """
-        searchers = self._searchers(instance, downsets, relaxed=relaxed)
-        if len(searchers) > 1 and self.plain:
-            # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
-            known = self._best_of(self._plain(instance, downsets, not relaxed, whole_modes=True), known)
-        search = self._search(searchers, known, whole=whole and not self.mixed, relaxed=relaxed)
-        bound = search.find_best()
+        search, bound = self._of_one_candidate(instance, downsets, known, whole=whole, relaxed=relaxed)
         if self.mixed:
             from nest.solve.dp.mixed import MixedSearch, first_of_ties
 
@@ -281,18 +268,44 @@ class Attempt:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
 
+    def _of_one_candidate(
+        self, instance: Instance, downsets: Downsets, known: Incumbent | None, *, whole: bool, relaxed: bool
+    ) -> tuple[BestFirst, float]:
+        """As `_find_best`, without mixed plans: first of plans with bounds near the least, often of the best."""
+        alone = whole and not self.mixed
+        reach = REACH * min((each.bound or 0.0 for each in self.every), default=0.0)
+        if not relaxed and not self.scouts and 0 < reach < self.limit:
+            self._keep(reach)
+            search = self._search(self._searchers(instance, downsets), known, whole=alone, reach=reach)
+            bound = search.find_best()
+            if search.best is not None and search.best.value <= reach:
+                return search, bound
+            self._keep(inf)
+            known = search.best
+        searchers = self._searchers(instance, downsets, relaxed=relaxed)
+        if len(searchers) > 1 and self.plain:
+            # What stages of one chunk take cuts off most plans of several, of which there are more. Parts come later.
+            known = self._best_of(self._plain(instance, downsets, not relaxed, whole_modes=True), known)
+        search = self._search(searchers, known, whole=alone, relaxed=relaxed)
+        return search, search.find_best()
+
     def _searchers(self, instance: Instance, downsets: Downsets, *, relaxed: bool = False) -> list[Searcher]:
         """Those of plans of one candidate."""
         searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
         return searchers if relaxed or not self.chunked else [*searchers, self._chunks(meter=self.meter)]
 
     def _best_of(self, searcher: Searcher, known: Incumbent | None) -> Incumbent | None:
-        search = self._search([searcher], known)
-        search.find_best()
+        (search := self._search([searcher], known)).find_best()
         return search.best
 
     def _search(
-        self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False, relaxed: bool = False
+        self,
+        searchers: Sequence[Searcher],
+        known: Incumbent | None,
+        *,
+        whole: bool = False,
+        relaxed: bool = False,
+        reach: float = inf,
     ) -> BestFirst:
         return BestFirst(
             searchers,
@@ -306,6 +319,7 @@ class Attempt:
             placed=self.placed,
             price=None if relaxed else price_of(self.instance),
             others=dict(self.others),
+            reach=reach,
         )
 
     @property
@@ -327,9 +341,8 @@ class Attempt:
         if not self.diagnosed or not self.instance.complete:  # Among candidates that are missing there may be a plan.
             return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())
-        whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
-        if self.mixed:
-            whole = MixedSearch(self.instance, self.mixed, downsets)
+        of_one = PlainSearch(self.instance, self.plain, downsets)
+        whole = MixedSearch(self.instance, self.mixed, downsets) if self.mixed else of_one
         diagnosis = diagnose(whole, self.exclusions, chunks.least_memory if self.chunked else None)
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
 
@@ -357,13 +370,17 @@ class Attempt:
     def _find_second(self, search: BestFirst, downsets: Downsets) -> None:
         """Look for a runner-up, among all plans that may be faster than the one met so far."""
         assert search.best is not None
-        second, most = search.runner_up(), search.best.value * SLOWER
-        most = most if second is None else min(most, second.value * (1 + TIE))
-        until = self.meter.states + RUNNER_UP_STATES
+        until, best = self.meter.states + RUNNER_UP_STATES, search.best.value
         search.find_second(until, self.limit / (1 + TIE))
+        for reach in (best * REACH, inf):
+            if self.limit < self.listed_to and ((second := search.runner_up()) is None or self.limit < second.value):
+                self._keep(reach)
+                search.searchers = self._searchers(self.instance, downsets)
+                search.find_second(until, self.limit / (1 + TIE))
         second = search.runner_up()
+        most = best * SLOWER if second is None else min(best * SLOWER, second.value * (1 + TIE))
         # What is not listed takes longer than `limit`: a runner-up that does not is the best.
-        if self.limit < (most if second is None else min(most, second.value * (1 + TIE))):
+        if self.limit < most:
             with suppress(OutOfTime):
                 self._list(most)
                 search.searchers = self._searchers(self.instance, downsets)
@@ -381,19 +398,3 @@ class Attempt:
             "states": self.meter.states,
             **self.tables.splits.statistics,
         }
-
-
-def _stage_ranges(search: PlainSearch, limit: float) -> dict[int, tuple[float, float]]:
-    """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
-    ranges: dict[int, tuple[float, float]] = {}
-    for configuration in search.configurations:
-        bounds = search.early_bounds(configuration)
-        counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
-        if counts:
-            total = search.first_bounds.whole(configuration.candidate)[1]
-            longest = min(search.longest(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
-            # With all others as long as they may be, this much is left to one.
-            least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
-            before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
-            ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
-    return ranges

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy
 from attrs import define, field
@@ -13,7 +12,7 @@ from attrs import define, field
 from nest.instance import Array, Partial, partial
 from nest.reuse import once
 from nest.solve.dp.alike import MOST_LIMITS, first_blocks
-from nest.solve.dp.choices import UNKNOWN, Choice, layer_choices
+from nest.solve.dp.choices import UNKNOWN, Choice
 from nest.solve.dp.configurations import Configuration, bounding_mode
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest, least_parts
@@ -21,10 +20,7 @@ from nest.solve.dp.pairs import Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
-from nest.tolerances import LIMIT_SLACK, SUM_ERROR
-
-if TYPE_CHECKING:
-    from nest.solve.dp.beside_compute import FirstBounds
+from nest.tolerances import LIMIT_SLACK
 
 
 class StageTimes(Protocol):
@@ -309,74 +305,3 @@ class Packing:
         peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
         mixed = tuple(self._mode(sums, each, state) for each in Choice(name, 0).modes[::-1] if each != name)
         return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak, mixed)
-
-
-def least_in_memory(bounds: FirstBounds, configuration: Configuration, room: float) -> Array:
-    """Seconds per micro-batch that all stages take at least beside compute, for each of the numbers of stages.
-
-    Where replicas are many and stages few, ZeRO 3 is all that fits, and what it sends decides: what bounds otherwise
-    take is of each layer the choice that costs least.
-
-    Args:
-        bounds: of the instance.
-        configuration: what is decided; its stages have one chunk, and a micro-batch or more in flight.
-        room: bytes of a stage, rounding allowed for.
-    """
-    seconds, bytes_held = _of_choices(bounds, configuration)
-    return least_beside(seconds, bytes_held, room * numpy.array(configuration.stage_counts, dtype=numpy.float64))
-
-
-def least_beside(seconds: Array, bytes_held: Array, available: Array) -> Array:
-    """Seconds of all layers at least which take no more than so many bytes together. Shape as `available`.
-
-    Each layer has one of the choices. Every price of memory bounds that linear program: each layer takes what costs it
-    least with its memory at that price, less the price of all there is (Everett, Operations Research 11(3), 1963). The
-    prices tried are those at which all layers together would change their choice.
-
-    Args:
-        seconds: of each layer with each choice, shape `(choices, layers)`.
-        bytes_held: what it needs then, of the same shape.
-        available: bytes.
-    """
-    least = numpy.full(len(available), seconds.min(axis=0).sum() * (1 - SUM_ERROR))
-    for price in _prices(seconds.sum(axis=1), bytes_held.sum(axis=1)):
-        if not price * available.max(initial=0.0) < math.inf:
-            continue
-        spent = float((seconds + price * bytes_held).min(axis=0).sum())
-        numpy.maximum(least, spent * (1 - SUM_ERROR) - price * available, out=least)
-    return least
-
-
-def _of_choices(bounds: FirstBounds, configuration: Configuration) -> tuple[Array, Array]:
-    """Seconds beside compute, and bytes with one micro-batch in flight, of each layer. Shape `(choices, layers)`."""
-    candidate, exposed = bounds.instance.candidates[configuration.candidate], bounds.instance.space.often_exposed
-    state = [(len(group.ranks), group.weights, group.gradients, group.optimizer) for group in candidate.state]
-    zeros = {each.zero for each in configuration.choices}
-    held = {zero: configuration.state(state, len(candidate.forward), zero) for zero in zeros}
-    sent = {zero: exposed * bounds.often(configuration, zero) for zero in zeros}
-    every = layer_choices(configuration.choices)
-    modes = {name: candidate.mode(name) for name, _ in every}
-    seconds = numpy.array([modes[name].extra + sent[zero] for name, zero in every])
-    bytes_held = numpy.array([modes[name].first + held[zero] for name, zero in every])
-    # A layer that cannot run in a mode takes endless memory there.
-    seconds[numpy.isinf(bytes_held)] = numpy.inf
-    return seconds, bytes_held
-
-
-def _prices(seconds: Array, bytes_held: Array) -> Iterator[float]:
-    """Seconds per byte at which the choice that costs least changes: the slopes of the lower hull."""
-    hull: list[tuple[float, float]] = []
-    for held, taken in sorted(zip(bytes_held.tolist(), seconds.tolist(), strict=True)):
-        if held == numpy.inf or (hull and taken >= hull[-1][1]):
-            continue
-        while len(hull) > 1 and _above(hull[-2], hull[-1], (held, taken)):
-            hull.pop()
-        hull.append((held, taken))
-    for (less, slower), (more, faster) in pairwise(hull):
-        yield (slower - faster) / (more - less)
-
-
-def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
-    """Whether the line between two points passes below the one in the middle."""
-    (left, high), (place, value), (right, low) = first, middle, last
-    return (value - high) * (right - left) >= (low - high) * (place - left)

@@ -9,6 +9,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Schedule, Weights, chunks_of, weights_of
+from nest.reuse import once
 from nest.solve.dp.choices import part_rows
 from nest.tolerances import SUM_ERROR
 
@@ -105,9 +106,7 @@ class ComputeBounds:
     def rows_of(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
         """As `rows`, kept."""
         key = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
-        if key not in self._weights:
-            self._weights[key] = self.rows(schedule, micro_batches, counts)
-        return self._weights[key]
+        return once(self._weights, key, lambda: self.rows(schedule, micro_batches, counts))
 
     def rows(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
         """Weights of the step time, for each of `counts` stages; shape `(counts, 6)`.
@@ -149,9 +148,7 @@ class ComputeBounds:
 
     def whole(self, candidate: int) -> tuple[float, float, float]:
         """As `port_bounds`, kept."""
-        if candidate not in self._compute:
-            self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
-        return self._compute[candidate]
+        return once(self._compute, candidate, lambda: port_bounds(self.instance.candidates[candidate]))
 
     def longest_compute(self, candidate: int) -> Array:
         """Seconds per micro-batch that the slowest of 1, 2, ... stages computes at least. Shape `(layers,)`.

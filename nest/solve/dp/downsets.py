@@ -153,6 +153,13 @@ def _whole(mask: int, together: Sequence[Sequence[int]]) -> bool:
     return all(mask & group in (0, group) for group in map(_mask, together))
 
 
+def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
+    """Groups of layers that no cut may part, as indices."""
+    position = {name: index for index, name in enumerate(instance.graph.layers)}
+    constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
+    return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
+
+
 def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[int]:
     """The downsets that plans may cut at, as `cuts`; between blocks only where stages must be even.
 

@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Partial, RecomputeMode, partial
+from nest.reuse import once
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs, Stages, units_of_layers
@@ -101,9 +102,7 @@ class PartModes(Mapping[str, ModeSums]):
         part = partial(name)
         if part is None:
             return self.whole[name]
-        if name not in self._parts:
-            self._parts[name] = self._pair(part).mode(part.layers)
-        return self._parts[name]
+        return once(self._parts, name, lambda: self._pair(part).mode(part.layers))
 
     def along(self, part: Partial) -> "tuple[ChainSplit, list[tuple[Array, Array]]] | None":
         """Where first blocks end, and what layers add up to in the two modes; None where downsets branch.

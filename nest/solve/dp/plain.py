@@ -6,10 +6,12 @@ from math import inf
 
 import numpy
 from attrs import define, evolve, field
+from numpy.typing import NDArray
 
 from nest.instance import Array, partial
-from nest.solve.dp.bounds import LeastTimes, Packing, least_in_memory, partition_bounds
+from nest.solve.dp.bounds import LeastTimes, Packing, partition_bounds
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import StageRange
 from nest.solve.dp.members import Boundaries, Member, boundaries, side_by_side
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch
 from nest.solve.dp.pairs import Pairs
@@ -17,7 +19,7 @@ from nest.solve.dp.pareto import FEW_ALIKE, Floor, Joint, Objective, Partition, 
 from nest.solve.dp.recurrence import Recurrence, of_slots
 from nest.solve.dp.rules import by_count
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
-from nest.solve.dp.sums import Sums
+from nest.solve.dp.sums import Sums, grid_parts
 from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -100,7 +102,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return super()._nodes(limit)
 
     def closer_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the step time for each number of stages, with memory and the cheapest boundaries.
+        """Lower bounds on the step time for each number of stages, with the cheapest boundaries.
 
         Stages lie between cuts that all differ: so many boundaries take the sum of the cheapest, each twice, as both
         its stages wait for it.
@@ -108,18 +110,12 @@ class PlainSearch(CutSearch, PlanSearch):
         return self.once(("closer", configuration.order), lambda: self._closer_bounds(configuration))
 
     def _closer_bounds(self, configuration: Configuration) -> Array:
-        if self.parted(configuration):
+        if self.parted(configuration) or self.downsets.empty_stages:
             return self.early_bounds(configuration)
-        counts = numpy.array(configuration.stage_counts)
-        more = numpy.full(len(counts), self.first_bounds.beside(configuration).seconds)
-        if len(configuration.choices) > 1:  # Stages of one choice take the same however much memory there is.
-            more = numpy.maximum(more, least_in_memory(self.first_bounds, configuration, self.room))
-        if not self.downsets.empty_stages:
-            cheapest = numpy.sort(self.boundaries(configuration).relaxed[1:-1])
-            sums = 2 * numpy.concatenate([[0.0], cheapest.cumsum()]) * (1 - SUM_ERROR)
-            more += sums.take(counts - 1, mode="clip")
-        # No less than `early_bounds`, whose seconds beside compute are no more.
-        return self.first_bounds.of_configuration(configuration, more)
+        cheapest = numpy.sort(self.boundaries(configuration).relaxed[1:-1])
+        sums = 2 * numpy.concatenate([[0.0], cheapest.cumsum()]) * (1 - SUM_ERROR)
+        sums = sums.take(numpy.array(configuration.stage_counts) - 1, mode="clip")
+        return self.first_bounds.of_configuration(configuration, sums + self.first_bounds.beside(configuration).seconds)
 
     def longest(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
@@ -127,6 +123,26 @@ class PlainSearch(CutSearch, PlanSearch):
             self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
             for count in counts
         )
+
+    def stage_ranges(self, members: NDArray[numpy.bool_], limit: float) -> list[StageRange]:
+        """How long a stage may compute between downsets with these layers, of each candidate that may beat `limit`."""
+        found: dict[int, tuple[float, float]] = {}
+        for configuration in self.configurations:
+            bounds = self.early_bounds(configuration)
+            counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
+            if counts:
+                total = self.first_bounds.whole(configuration.candidate)[1]
+                longest = min(self.longest(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
+                # With all others as long as they may be, this much is left to one.
+                least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
+                before = found.get(configuration.candidate, (inf, 0.0))
+                found[configuration.candidate] = min(before[0], least), max(before[1], longest)
+        ranges = []
+        for index, within in found.items():
+            candidate = self.instance.candidates[index]
+            parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
+            ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), *within))
+        return ranges
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""

@@ -10,10 +10,9 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Solution
-from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.configurations import Configuration, LeastMemory, PlanSignature, without
 from nest.solve.dp.diagnosis import memory_exceeded, refused, unable
-from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
+from nest.solve.dp.downsets import Downsets, allowed_cuts, inseparable_layers, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions

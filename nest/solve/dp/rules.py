@@ -7,6 +7,7 @@ from functools import lru_cache
 from attrs import define, field
 
 from nest.instance import Candidate, Instance, Schedule, Space, chunks_of, partial, recompute_values
+from nest.reuse import once
 from nest.solve.dp.choices import Choice
 from nest.spec.constraints import STAGE_NAMES, Constraint, Value
 
@@ -180,9 +181,7 @@ class _CachedConstraint:
         """
         further = added or {}
         key = tuple([further[name] if name in further else values[name] for name in self._names])
-        if key not in self._known:
-            self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
-        return self._known[key]
+        return once(self._known, key, lambda: self._constraint.holds(dict(zip(self._names, key, strict=True))))
 
     def reads(self, names: Collection[str]) -> bool:
         """Whether it reads one of these names."""

@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Schedule, always_fills, chunks_of, copies_of, fills
+from nest.reuse import once
 from nest.solve.dp.choices import Choice, layer_modes
 from nest.solve.dp.compute_bounds import apart
 from nest.solve.dp.rules import uniform_sets
@@ -184,18 +185,12 @@ class ScreenTables:
         """Whether each stage of a schedule has at some moment a micro-batch or more in flight in each of its chunks."""
         schedule = self.instance.space.schedules[place]
         key = ("filled", schedule.name, chunks_of(schedule), count, micro_batches)
-        if key not in self.scheduled:
-            self.scheduled[key] = fills(schedule, count, micro_batches)
-        full: bool = self.scheduled[key]
-        return full
+        return once(self.scheduled, key, lambda: fills(schedule, count, micro_batches))
 
     def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
         """All schedules and numbers of stages; `counts` says the same of all these problems."""
         key = ("options", micro_batches, slots)
-        if key not in self.scheduled:
-            self.scheduled[key] = _Options.together(list(self._each(counts, micro_batches, slots)))
-        options: _Options = self.scheduled[key]
-        return options
+        return once(self.scheduled, key, lambda: _Options.together(list(self._each(counts, micro_batches, slots))))
 
     def _each(self, counts_of: Counts, micro_batches: int, slots: int) -> Iterator[_Options]:
         """The options of each schedule."""

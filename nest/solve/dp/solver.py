@@ -102,10 +102,10 @@ def solve(
     if first is None and len(instance.candidates) >= SCOUTED:
         few, whole = scouts(instance), without_parts(instance)
         among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
-        met = _scouted(whole, deadline, progress, listed, cache.of(whole), placed, among)
+        met = _scouted((whole, deadline, progress, listed, cache.of(whole), placed), among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
     shared = (instance, deadline, progress, listed, cache.of(instance), placed)
-    result = _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
+    result = _answered(shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
 
     given = preferred and known is not None and known[0] == result.solution
     if ties and placed is None and not besides and not given:
@@ -121,12 +121,7 @@ def without_parts(instance: Instance) -> Instance:
 
 
 def _answered(
-    instance: Instance,
-    deadline: Deadline,
-    progress: Progress | None,
-    listed: tuple[PlanSignature, ...],
-    tables: SharedTables,
-    placed: Callable[[Incumbent], Incumbent | None] | None,
+    shared: AttemptArguments,
     first: Incumbent | None,
     others: dict[PlanKind, Incumbent],
     *,
@@ -134,7 +129,7 @@ def _answered(
     diagnosed: bool,
 ) -> Result:
     """The answer of a search among the candidates of an instance, beginning with a first plan and others met."""
-    shared = (instance, deadline, progress, listed, tables, placed)
+    instance, deadline, *_ = shared
     for some, share in attempts(len(instance.candidates)):
         try:
             result = Attempt(*shared, some, share, first, runner_up, others, diagnosed=diagnosed).solve()
@@ -149,20 +144,11 @@ def _answered(
     raise deadline.no_plan_yet()
 
 
-def _scouted(
-    instance: Instance,
-    deadline: Deadline,
-    progress: Progress | None,
-    listed: tuple[PlanSignature, ...],
-    tables: SharedTables,
-    placed: Callable[[Incumbent], Incumbent | None] | None,
-    among: Sequence[Sequence[int] | None],
-) -> list[Incumbent]:
+def _scouted(shared: AttemptArguments, among: Sequence[Sequence[int] | None]) -> list[Incumbent]:
     """A good plan, found among few of the candidates, and another kind of plan; none: they have none.
 
     What cannot be as fast as a plan of the first candidates `among` need not be listed of those behind.
     """
-    shared = (instance, deadline, progress, listed, tables, placed)
     met: list[Incumbent] = []
     for some in among:
         try:
@@ -233,7 +219,7 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
     """
     among, instance = (least_first(work(instance), BEGUN_WITH), None), without_parts(instance)
     try:
-        met = _scouted(instance, deadline, None, (), SharedTables(instance), None, among)
+        met = _scouted((instance, deadline, None, (), SharedTables(instance), None), among)
     except TooManyCuts:
         return None
     return (met[0].solution, met[0].value) if met else None

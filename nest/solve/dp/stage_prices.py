@@ -6,6 +6,7 @@ from typing import Any
 import numpy
 from attrs import define, field
 
+from nest.reuse import once
 from nest.solve.dp.by_price import Leaf, Option, Ways, not_worse, worse
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.configurations import Configuration
@@ -61,9 +62,7 @@ class _Stages:
     def _choices(self, member: int, index: int, larger: int, front: int | None, behind: int | None) -> Choices:
         """What a stage from one downset on may be between boundaries of these rows, but for what is no better."""
         key = member, index, larger, front, behind
-        if key not in self._known:
-            self._known[key] = self._made(*key)
-        return self._known[key]
+        return once(self._known, key, lambda: self._made(*key))
 
     def _made(self, member: int, index: int, larger: int, front: int | None, behind: int | None) -> Choices:
         used, flying = self.of.members[member], self.search.in_flight(self.configuration, self.stages)

@@ -8,6 +8,7 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Space, chunks_of
+from nest.reuse import once
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.downsets import Downsets, lattice
 from nest.solve.dp.screen import ScreenTables
@@ -53,10 +54,7 @@ class SharedTables:
     def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
         """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
         key = ("lattice", members.shape, members.tobytes())
-        if key not in self.scheduled:
-            self.scheduled[key] = lattice(members)
-        found: Downsets = self.scheduled[key]
-        return found
+        return once(self.scheduled, key, lambda: lattice(members))
 
     def of(self, search: Hashable) -> dict[Hashable, Any]:
         """Those of a search, such as that of one chunk a stage over some downsets."""

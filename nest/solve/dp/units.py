@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Schedule, admits, chunks_of, route
+from nest.reuse import once
 from nest.solve.dp.downsets import Downsets, membership
 from nest.solve.dp.fillings import Bounds, bounds
 from nest.solve.dp.pairs import Pairs, layer_classes
@@ -169,16 +170,12 @@ class Splits:
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
         """The patterns of a schedule's plans; none where there is no plan."""
         key = (schedule.name, chunks_of(schedule), stages)
-        if key not in self._known:
-            self._known[key] = tuple(self._patterns(self.homes(schedule, stages)))
-        return self._known[key]
+        return once(self._known, key, lambda: tuple(self._patterns(self.homes(schedule, stages))))
 
     def homes(self, schedule: Schedule, stages: int) -> tuple[int, ...]:
         """The stage, from 0, of each chunk."""
         key = (schedule.name, chunks_of(schedule), stages)
-        if key not in self._homes:
-            self._homes[key] = route(schedule, stages)
-        return self._homes[key]
+        return once(self._homes, key, lambda: route(schedule, stages))
 
     def _patterns(self, homes: tuple[int, ...]) -> Iterator[Pattern]:
         """Those that constraints and a partition that is given allow."""
