@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--ablation | --sources]`."""
+"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--ablation | --sources | --nested]`."""
 
 import argparse
 import sys
@@ -9,6 +9,8 @@ from attrs import asdict
 
 from benchmarks.fidelity.ablation import ablation
 from benchmarks.fidelity.figures import figures, peaks_of
+from benchmarks.fidelity.nested import nested
+from benchmarks.fidelity.nested import text as nested_text
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
@@ -44,6 +46,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         const="sources",
         metavar="NAME",
         help="leave out whole sources in turn, and nothing else; write NAME.md and .json (sources)",
+    )
+    parser.add_argument(
+        "--nested", action="store_true", help="leave out whole sources of fits and of all choices, and nothing else"
     )
     parser.add_argument(
         "--untimed", nargs="+", default=[], metavar="SOURCE", help="sources whose times are not to be taken"
@@ -102,6 +107,15 @@ def main(given: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    if options.nested:
+        together = nested(taken, costs, tell)
+        tell("")
+        printed = nested_text(together)
+        print("\n".join(printed))
+        if options.output is not None:
+            options.output.mkdir(parents=True, exist_ok=True)
+            write(options.output, "nested", f"{called(options)} --nested", printed, asdict(together), [])
+        return 0
     if options.sources is not None:
         return left_out(taken, refused, len(runs) - len(timed), costs, options)
     seen = table(taken, costs, tell, options.folds)

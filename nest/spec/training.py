@@ -5,6 +5,7 @@ from typing import Any
 from attrs import asdict, field, fields, frozen
 
 from nest.records import Record
+from nest.spec.device import HOSTS, DeviceSpec
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 from nest.units import Bytes, Count, Positions
 
@@ -12,6 +13,8 @@ NO_STACK = "none"
 """The stack of the catalogue that fills nothing in."""
 
 ATTENTIONS = ("flash", "unfused")
+ATTENTION_KERNELS = ("flash2", "flash3", "cudnn")
+GRAPHS = ("none", "layers", "iteration")
 EXCHANGES = ("ring", "all_gather")
 REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
@@ -19,6 +22,7 @@ ACCUMULATIONS = ("sharded", "whole")
 GRADIENTS = ("fp32", "bf16", "fp16")
 LOSSES = ("unfused", "fused", "eager")
 KERNELS = ("fused", "eager")
+NORMS = ("fused", "eager")
 SAVED = ("wide", "narrow")
 
 
@@ -51,6 +55,8 @@ class StackDefaults(Record):
         expert_imbalance: tokens of the rank with the busiest experts over those of the average rank.
         accumulation: what ZeRO 2 does with the gradients of several micro-batches.
         attention: whether it is fused.
+        attention_kernel: which kernel it is where it is.
+        graphs: what CUDA graphs launch at once.
         context_exchange: how context parallelism passes keys and values on.
         gradients: number format gradients are accumulated and reduced in.
         loss: how the cross-entropy reads the logits.
@@ -62,6 +68,7 @@ class StackDefaults(Record):
         master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
         all_ports: whether collectives drive all ports of a device at once.
         kernels: whether what lies between products is fused.
+        norms: whether a norm is one kernel.
         selective: what `recompute: selective` runs again.
     """
 
@@ -71,6 +78,8 @@ class StackDefaults(Record):
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
+    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
+    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
@@ -82,6 +91,7 @@ class StackDefaults(Record):
     master_gradients: bool | None = None
     all_ports: bool | None = None
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
+    norms: str | None = field(default=None, validator=one_of(NORMS))
     selective: tuple[str, ...] | None = None
 
     @property
@@ -214,6 +224,11 @@ class Training(Record):
         attention: `flash` (scores are never stored) or `unfused`; None: as the stack says, else `flash`, but with
             `precision: fp16` `unfused`, as the frameworks that published runs in fp16 had no fused attention
             (Megatron-LM, arXiv 2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
+        attention_kernel: the kernel of fused attention: `flash2` (FlashAttention-2, arXiv 2307.08691), `flash3`
+            (FlashAttention-3, arXiv 2407.08608) or `cudnn`; None: as the stack says, else the device's `attention`.
+        graphs: what CUDA graphs launch at once, so that the host need not: `none`, the `layers`, or the whole
+            `iteration`; None: as the stack says, else `none`.
+        host: the processor that launches kernels, `x86` or `grace`; None: the device's.
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer;
             None: as the stack says, else `attention`.
         primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
@@ -283,7 +298,10 @@ class Training(Record):
     sharded_synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = field(factory=Overlap)
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
+    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
+    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
     selective: tuple[str, ...] | None = None
+    host: str | None = field(default=None, validator=one_of(HOSTS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     stack: str | StackSpec | None = None
     overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
@@ -292,6 +310,7 @@ class Training(Record):
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
+    norms: str | None = field(default=None, validator=one_of(NORMS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
@@ -329,6 +348,13 @@ class Training(Record):
             return self.exposed
         return 0.0 if self.overlap.data else 1.0
 
+    def host_launch(self, device: DeviceSpec) -> float:
+        """Seconds that the host of `device` takes to launch an operator's kernels: none where a graph launches them."""
+        if self.graphs in ("layers", "iteration"):
+            return 0.0
+        slower = device.calibration.grace_launch if (self.host or device.host) == "grace" else 1.0
+        return device.calibration.host_launch * slower
+
     @property
     def key_exchange(self) -> str:
         """How context parallelism passes keys and values on, where nobody says: `ring`."""
@@ -338,6 +364,11 @@ class Training(Record):
     def selected(self) -> tuple[str, ...]:
         """Kinds and names of the operators that `recompute: selective` runs again."""
         return ("attention",) if self.selective is None else self.selective
+
+    @property
+    def eager_norms(self) -> bool:
+        """Whether a norm is several kernels."""
+        return (self.norms or self.kernels) == "eager"
 
     @property
     def stores_scores(self) -> bool:
