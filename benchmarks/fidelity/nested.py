@@ -35,6 +35,7 @@ class Row:
         runs: of it.
         fitted: mean absolute relative error with coefficients fitted to it, too.
         nested: the same where it was left out of fits and choices.
+        own: with one run of its own, whose ratio the others are multiplied by: the mean over runs that may be it.
         bias: the median of predicted over measured there, less 1.
         dropped: terms that the others chose to leave out.
         without: `nested` with all terms of `CHOSEN` but one, by its name; nothing is chosen there.
@@ -44,6 +45,7 @@ class Row:
     runs: int
     fitted: float
     nested: float
+    own: float
     bias: float
     dropped: tuple[str, ...]
     without: Mapping[str, float]
@@ -96,6 +98,13 @@ def standard_error(errors: Array) -> float:
     return float(errors[draws].mean(axis=1).std())
 
 
+def with_one_run(off: Array) -> float:
+    """Mean error of a source's other runs where one of them says what predictions are to be multiplied by."""
+    apart = errors_of(off[:, None] - off[None, :])
+    pairs = len(off) * (len(off) - 1)
+    return float(apart.sum() / pairs) if pairs else 0.0
+
+
 def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Sequence[str] = CHOSEN) -> Nested:
     """All of it."""
     terms = [next(each for each in TERMS if each.name == name) for name in names]
@@ -125,6 +134,7 @@ def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Seq
             runs=int(its.sum()),
             fitted=float(errors_of(everything.off[its]).mean()),
             nested=float(errors_of(outer[name]).mean()),
+            own=with_one_run(outer[name]),
             bias=float(numpy.exp(numpy.median(outer[name])) - 1.0),
             dropped=dropped[name],
             without={term: float(errors_of(each[name]).mean()) for term, each in fixed.items()},
@@ -206,9 +216,10 @@ def _alike(off: Mapping[str, Array]) -> float:
 def text(found: Nested) -> list[str]:
     """All figures, as lines."""
     names = list(found.fixed)
-    lines = [f"{'mean error of step time':24}{'runs':>5}{'fitted':>9}{'nested':>9}{'bias':>9}  dropped by the others"]
+    columns = "".join(f"{each:>9}" for each in ("fitted", "nested", "one own", "bias"))
+    lines = [f"{'mean error of step time':24}{'runs':>5}{columns}  dropped by the others"]
     for row in found.rows:
-        figures = f"{row.fitted:9.1%}{row.nested:9.1%}{row.bias:+9.1%}"
+        figures = f"{row.fitted:9.1%}{row.nested:9.1%}{row.own:9.1%}{row.bias:+9.1%}"
         lines.append(f"{row.source:24}{row.runs:5}{figures}  {', '.join(row.dropped)}".rstrip())
     lines.append(f"{'mean of all runs':38}{found.mean:9.1%}")
     for name, (fitted, left_out) in found.kinds.items():

@@ -39,7 +39,7 @@ COMMON = (
     "gathers_exposed",
 )
 """Coefficients that have one value on all generations of devices: what a tile costs beside its products, in elements
-summed over, and how often frameworks exchange what a sharded optimizer needs."""
+summed over, and what is of hosts and frameworks."""
 
 SUSTAINED = "sustained"
 

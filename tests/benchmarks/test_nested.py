@@ -9,7 +9,7 @@ from attrs import evolve
 
 from benchmarks.fidelity.__main__ import PUBLISHED, main
 from benchmarks.fidelity.joint import joint
-from benchmarks.fidelity.nested import errors_of, kept, nested, standard_error, text
+from benchmarks.fidelity.nested import errors_of, kept, nested, standard_error, text, with_one_run
 from benchmarks.fidelity.runs import priced, read_runs
 from nest.calibrate.devices import fit, predicted
 from nest.calibrate.generations import MeasuredRun, evidence
@@ -47,8 +47,15 @@ def test_a_term_stays_where_it_helps_those_it_is_about_and_hurts_no_other() -> N
 def test_the_standard_error_is_that_of_the_mean() -> None:
     # Of two values half of the draws of two are mixed: means 0, 1/2, 1/2, 1 with a standard deviation of 0.354.
     assert standard_error(of(0.0, 1.0)) == pytest.approx(0.354, abs=0.02)
-    assert standard_error(of(0.3)) == 0.0
+    assert standard_error(of(0.3)) == pytest.approx(0.0)
     assert errors_of(of(numpy.log(1.5), numpy.log(0.8))) == pytest.approx([0.5, 0.2])
+
+
+def test_one_run_of_its_own_takes_away_what_is_common() -> None:
+    assert with_one_run(numpy.log(of(0.6, 0.6, 0.6))) == pytest.approx(0.0)
+    # One at 0.5 and one at 1: by the other the first is predicted at half, and the other at twice.
+    assert with_one_run(numpy.log(of(0.5, 1.0))) == pytest.approx((0.5 + 1.0) / 2)
+    assert with_one_run(of(0.1)) == 0.0
 
 
 def test_the_fast_fit_is_that_of_calibration(runs: list[MeasuredRun]) -> None:

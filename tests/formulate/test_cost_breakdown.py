@@ -3,6 +3,7 @@
 import pytest
 
 import nest
+from nest.report.text.first_screen import first_screen
 
 MODELS = {
     "dense": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024},
@@ -79,3 +80,41 @@ def test_without_collectives_none_are_told():
     plan = nest.evaluate(problem("tp", fixed={}))
     assert plan.summary["collectives"] == []
     assert plan.summary["time_shares"]["collectives"] == 0
+
+
+def small(**training):
+    """A model whose layers take next to nothing, in micro-batches of one short sequence, on one device."""
+    device = {
+        "name": "fast",
+        "memory": "80 GB",
+        "memory_bandwidth": "3 TB/s",
+        "peak": {"bf16": "1 PFLOP/s", "fp8": "2 PFLOP/s"},
+        "calibration": {"host_launch": 1e-4, "grace_launch": 1.5},
+    }
+    return nest.evaluate(
+        {
+            "nest": 1,
+            "model": {"transformer": MODELS["dense"]},
+            "training": {"global_batch": 4, "sequence_length": 128, "stack": "none", **training},
+            "cluster": {"device": device, "levels": [{"name": "node", "fanout": 1, "bandwidth": "450 GB/s"}]},
+            "fixed": {"micro_batch": 1},
+        }
+    )
+
+
+def test_a_plan_that_waits_for_its_host_says_for_how_long():
+    waiting, captured = small(), small(graphs="layers")
+    assert waiting.summary["launching"] > 0.2 * waiting.batch_time
+    assert "launching" not in captured.summary
+    # Nothing else differs: what graphs save is what was waited for.
+    assert waiting.batch_time - captured.batch_time == pytest.approx(waiting.summary["launching"])
+    assert "larger micro-batches or CUDA graphs help" in first_screen(waiting)
+    assert "launches kernels late" not in first_screen(captured)
+
+
+def test_grace_hosts_and_narrow_formats_are_waited_for_longer():
+    plain, grace, narrow = (
+        small(**training).summary["launching"] for training in ({}, {"host": "grace"}, {"precision": "fp8"})
+    )
+    assert grace > 1.4 * plain
+    assert narrow > 1.1 * plain
