@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from benchmarks.fidelity.refit import slopes_of
 from benchmarks.fidelity.terms import Term, Without
 from nest.calibrate.devices import (
+    DIGITS,
     LAST_GAIN,
     NOISE,
     OUTLIER,
     STEPS,
     Evidence,
+    calibration,
     expected,
     predicted,
     together,
@@ -26,6 +28,7 @@ from nest.calibrate.devices import (
 )
 from nest.calibrate.generations import MeasuredRun, evidence, generation
 from nest.calibrate.robust_fit import Prior, objective, robust_fit
+from nest.catalogue import Calibration, published_devices
 from nest.hooks.protocols import CostModel
 from nest.instance import Array
 
@@ -175,3 +178,29 @@ def _without(seen: Evidence, off: Sequence[Term]) -> Evidence:
             devices = {name: term.device(device) for name, device in devices.items()}
     unknowns = tuple(each for each in seen.unknowns if not any(term.unknown(each.name) for term in off))
     return evolve(seen, unknowns=unknowns, devices=devices)
+
+
+def calibrated(fit: Fitted, runs: Sequence[MeasuredRun], left_out: Array, command: str) -> list[Calibration]:
+    """The calibrations of all generations, as the catalogue holds them; `command` made them.
+
+    `left_out` are logarithms of predicted over measured with each run's source left out.
+    """
+    found = []
+    for seen, places, its in zip(fit.joint.seen, fit.joint.places, fit.joint.own, strict=True):
+        known = calibration(generation(runs[places[0]].device), values_of(seen, fit.at[its], DIGITS))
+        before = numpy.log(seen.predict(seen.devices) / seen.seconds)
+        told = [_told(each) for each in (fit.off[places], left_out[places], before)]
+        source = (
+            f"{command}, begun at published figures: robust least squares over {len(places)} measurements of "
+            f"{len(set(seen.families))} families; mean and median of absolute relative errors {told[0]}, "
+            f"with each source left out {told[1]}, without it {told[2]}"
+        )
+        # Of parts that the catalogue has not, it has no use.
+        sustained = {name: share for name, share in known.sustained.items() if name in published_devices()}
+        found.append(evolve(known, sustained=sustained, sources=(source,)))
+    return found
+
+
+def _told(off: Array) -> str:
+    errors = numpy.abs(numpy.exp(off) - 1.0)
+    return f"{100 * errors.mean():.1f} % and {100 * numpy.median(errors):.1f} %"
