@@ -55,8 +55,6 @@ class StackDefaults(Record):
         expert_imbalance: tokens of the rank with the busiest experts over those of the average rank.
         accumulation: what ZeRO 2 does with the gradients of several micro-batches.
         attention: whether it is fused.
-        attention_kernel: which kernel it is where it is.
-        graphs: what CUDA graphs launch at once.
         context_exchange: how context parallelism passes keys and values on.
         gradients: number format gradients are accumulated and reduced in.
         loss: how the cross-entropy reads the logits.
@@ -68,8 +66,10 @@ class StackDefaults(Record):
         master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
         all_ports: whether collectives drive all ports of a device at once.
         kernels: whether what lies between products is fused.
-        norms: whether a norm is one kernel.
         selective: what `recompute: selective` runs again.
+        attention_kernel: which kernel attention is where it is fused.
+        graphs: what CUDA graphs launch at once.
+        norms: whether a norm is one kernel.
     """
 
     overlap: Overlap = Overlap()
@@ -78,8 +78,6 @@ class StackDefaults(Record):
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
-    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
-    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
@@ -91,8 +89,10 @@ class StackDefaults(Record):
     master_gradients: bool | None = None
     all_ports: bool | None = None
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
-    norms: str | None = field(default=None, validator=one_of(NORMS))
     selective: tuple[str, ...] | None = None
+    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
+    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
+    norms: str | None = field(default=None, validator=one_of(NORMS))
 
     @property
     def filled(self) -> dict[str, Any]:

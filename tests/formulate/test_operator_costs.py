@@ -248,6 +248,7 @@ def test_experts_hide_by_their_own_switch() -> None:
                 "global_batch": 16,
                 "sequence_length": 2048,
                 "stack": "none",
+                "graphs": "iteration",
                 "overlap": overlap,
                 "dispatch": dispatch,
             },

@@ -146,6 +146,7 @@ def random_experts(random: Random) -> Problem:
         micro_batch=(2,),
         schedule=("1f1b",),
         overlap=shown,
+        graphs="iteration",
         overlap_reach=random.choice(("domain", "network")),
         dispatch=random.choice(("all-to-all", "per-node")),
         context_exchange=random.choice(("ring", "all_gather")),
