@@ -24,7 +24,13 @@ def problem(layout, **changed):
     return {
         "nest": 1,
         "model": {"transformer": MODELS[model]},
-        "training": {"global_batch": 32, "sequence_length": 4096, "stack": "none", "overlap": overlap},
+        "training": {
+            "global_batch": 32,
+            "sequence_length": 4096,
+            "stack": "none",
+            "graphs": "layers",
+            "overlap": overlap,
+        },
         "cluster": {
             "device": "h100-sxm",
             "levels": [
@@ -63,7 +69,7 @@ def test_each_strategy_is_told_with_its_outermost_level(layout, places):
 
 def test_overlap_hides_what_it_hides():
     shown, hidden = (nest.evaluate(problem(layout)).summary["collectives"][0] for layout in ("tp", "tp hidden"))
-    assert shown["hidden"] < 0.01 * shown["seconds"]  # The host, which launches the embedding, is slower than it.
+    assert shown["hidden"] == pytest.approx(0.0, abs=1e-9)
     assert hidden["seconds"] == pytest.approx(shown["seconds"])
     assert 0 < hidden["shown"] < shown["shown"]
 

@@ -118,7 +118,7 @@ def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_left_out_computes_for_longer(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert left_out(problem(model=EXPERTS), registry(), monkeypatch) > 0
+    assert left_out(problem(model=EXPERTS, training={"graphs": "iteration"}), registry(), monkeypatch) > 0
 
 
 def random_experts(random: Random) -> Problem:
