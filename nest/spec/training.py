@@ -265,6 +265,7 @@ class Training(Record):
             result of its own, as PyTorch runs it uncompiled; None: as the stack says, else `unfused`.
         kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, so
             that more is saved for the backward pass; None: as the stack says, else `fused`.
+        norms: whether a norm is one kernel (`fused`) or several (`eager`); None: as the stack says, else as `kernels`.
         saved_inputs: what products in narrow formats keep of their inputs for the backward pass: `wide`, the inputs, or
             `narrow`, the copies they were converted to; None: as the stack says, else `wide`.
         weights_once: whether weights are kept in single precision alone, and what products read is made of them when
