@@ -1,6 +1,6 @@
 """Fits to all generations at once, fast enough to leave out one source after the other, and two at a time.
 
-What `nest.calibrate.devices.fit` minimises, by steps on straight lines: the slopes found at the fit to all runs serve
+What `nest_calibrate.devices.fit` minimises, by steps on straight lines: the slopes found at the fit to all runs serve
 every fit that leaves some of them out.
 """
 
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.refit import slopes_of
 from benchmarks.fidelity.terms import Term, Without
-from nest.calibrate.devices import (
+from nest.catalogue import Calibration, published_devices
+from nest.hooks.protocols import CostModel
+from nest.instance import Array
+from nest_calibrate.devices import (
     DIGITS,
     LAST_GAIN,
     NOISE,
@@ -26,11 +29,8 @@ from nest.calibrate.devices import (
     values_of,
     weights,
 )
-from nest.calibrate.generations import MeasuredRun, evidence, generation
-from nest.calibrate.robust_fit import Prior, objective, robust_fit
-from nest.catalogue import Calibration, published_devices
-from nest.hooks.protocols import CostModel
-from nest.instance import Array
+from nest_calibrate.generations import MeasuredRun, evidence, generation
+from nest_calibrate.robust_fit import Prior, objective, robust_fit
 
 Mask = NDArray[numpy.bool_]
 

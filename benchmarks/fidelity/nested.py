@@ -12,9 +12,9 @@ from attrs import frozen
 from benchmarks.fidelity.joint import Fitted, Mask, joint
 from benchmarks.fidelity.runs import Told
 from benchmarks.fidelity.terms import TERMS, Term
-from nest.calibrate.generations import MeasuredRun, generation
 from nest.hooks.protocols import CostModel
 from nest.instance import Array
+from nest_calibrate.generations import MeasuredRun, generation
 
 CHOSEN = ("attention kernels", "host", "grace_launch", "routing_launches", "eager norms")
 """Names of the terms about which each source's others decide."""

@@ -11,11 +11,11 @@ from benchmarks.fidelity.__main__ import PUBLISHED, main
 from benchmarks.fidelity.joint import joint
 from benchmarks.fidelity.nested import errors_of, kept, nested, standard_error, text, with_one_run
 from benchmarks.fidelity.runs import priced, read_runs
-from nest.calibrate.devices import fit, predicted
-from nest.calibrate.generations import MeasuredRun, evidence
 from nest.costs.roofline import Roofline
 from nest.hooks.registry import registry
 from nest.instance import Array
+from nest_calibrate.devices import fit, predicted
+from nest_calibrate.generations import MeasuredRun, evidence
 
 
 def silent(what: str) -> None:

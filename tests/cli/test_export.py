@@ -197,6 +197,7 @@ def test_an_edited_plan_is_refused_with_what_does_not_hold(
     assert "recomputed" in told
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_ends_with_its_diagnosis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,6 +306,7 @@ def test_the_nearest_plan_is_exported_with_what_it_costs(
     assert call(monkeypatch, "export", str(folder / "plan.json"), "--to", "uniform") == 0
 
 
+@pytest.mark.longer
 def test_the_nearest_plan_in_json(
     beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,6 +319,7 @@ def test_the_nearest_plan_in_json(
     assert near["best_batch_time"] <= near["batch_time"] * (1 + 1e-9)
 
 
+@pytest.mark.longer
 def test_nothing_near_is_an_answer(
     beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +334,7 @@ def test_a_plan_within_the_limits_is_its_own_nearest(
     assert capsys.readouterr() == ("2 stages\n", "")
 
 
+@pytest.mark.longer
 def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
     with pytest.warns(UserWarning, match="exported is the nearest plan"):
         files = nest.export(beyond, "uniform", nearest=True)

@@ -12,7 +12,7 @@ LONGEST = 600.0
 """Seconds after which a test with a fault is taken to hang, which catches nothing."""
 
 FEWEST = 100
-LEFT_OUT = {"slow", "mutants", "conformance", "browser"}
+LEFT_OUT = {"longer", "slow", "mutants", "conformance", "browser"}
 """Marks of tests that the default run leaves out, or that some machines skip."""
 
 
