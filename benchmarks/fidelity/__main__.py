@@ -1,14 +1,18 @@
-"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--ablation | --sources]`."""
+"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--sources | --nested | ...]`."""
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy
 from attrs import asdict
 
 from benchmarks.fidelity.ablation import ablation
 from benchmarks.fidelity.figures import figures, peaks_of
+from benchmarks.fidelity.joint import calibrated, joint
+from benchmarks.fidelity.nested import nested
+from benchmarks.fidelity.nested import text as nested_text
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
@@ -21,6 +25,8 @@ from nest.errors import InputError
 from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import registry
+from nest.io import write_text
+from nest_calibrate.entries import calibration_text, file_name
 from nest_calibrate.generations import FOLDS, MeasuredRun
 
 PUBLISHED = Path(__file__).with_name("published.jsonl")
@@ -44,6 +50,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         const="sources",
         metavar="NAME",
         help="leave out whole sources in turn, and nothing else; write NAME.md and .json (sources)",
+    )
+    parser.add_argument(
+        "--nested", action="store_true", help="leave out whole sources of fits and of all choices, and nothing else"
+    )
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FOLDER", help="write the calibrations of generations here, and nothing else"
     )
     parser.add_argument(
         "--untimed", nargs="+", default=[], metavar="SOURCE", help="sources whose times are not to be taken"
@@ -90,6 +102,25 @@ def left_out(
     return 0
 
 
+def calibrate(taken: Sequence[MeasuredRun], costs: CostModel, options: argparse.Namespace) -> int:
+    """Write what is fitted to all runs, with the errors where each source is left out."""
+    tell("fitting")
+    fit = joint(taken, costs).fitted()
+    sources = numpy.array([each.run.group or "runs" for each in taken])
+    left_out = numpy.zeros(len(taken))
+    for name in sorted(set(sources.tolist())):
+        tell(f"leaving out {name}")
+        left_out[sources == name] = fit.without(sources == name)[1][sources == name]
+    tell("")
+    files = " ".join(
+        [*(path.name for path in options.runs), *(["--untimed", *options.untimed] if options.untimed else [])]
+    )
+    for found in calibrated(fit, taken, left_out, f"python -m benchmarks.fidelity {files} --calibrate"):
+        write_text(options.calibrate / file_name(found.name), calibration_text(found))
+        print(found.name, found.sources[0])
+    return 0
+
+
 def main(given: Sequence[str] | None = None) -> int:
     """Run the command; 2 when the runs cannot be read."""
     options = arguments(given)
@@ -102,6 +133,17 @@ def main(given: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    if options.calibrate is not None:
+        return calibrate(taken, costs, options)
+    if options.nested:
+        together = nested(taken, costs, tell)
+        tell("")
+        printed = nested_text(together)
+        print("\n".join(printed))
+        if options.output is not None:
+            options.output.mkdir(parents=True, exist_ok=True)
+            write(options.output, "nested", f"{called(options)} --nested", printed, asdict(together), [])
+        return 0
     if options.sources is not None:
         return left_out(taken, refused, len(runs) - len(timed), costs, options)
     seen = table(taken, costs, tell, options.folds)

@@ -20,7 +20,7 @@ def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
     the mean of the folds' values for all folds and rounds. What was visited with the least true objective counts.
     """
     points = [logarithms(seen, fold.values) for fold in folds]
-    slopes = _slopes(seen, numpy.asarray(numpy.mean(points, axis=0)))
+    slopes = slopes_of(seen, numpy.asarray(numpy.mean(points, axis=0)))
     return [
         fold if fold.held.all() else Fold(fold.held, _values(seen, _descended(seen, fold, point, slopes)))
         for fold, point in zip(folds, points, strict=True)
@@ -56,7 +56,7 @@ def _held(seen: Evidence, at: Array) -> Prior:
     )
 
 
-def _slopes(seen: Evidence, at: Array) -> Array:
+def slopes_of(seen: Evidence, at: Array) -> Array:
     """How the logarithms of predictions change with those of unknowns. Shape `(measurements, unknowns)`."""
     base, prior = _off(seen, at), expected(seen.unknowns)
     steps = numpy.where(at + DIFFERENCE <= prior.high, DIFFERENCE, -DIFFERENCE)

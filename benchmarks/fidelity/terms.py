@@ -96,6 +96,12 @@ def without_hiding(problem: Problem) -> Problem:
     return evolve(problem, training=evolve(training, hiding=False)) if training.overlap.data else problem
 
 
+def without_kernels(device: DeviceSpec) -> DeviceSpec:
+    """One speed for all kernels of fused attention."""
+    known = {name: share for name, share in device.efficiency.items() if not name.startswith("attention.")}
+    return evolve(device, efficiency=known)
+
+
 def fused(problem: Problem) -> Problem:
     """Attention fused in every precision, also where the frameworks of the time had no such kernel."""
     training = problem.training
@@ -147,7 +153,16 @@ TERMS = (
     Term(
         "launch overhead", "kernels start at once", device=lambda device: evolve(device, launch_overhead=Seconds(0.0))
     ),
-    coefficient("host_launch", "the host is never late"),
+    Term("host", "it is never late", unknown=lambda unknown: unknown in {"host_launch", "grace_launch"}),
+    coefficient("grace_launch", "a Grace host launches as fast as one of the x86 family"),
+    Term(
+        "attention kernels",
+        "all fused ones are as fast as `efficiency.attention` says",
+        unknown=lambda unknown: unknown.startswith("attention."),
+        device=without_kernels,
+    ),
+    Term("eager norms", "they are as fast as fused ones", unknown=lambda unknown: unknown == "eager"),
+    coefficient("routing_launches", "the host launches routing as it does any operator"),
     coefficient("tensor_exposed", "all of a layer's collectives hide where `overlap.tensor` is set"),
     coefficient("experts_exposed", "all of the exchange between experts hides where `overlap.experts` is set"),
     coefficient("dispatch_exposed", "the same, with `dispatch: per-node`"),

@@ -31,6 +31,14 @@ USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
 
+KERNELS = {"cudnn": "cudnn", "flash3": "cudnn"}
+"""The entry of `efficiency` below `attention` that is about a kernel: those written for Hopper are as fast as each
+other (FlashAttention-3, arXiv 2407.08608, figures 5 and 6), and others have none."""
+
+NARROW_LAUNCHES = 2.0
+"""Kernels of a product whose operands are converted to a narrower format, over those of any other operator."""
+
+
 class Peak(NamedTuple):
     """The arithmetic roof of an operator on a device.
 
@@ -64,7 +72,7 @@ class Roofline:
         peak = _peak(operator, device, training)
         bandwidth = device.memory_bandwidth * efficiency(device, "memory")
         read, written, trained = operator.bytes_read, operator.bytes_written, operator.trained_count
-        tensors = operator.passes * (read + written)
+        tensors = operator.passes * (read + written) * _times_through_memory(operator, device, training)
         moved = tensors + _parameter_traffic(operator, training)
         forward, backward = _seconds(operator, device, peak, moved / bandwidth)
         if peak.narrow:
@@ -84,7 +92,7 @@ class Roofline:
             backward + launching if learns else 0.0,
             update=update,
             transient=_gradient_bytes(operator),
-            host=operator.steps * device.calibration.host_launch,
+            host=operator.steps * _launches(operator, device, peak) * training.host_launch(device),
         )
 
     def _update_bytes(self, training: Training) -> float:
@@ -153,6 +161,18 @@ def _attention_share(operator: Operator, device: DeviceSpec) -> float:
     return float(channels * keys / (keys + terms.sequence_half) * max(sharing, 1.0) ** terms.shared_keys)
 
 
+def _launches(operator: Operator, device: DeviceSpec, peak: Peak) -> float:
+    """How many launches of `host_launch` seconds an operator takes."""
+    if operator.kind == "router":
+        return device.calibration.routing_launches
+    return NARROW_LAUNCHES if peak.narrow else 1.0
+
+
+def _times_through_memory(operator: Operator, device: DeviceSpec, training: Training) -> float:
+    """How often an operator goes over what it reads and writes, over what one kernel that does all of it would."""
+    return device.calibration.eager if operator.kind == "norm" and training.eager_norms else 1.0
+
+
 def _is_fused(operator: Operator) -> bool:
     """Whether one kernel does all of attention: it reads queries, keys and values, and never stores the scores."""
     return operator.kind == "attention" and len(operator.inputs) > 2
@@ -169,7 +189,9 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
     formats = precision(training.precision)
     wide_format, wide = _first_peak(formats.other, device, training)
     chosen, nominal = _first_peak(formats.formats_of(operator), device, training)
-    share = efficiency(device, _kind(operator), chosen) * device.calibration.sustained
+    kind = _kind(operator)
+    detail = KERNELS.get(training.attention_kernel or "", chosen) if kind == "attention" else chosen
+    share = efficiency(device, kind, detail) * device.calibration.sustained
     if any(parameter.group == "expert" for parameter in operator.parameters):
         # The rank with the busiest experts is waited for.
         share *= device.calibration.grouped / (training.expert_imbalance or 1.0)

@@ -54,15 +54,21 @@ def plan_summary(
     summary = {**levels, **figures(instance, solution, priced, facts)}
     if formulation is None:
         return summary
-    inside = None
+    inside, host = None, None
     if formulation.pricing is not None:
-        from nest.formulate.cost_breakdown import collectives_inside
+        from nest.formulate.cost_breakdown import collectives_inside, launching
 
         inside = collectives_inside(formulation, solution, priced)
+        host = launching(formulation, solution, priced)
     cost = cost_of_a_step(problem.training, problem.cluster, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
     whole = whole_training(problem.training, problem.cluster, priced, summary)
-    further = {"collectives": inside, "coverage": _coverage(formulation, solution), "training": whole}
+    further = {
+        "collectives": inside,
+        "launching": host,
+        "coverage": _coverage(formulation, solution),
+        "training": whole,
+    }
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 
 

@@ -133,6 +133,26 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
     ]
 
 
+def launching(formulation: Formulation, solution: Solution, priced: PricedPlan) -> float | None:
+    """Seconds of a batch for which the slowest stage waits for its host to launch kernels; None: it does not.
+
+    What layers that run again wait for is left out: it is part of `recompute`.
+    """
+    classes = formulation.classes
+    assert classes is not None
+    slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
+    stage = solution.stages[slowest]
+    pricing = formulation.pricing_of(stage.candidate)
+    assert pricing is not None
+    counts = Counter(classes.class_of[layer] for layer in stage.layers)
+    waiting, part = 0.0, 0
+    for layer, _ in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
+        seconds = sum(layer.waiting(direction, pricing.timing) for direction in Direction)
+        waiting += sum(counts[part + index] for index in range(len(layer.parts))) / len(layer.parts) * seconds
+        part += len(layer.parts)
+    return priced.micro_batches * waiting if waiting > 0 else None
+
+
 def _of_part(
     layer: PricedLayer, rows: tuple[PricedOperator, ...], block: Block, pricing: Pricing
 ) -> Iterator[tuple[Place, float, float]]:

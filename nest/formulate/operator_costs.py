@@ -236,6 +236,13 @@ class PricedLayer:
             return [whole]
         return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
 
+    def waiting(self, direction: Direction, timing: Timing) -> float:
+        """Seconds for which the layer waits for its host: what launching takes beyond all that it has to do."""
+        order, every = self._ordered(direction, timing, None), self._times(direction, timing)
+        times, hidden, launching = zip(*every, strict=True)
+        working = timing.seconds(times, order.engines, order.waiting, sum(hidden))
+        return max(sum(launching) - working, 0.0) if working else 0.0
+
     def _times(self, direction: Direction, timing: Timing) -> list[tuple[OperatorTimes, float, float]]:
         """`PricedOperator.all_times` of all operators."""
         launch = timing.host_launch

@@ -182,7 +182,7 @@ class Pricing:
     @cached_property
     def timing(self) -> Timing:
         """How the times of operators become a layer's."""
-        return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
+        return Timing(self.layer_times, self.device.engines, self.training.host_launch(self.device))
 
     def exposed(self, made: Collective, block: Block) -> tuple[str, float]:
         """The coefficient that says which share of overlapped calls is exposed, and that share; empty and 1: all is."""

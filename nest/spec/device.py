@@ -57,6 +57,10 @@ class Coefficients(Record):
         cast: times the operands of a product in 8 or 4 bits pass through memory once more to be converted.
         host_launch: seconds the host takes to launch an operator's kernels, in each direction: a layer takes no less
             than its operators together.
+        grace_launch: the same over that, where the host is a Grace processor.
+        routing_launches: kernels launched to choose experts, to sort tokens by them and to send these, over those of
+            another operator.
+        eager: times that norms go over what they read and write where kernels between products are not fused.
         tensor_exposed: share of a layer's collectives that `training.overlap.tensor` does not hide.
         experts_exposed: share of what experts exchange that `training.overlap.experts` does not hide.
         dispatch_exposed: the same with `training.dispatch: per-node`, whose kernels keep fewer multiprocessors busy.
@@ -78,13 +82,16 @@ class Coefficients(Record):
     sequence_half: float = _coefficient(0.0, 1.0, 2048.0, 100.0, 1.0)
     shared_keys: float = _coefficient(0.0, 0.01, 0.4, 0.1, 0.1)
     cast: float = _coefficient(0.0, 0.1, 8.0, 2.0, 0.5)
-    host_launch: float = _coefficient(0.0, 1e-6, 1e-4, 1e-5, 0.5)
+    host_launch: float = _coefficient(0.0, 1e-6, 3e-4, 3e-5, 0.7)
+    grace_launch: float = _coefficient(1.0, 1.0, 4.0, 1.5, 0.3)
+    routing_launches: float = _coefficient(1.0, 1.0, 200.0, 40.0, 0.5)
+    eager: float = _coefficient(1.0, 1.0, 20.0, 9.0, 0.3)
     tensor_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
     experts_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.55, 0.4)
     dispatch_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
     ring_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.1, 0.7)
-    data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
-    gathers_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
+    data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.35, 0.5)
+    gathers_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.5)
     synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.3, 0.6)
     sharded_synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.2, 0.6)
 
@@ -93,6 +100,9 @@ def ranges() -> dict[str, Range]:
     """The range of each coefficient, by name, in the order of `Coefficients`."""
     return {each.name: each.metadata["range"] for each in attributes(Coefficients)}
 
+
+HOSTS = ("x86", "grace")
+"""Processors that launch kernels: of the x86 family, and NVIDIA's Grace."""
 
 MATRIX, VECTOR, COMMUNICATION = "matrix", "vector", "communication"
 ENGINES = (MATRIX, VECTOR, COMMUNICATION)
@@ -160,6 +170,7 @@ class DeviceSpec(Record):
         devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
             of the network; None: it does not say.
         stack: name of the software stack that usually trains on it (`nest stacks`); None: nobody says.
+        host: the processor beside it that launches kernels.
         vendor: whose it is: devices of two vendors share no process group (NCCL, RCCL); empty: nobody says.
     """
 
@@ -180,3 +191,4 @@ class DeviceSpec(Record):
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     stack: str | None = None
     vendor: str = ""
+    host: str = field(default=HOSTS[0], validator=one_of(HOSTS))

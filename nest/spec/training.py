@@ -5,6 +5,7 @@ from typing import Any
 from attrs import asdict, field, fields, frozen
 
 from nest.records import Record
+from nest.spec.device import HOSTS, DeviceSpec
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 from nest.units import Bytes, Count, Positions
 
@@ -12,6 +13,8 @@ NO_STACK = "none"
 """The stack of the catalogue that fills nothing in."""
 
 ATTENTIONS = ("flash", "unfused")
+ATTENTION_KERNELS = ("flash2", "flash3", "cudnn")
+GRAPHS = ("none", "layers", "iteration")
 EXCHANGES = ("ring", "all_gather")
 REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
@@ -19,6 +22,7 @@ ACCUMULATIONS = ("sharded", "whole")
 GRADIENTS = ("fp32", "bf16", "fp16")
 LOSSES = ("unfused", "fused", "eager")
 KERNELS = ("fused", "eager")
+NORMS = ("fused", "eager")
 SAVED = ("wide", "narrow")
 
 
@@ -63,6 +67,9 @@ class StackDefaults(Record):
         all_ports: whether collectives drive all ports of a device at once.
         kernels: whether what lies between products is fused.
         selective: what `recompute: selective` runs again.
+        attention_kernel: which kernel attention is where it is fused.
+        graphs: what CUDA graphs launch at once.
+        norms: whether a norm is one kernel.
     """
 
     overlap: Overlap = Overlap()
@@ -83,6 +90,9 @@ class StackDefaults(Record):
     all_ports: bool | None = None
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
     selective: tuple[str, ...] | None = None
+    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
+    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
+    norms: str | None = field(default=None, validator=one_of(NORMS))
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -214,6 +224,11 @@ class Training(Record):
         attention: `flash` (scores are never stored) or `unfused`; None: as the stack says, else `flash`, but with
             `precision: fp16` `unfused`, as the frameworks that published runs in fp16 had no fused attention
             (Megatron-LM, arXiv 2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
+        attention_kernel: the kernel of fused attention: `flash2` (FlashAttention-2, arXiv 2307.08691), `flash3`
+            (FlashAttention-3, arXiv 2407.08608) or `cudnn`; None: as the stack says, else the device's `attention`.
+        graphs: what CUDA graphs launch at once, so that the host need not: `none`, the `layers`, or the whole
+            `iteration`; None: as the stack says, else `none`.
+        host: the processor that launches kernels, `x86` or `grace`; None: the device's.
         selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer;
             None: as the stack says, else `attention`.
         primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
@@ -250,6 +265,7 @@ class Training(Record):
             result of its own, as PyTorch runs it uncompiled; None: as the stack says, else `unfused`.
         kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, so
             that more is saved for the backward pass; None: as the stack says, else `fused`.
+        norms: whether a norm is one kernel (`fused`) or several (`eager`); None: as the stack says, else as `kernels`.
         saved_inputs: what products in narrow formats keep of their inputs for the backward pass: `wide`, the inputs, or
             `narrow`, the copies they were converted to; None: as the stack says, else `wide`.
         weights_once: whether weights are kept in single precision alone, and what products read is made of them when
@@ -283,7 +299,10 @@ class Training(Record):
     sharded_synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = field(factory=Overlap)
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
+    attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
+    graphs: str | None = field(default=None, validator=one_of(GRAPHS))
     selective: tuple[str, ...] | None = None
+    host: str | None = field(default=None, validator=one_of(HOSTS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     stack: str | StackSpec | None = None
     overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
@@ -292,6 +311,7 @@ class Training(Record):
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
+    norms: str | None = field(default=None, validator=one_of(NORMS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
@@ -329,6 +349,13 @@ class Training(Record):
             return self.exposed
         return 0.0 if self.overlap.data else 1.0
 
+    def host_launch(self, device: DeviceSpec) -> float:
+        """Seconds that the host of `device` takes to launch an operator's kernels: none where a graph launches them."""
+        if self.graphs in ("layers", "iteration"):
+            return 0.0
+        slower = device.calibration.grace_launch if (self.host or device.host) == "grace" else 1.0
+        return device.calibration.host_launch * slower
+
     @property
     def key_exchange(self) -> str:
         """How context parallelism passes keys and values on, where nobody says: `ring`."""
@@ -338,6 +365,11 @@ class Training(Record):
     def selected(self) -> tuple[str, ...]:
         """Kinds and names of the operators that `recompute: selective` runs again."""
         return ("attention",) if self.selective is None else self.selective
+
+    @property
+    def eager_norms(self) -> bool:
+        """Whether a norm is several kernels."""
+        return (self.norms or self.kernels) == "eager"
 
     @property
     def stores_scores(self) -> bool:

@@ -236,7 +236,7 @@ def problem(**more: Any) -> dict[str, Any]:
     return {
         "nest": 1,
         "model": {"transformer": shape | experts},
-        "training": {"global_batch": 16, "sequence_length": 256, "stack": "none"},
+        "training": {"global_batch": 16, "sequence_length": 256, "stack": "none", "graphs": "iteration"},
         "cluster": cluster,
         "strategies": {"tp": [4]},
         **more,

@@ -300,3 +300,65 @@ def test_a_sustained_share_scales_the_matrix_peaks_only() -> None:
 def test_the_host_launches_every_operator_alike() -> None:
     assert price(matmul(64, 512, 256), FAST_MEMORY, host_launch=2e-5).host == 2e-5
     assert price(attention(), FAST_MEMORY, host_launch=2e-5).host == 2e-5
+
+
+def priced(operator: Operator, device: DeviceSpec, training: dict[str, Any], **terms: float) -> OperatorCost:
+    """Its cost in a training that says so."""
+    calibrated = evolve(device, calibration=Coefficients(**terms))
+    return registry().cost_models()["roofline"].price(operator, calibrated, Training(1, **training))
+
+
+def test_a_product_in_a_narrow_format_takes_two_launches() -> None:
+    # The conversion of its operands, and the product itself; attention and products in bf16 are one.
+    assert price(matmul(64, 512, 256), FAST_MEMORY, "fp8", host_launch=2e-5).host == 4e-5
+    assert price(attention(), FAST_MEMORY, "fp8", host_launch=2e-5).host == 2e-5
+    wide_alone = evolve(FAST_MEMORY, peak=MatrixPeaks(bf16=1e12))
+    assert price(matmul(64, 512, 256), wide_alone, "fp8", host_launch=2e-5).host == 2e-5
+
+
+@pytest.mark.parametrize("graphs", ["layers", "iteration"])
+def test_what_a_graph_launches_the_host_does_not(graphs: str) -> None:
+    assert priced(matmul(64, 512, 256), FAST_MEMORY, {"graphs": graphs}, host_launch=2e-5).host == 0.0
+    assert priced(matmul(64, 512, 256), FAST_MEMORY, {"graphs": "none"}, host_launch=2e-5).host == 2e-5
+
+
+def test_a_grace_host_launches_slower() -> None:
+    grace = evolve(FAST_MEMORY, host="grace")
+    terms = {"host_launch": 2e-5, "grace_launch": 1.5}
+    assert priced(matmul(64, 512, 256), FAST_MEMORY, {}, **terms).host == 2e-5
+    assert priced(matmul(64, 512, 256), grace, {}, **terms).host == pytest.approx(3e-5)
+    assert priced(matmul(64, 512, 256), FAST_MEMORY, {"host": "grace"}, **terms).host == pytest.approx(3e-5)
+    assert priced(matmul(64, 512, 256), grace, {"host": "x86"}, **terms).host == 2e-5
+
+
+def test_kernels_of_fused_attention_have_their_own_share() -> None:
+    # 4 * 8 heads * 4096 tokens * 4096 keys * 128 channels = 6.87e10 FLOP at 1e12 FLOP per second.
+    hopper = evolve(FAST_MEMORY, efficiency={"attention": 0.25, "attention.cudnn": 0.5})
+    seconds = 4 * 8 * 4096**2 * 128 / 1e12
+    expected = {None: 4.0, "flash2": 4.0, "cudnn": 2.0, "flash3": 2.0}
+    for kernel, times in expected.items():
+        assert priced(attention(), hopper, {"attention_kernel": kernel}).forward == pytest.approx(times * seconds)
+    ampere = evolve(FAST_MEMORY, efficiency={"attention": 0.25})
+    assert priced(attention(), ampere, {"attention_kernel": "cudnn"}).forward == pytest.approx(4.0 * seconds)
+
+
+@pytest.mark.parametrize(
+    ("training", "times"),
+    [({}, 1), ({"kernels": "eager"}, 9), ({"kernels": "eager", "norms": "fused"}, 1), ({"norms": "eager"}, 9)],
+)
+def test_norms_of_several_kernels_go_over_memory_as_often(training: dict[str, Any], times: int) -> None:
+    # 100 bf16 elements read and as many written at 1e6 bytes per second, and twice that backward.
+    row = (("hidden", 100),)
+    norm = Operator("a/norm", "a", "norm", inputs=(Tensor("x", row),), outputs=(Tensor("y", row),))
+    found = priced(norm, SLOW_MEMORY, training, eager=9.0)
+    assert found.forward == pytest.approx(times * 400 / 1e6)
+    assert found.backward == pytest.approx(times * 800 / 1e6)
+    sums = evolve(norm, kind="elementwise")
+    assert priced(sums, SLOW_MEMORY, training, eager=9.0).forward == pytest.approx(400 / 1e6)
+
+
+def test_routing_takes_launches_of_its_own() -> None:
+    router = matmul(64, 8, 256, kind="router")
+    assert priced(router, FAST_MEMORY, {}, host_launch=2e-5, routing_launches=40.0).host == pytest.approx(8e-4)
+    assert priced(router, FAST_MEMORY, {}, host_launch=2e-5).host == 2e-5
+    assert priced(matmul(64, 8, 256), FAST_MEMORY, {}, host_launch=2e-5, routing_launches=40.0).host == 2e-5

@@ -18,7 +18,7 @@ MICRO = {"host_launch"}
 
 FITTED = re.compile(
     r"over (?P<count>\d+) measurements of (?P<families>\d+) families; .* relative errors (?P<after>.*?), "
-    r"cross-validated by family (?P<validated>.*?), without it (?P<before>.*)$"
+    r"(?:cross-validated by family|with each source left out) (?P<validated>.*?), without it (?P<before>.*)$"
 )
 """What a calibration says of itself (`nest_calibrate.generations`)."""
 

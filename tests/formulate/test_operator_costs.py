@@ -84,6 +84,16 @@ def test_parts_share_what_the_host_takes() -> None:
     assert found == pytest.approx([16.0 * 3 / 8, 16.0 * 4 / 8, 16.0 * 1 / 8])
 
 
+@pytest.mark.parametrize(
+    ("host_launch", "forward", "backward"),
+    [(0.0, 0.0, 0.0), (5.0, 0.0, 3.0), (7.0, 1.0, 7.0)],  # beyond 8 forward, and 8 backward
+)
+def test_a_layer_waits_for_launches_beyond_its_work(host_launch: float, forward: float, backward: float) -> None:
+    layer, how = PricedLayer(LAYER.rows, LAYER.parts), timing(host_launch)
+    assert layer.waiting(Direction.FORWARD, how) == pytest.approx(forward)
+    assert layer.waiting(Direction.BACKWARD, how) == pytest.approx(backward)
+
+
 TOKEN_IDS = Tensor("ids", (("sequence", 4),), differentiable=False)
 STREAM = Tensor("stream", (("sequence", 4), ("hidden", 8)))
 WEIGHT = Parameter("w", (("hidden", 8),))
@@ -239,6 +249,7 @@ def test_experts_hide_by_their_own_switch() -> None:
                 "global_batch": 16,
                 "sequence_length": 2048,
                 "stack": "none",
+                "graphs": "iteration",
                 "overlap": overlap,
                 "dispatch": dispatch,
             },

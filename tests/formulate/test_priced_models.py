@@ -247,7 +247,11 @@ def test_of_another_number_of_devices_blocks_are_kept(
 @pytest.mark.parametrize("overlap", [Overlap(), Overlap(tensor=True, experts=True)], ids=["serial", "overlap"])
 def test_computing_alone_is_what_a_free_network_leaves(problem: Build, overlap: Overlap) -> None:
     slow, free = (tuple(evolve(each, bandwidth=rate, latency=0.0) for each in NODES) for rate in (1e8, 1e24))
-    rest = {"model": EXPERTS, "strategies": {"ep": (1, 2), "tp": (1, 2, 4)}, "training": {"overlap": overlap}}
+    rest = {
+        "model": EXPERTS,
+        "strategies": {"ep": (1, 2), "tp": (1, 2, 4)},
+        "training": {"overlap": overlap, "graphs": "iteration"},
+    }
     _, formulation = formulate(problem(cluster={"levels": slow}, **rest), registry())
     there = build_instance(problem(cluster={"levels": free}, **rest), registry())
     found = formulation.computing()

@@ -28,7 +28,14 @@ from tests.solve.every_plan import plans
 MODEL: dict[str, Any] = {
     "nest": 1,
     "model": {"transformer": {"layers": 2, "hidden": 512, "ffn": 2048, "heads": 4, "vocab": 1000}},
-    "training": {"global_batch": 8, "sequence_length": 1024, "micro_batch": [1], "schedule": ["1f1b"], "stack": "none"},
+    "training": {
+        "global_batch": 8,
+        "sequence_length": 1024,
+        "micro_batch": [1],
+        "schedule": ["1f1b"],
+        "stack": "none",
+        "graphs": "iteration",  # So small a model would wait for its host alone.
+    },
     "search": {"zero": [0, 1], "target": "none"},
     "strategies": {"tp": [1, 2], "cp": [1]},
     "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 2, "link": "nvlink3"}]},

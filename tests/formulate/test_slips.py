@@ -24,7 +24,7 @@ SMALL = {"transformer": {"layers": 2, "hidden": 512, "ffn": 1024, "heads": 8, "v
 BASE: dict[str, Any] = {
     "nest": 1,
     "model": SMALL,
-    "training": {"global_batch": 8, "sequence_length": 1024},
+    "training": {"global_batch": 8, "sequence_length": 1024, "graphs": "iteration"},
     "cluster": {
         "device": "h100-sxm",
         "levels": [{"fanout": 8, "link": "nvlink4"}, {"fanout": 2, "link": "infiniband-ndr"}],

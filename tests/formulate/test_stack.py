@@ -104,7 +104,7 @@ def test_each_key_that_is_written_wins() -> None:
 
 def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_out() -> None:
     whole = StackDefaults(Overlap(True, True, True, True), "domain", "per-node", 1.5, "whole", "flash", "ring", "bf16")
-    whole = evolve(whole, all_ports=True)
+    whole = evolve(whole, all_ports=True, attention_kernel="flash3", graphs="layers", norms="eager")
     found = filled(problem({"stack": "whole"}), bringing(StackSpec("whole", training=whole)))
     for each in fields(StackDefaults):
         assert getattr(found, each.name) == getattr(whole, each.name)

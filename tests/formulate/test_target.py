@@ -14,7 +14,7 @@ from tests.made_up_targets import with_frameworks
 PROBLEM: dict[str, Any] = {
     "nest": 1,
     "model": {"transformer": {"layers": 6, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 1024}},
-    "training": {"global_batch": 16, "sequence_length": 128, "micro_batch": [1, 2]},
+    "training": {"global_batch": 16, "sequence_length": 128, "micro_batch": [1, 2], "graphs": "iteration"},
     "cluster": {
         "device": "h100-sxm",
         "levels": [

@@ -29,6 +29,7 @@ def test_what_is_expected_lies_in_between(name: str) -> None:
 def test_left_out_they_switch_their_terms_off() -> None:
     """A factor of 1, or 0 of what is added."""
     factors = {"sustained", "grouped", "attention_backward", "synchronisation", "sharded_synchronisation"}
+    factors |= {"grace_launch", "routing_launches", "eager"}
     plain = Coefficients()
     assert {name: getattr(plain, name) for name in ranges()} == {name: float(name in factors) for name in ranges()}
 

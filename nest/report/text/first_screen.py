@@ -17,6 +17,9 @@ from nest.units import format_bytes, format_seconds, percent, three_digits
 MOST_LINES = 22
 """Lines of the first screen: a terminal of 24 has room for the command and the next one, too."""
 
+MOST_WAITING = 0.05
+"""Share of a step from which it is told that devices wait for their hosts: as much as runs of one plan differ by."""
+
 LEAST_SHARE = 5e-4
 """Share of the step time from which one decimal place of a per cent shows it."""
 
@@ -103,6 +106,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
         ("throughput", ", ".join(_throughput(plan))),
         ("memory", f"{verdict}{memory}" if memory else ""),
         ("time goes to", shares),
+        ("host", _launching(summary, plan.batch_time or 0.0)),
         ("devices", _devices(summary)),
         ("trained", trained_text(summary["trained"]) if "trained" in summary else ""),
         ("training", _training(summary.get("training"), accelerator(plan.problem["cluster"]))),
@@ -110,6 +114,14 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
     ]
     text = figures([row for row in rows if row[1]], screen)
     return text.replace(f"  {verdict}", f"  {screen.paint(verdict, tone)}", 1) if memory else text
+
+
+def _launching(summary: Mapping[str, Any], batch_time: float) -> str:
+    """How long devices wait for kernels to be launched, and what helps; "": next to not at all."""
+    share = summary.get("launching", 0.0) / batch_time if batch_time else 0.0
+    if share < MOST_WAITING:
+        return ""
+    return f"launches kernels late {percent(share, 0)} of the time; larger micro-batches or CUDA graphs help"
 
 
 def _throughput(plan: PlanDocument) -> Iterator[str]:

@@ -28,9 +28,18 @@ deviation of the logarithm): those of attention are of single kernels, of one ge
 NARROW_SPREAD = 0.2
 """The same for products in other formats, of which less is published."""
 
-COMMON = ("contracted_half", "sharded_synchronisation")
+COMMON = (
+    "contracted_half",
+    "sharded_synchronisation",
+    "host_launch",
+    "grace_launch",
+    "routing_launches",
+    "eager",
+    "data_exposed",
+    "gathers_exposed",
+)
 """Coefficients that have one value on all generations of devices: what a tile costs beside its products, in elements
-summed over, and how often frameworks exchange what a sharded optimizer needs."""
+summed over, and what is of hosts and frameworks."""
 
 SUSTAINED = "sustained"
 
@@ -105,8 +114,12 @@ def unknowns(
     `sustained` is 1 by definition.
     """
     result = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
-    earlier = set() if known is None else {name.partition(".")[2] for name in known.efficiency}
+    earlier = (
+        set() if known is None else {name.partition(".")[2] for name in known.efficiency if name.startswith("matmul.")}
+    )
     narrow = sorted({*formats, *earlier} - {WIDE, ""})
+    kernels = sorted({name for device in devices for name in device.efficiency if name.startswith("attention.")})
+    result += [_share(each, "attention", *SHARES["attention"], devices) for each in kernels]
     result += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
     terms = ranges()
     result += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]
@@ -203,18 +216,18 @@ def fit(seen: Sequence[Evidence], chosen: Sequence[Mask]) -> list[dict[str, floa
     Robust least squares of the logarithm of predicted over measured, with a prior on the logarithm of each unknown.
     `chosen` are those of all measurements to fit to, by generation. Shapes `(measurements,)`.
     """
-    every, places = _together(seen)
+    every, places = together(seen)
     residuals = _all_residuals(seen, chosen, places)
     fitted = robust_fit(residuals, expected(every), OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
     return [
-        _values(evidence, fitted[its], DIGITS if taken.any() else None)
+        values_of(evidence, fitted[its], DIGITS if taken.any() else None)
         for evidence, its, taken in zip(seen, places, chosen, strict=True)
     ]
 
 
 def untold(seen: Sequence[Evidence], fitted: Sequence[Mapping[str, float]]) -> list[list[str]]:
     """Of each generation the unknowns, `fitted` to all that was measured, of which this tells next to nothing."""
-    every, places = _together(seen)
+    every, places = together(seen)
     at = numpy.zeros(len(every))
     for evidence, values, its in zip(seen, fitted, places, strict=True):
         at[its] = numpy.log([values[each.name] for each in evidence.unknowns])
@@ -236,7 +249,7 @@ def _all_residuals(
     )
 
 
-def _together(seen: Sequence[Evidence]) -> tuple[list[Unknown], list[NDArray[numpy.int64]]]:
+def together(seen: Sequence[Evidence]) -> tuple[list[Unknown], list[NDArray[numpy.int64]]]:
     """The unknowns of all generations, the common ones once, and where those of each stand among them."""
     every: list[Unknown] = []
     common: dict[str, int] = {}
@@ -266,13 +279,13 @@ def _residuals(evidence: Evidence, chosen: Mask) -> Callable[[Array], Array]:
 
     @lru_cache(maxsize=REMEMBERED)
     def remembered(logarithms: bytes) -> Array:
-        values = _values(evidence, numpy.frombuffer(logarithms))
+        values = values_of(evidence, numpy.frombuffer(logarithms))
         return numpy.asarray(weight * numpy.log(predicted(evidence, values)[chosen] / measured))
 
     return lambda logarithms: remembered(logarithms.tobytes())
 
 
-def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
+def values_of(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
     """The unknowns by name; neither rounding nor the exponential takes one beyond what it can be."""
     pairs = zip(evidence.unknowns, numpy.exp(logarithms).tolist(), strict=True)
     rounded = ((each, value if digits is None else float(f"{value:.{digits}g}")) for each, value in pairs)

@@ -42,12 +42,16 @@ from nest_calibrate.lines import (
 from nest_calibrate.operator_times import PRODUCT, OperatorTimes, operator_figures
 from nest_calibrate.plausible import Figure, refuse_impossible
 from nest_calibrate.runs import Runs, at_peak
+from nest_calibrate.stated import with_stated
 
 Progress = Callable[[str, float], None]
 """Called with what is being done, and the share that is done."""
 
 CATALOGUE, PUBLISHED = "catalogue", "published"
 """What a fit begins at: what the catalogue knows of the generation, or what was published of its devices."""
+
+ANOTHER = 0.1
+"""Memory that differs by more, relatively, is that of another part: drivers and vendors count up to 7 % differently."""
 
 FOLDS = 8
 """Parts that families are divided into for cross-validation."""
@@ -163,10 +167,33 @@ def taken_apart(
             progress("reading runs", index / len(runs))
         run = line.measurement
         try:
-            parts = breakdown(self_contained(run.problem, line.path.parent, known), known)
+            stated = with_stated(run.problem, run.stated)
+            parts = breakdown(self_contained(stated, line.path.parent, known), known)
         except InputError as error:
             raise InputError(f"{line.place}: {error}") from None
-        yield MeasuredRun(run, parts, _uncalibrated(parts.pricing.device), line.place)
+        yield _on_its_part(MeasuredRun(run, parts, _uncalibrated(parts.pricing.device), line.place))
+
+
+def _on_its_part(run: MeasuredRun) -> MeasuredRun:
+    """The run, its device by a name of its own where the cluster says that it is another part than the catalogue's.
+
+    One of more or less memory, or beside another host, is another product, whose clocks differ.
+    """
+    cluster, device = run.run.problem.cluster, run.device
+    if not isinstance(cluster.device, str):
+        return run
+    parts = (
+        []
+        if cluster.memory is None
+        else [f"{cluster.memory / 1e9:.0f} GB"] * (abs(cluster.memory / device.memory - 1) > ANOTHER)
+    )
+    host = run.breakdown.problem.training.host or device.host
+    parts += [host] if host != device.host else []
+    if not parts:
+        return run
+    name = " ".join([device.name, *parts])
+    pricing = evolve(run.breakdown.pricing, device=evolve(run.breakdown.pricing.device, name=name))
+    return evolve(run, device=evolve(device, name=name), breakdown=evolve(run.breakdown, pricing=pricing))
 
 
 def generation(device: DeviceSpec) -> str:

@@ -31,6 +31,15 @@ EXPOSED = ("tensor_exposed", "experts_exposed", "dispatch_exposed")
 """Coefficients: shares that show of collectives that hide under a layer's computation."""
 
 
+_SHOWN: dict[str, Any] = dict.fromkeys(
+    (*EXPOSED, "ring_exposed", "data_exposed", "gathers_exposed", "synchronisation", "sharded_synchronisation"), 1.0
+)
+"""Coefficients that are about collectives alone, at a value that all may have."""
+
+REMEMBERED = 32
+"""Prices that are remembered: more than a fit asks for before it is back at those it compares with."""
+
+
 @frozen(eq=False)
 class Prices:
     """Seconds of the operators that differ. Arrays of shape `(operators,)`."""
@@ -49,6 +58,7 @@ class Operators:
         self._costs = costs
         self._places: dict[Any, int] = {}
         self._rows: list[tuple[Operator, str, Training]] = []
+        self._known: dict[str, Prices] = {}
 
     def place(self, operator: Operator, device: str, training: Training) -> int:
         """Where the prices of `operator` stand."""
@@ -60,7 +70,19 @@ class Operators:
         return self._places[key]
 
     def prices(self, devices: Mapping[str, DeviceSpec]) -> Prices:
-        """What the cost model says of all, on devices by name."""
+        """What the cost model says of all, on devices by name; remembered, as what hides changes none of it."""
+        key = repr(
+            {name: evolve(each, calibration=evolve(each.calibration, **_SHOWN)) for name, each in devices.items()}
+        )
+        if key not in self._known:
+            while len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[key] = self._priced(devices)
+        else:
+            self._known[key] = self._known.pop(key)
+        return self._known[key]
+
+    def _priced(self, devices: Mapping[str, DeviceSpec]) -> Prices:
         prices = [self._costs.price(operator, devices[name], training) for operator, name, training in self._rows]
         rows = [
             (each.forward, each.backward, each.update, each.host, computing_weight_gradients(row[0], each))
@@ -191,7 +213,12 @@ class Runs:
             + [numpy.ones(len(self._run_of_layer))]
         )
         ring = self._per_layer([each.ring_exposed for each in terms])
-        launch = self._per_layer([each.host_launch for each in terms])
+        launch = self._per_layer(
+            [
+                breakdown.problem.training.host_launch(devices[name])
+                for breakdown, name in zip(self.breakdowns, self._devices, strict=True)
+            ]
+        )
         forward, backward, again = (
             self._seconds(direction, seconds, prices.host, (exposed, ring), launch)
             for direction, seconds in (

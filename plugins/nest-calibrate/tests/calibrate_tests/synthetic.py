@@ -103,7 +103,9 @@ def on(written: Mapping[str, Any], device: DeviceSpec) -> dict[str, Any]:
 def drawn(seed: int, device: DeviceSpec) -> DeviceSpec:
     """`device` with shares and coefficients drawn from all they can be."""
     source = random.Random(seed)
-    shares = {kind: source.uniform(0.1, 0.9) for kind in ("matmul", "matmul.fp8", "attention", "memory")}
+    shares = {
+        kind: source.uniform(0.1, 0.9) for kind in ("matmul", "matmul.fp8", "attention", "attention.cudnn", "memory")
+    }
     terms = {name: source.uniform(each.low, each.high) for name, each in ranges().items()}
     return evolve(device, efficiency={**device.efficiency, **shares}, calibration=Coefficients(**terms))
 

@@ -23,8 +23,9 @@ from nest_calibrate.robust_fit import Prior, belief_left, robust_fit
 
 Command = Callable[..., tuple[int, str, str]]
 
-SMALL = problem(MULTI_HEAD, dp=32, zero=1, batch=32, sequence=128)
-LARGE = problem(MULTI_HEAD, tp=2, dp=16, zero=1, batch=32, sequence=4096)
+GRAPHS = {"graphs": "iteration"}
+SMALL = problem(MULTI_HEAD, dp=32, zero=1, batch=32, sequence=128, training=GRAPHS)
+LARGE = problem(MULTI_HEAD, tp=2, dp=16, zero=1, batch=32, sequence=4096, training=GRAPHS)
 H100 = published_devices()["h100-sxm"]
 COLLECTIVE = {"nest": 1, "measurement": "collective", "kind": "all_gather", "members": 4, "link": "nvlink4"}
 """Without its bytes and seconds."""
@@ -243,7 +244,7 @@ def test_coefficients_that_nothing_tells_of_are_named(tmp_path: Path, cli: Comma
 
 def test_coefficients_at_their_bounds_are_named(tmp_path: Path, cli: Command) -> None:
     """A host that takes longer than any can: the least and the most stand in the ranges of coefficients."""
-    launch = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 3e-4}
+    launch = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 1e-3}
     path = write(tmp_path / "own.jsonl", [launch, *lines("operators")[0]])
     code, err = told(cli, "devices", path, "--device", "h100-sxm", "--prior", "published")
     assert code == 0

@@ -55,7 +55,7 @@ def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Run
     }
     exact = {name: taken for name, taken in said.items() if not name.startswith("interleaved")}  # Those are replayed.
     assert {name: found[name] for name in exact} == pytest.approx(exact, rel=1e-12)
-    assert found == pytest.approx(said, rel=1e-3)
+    assert found == pytest.approx(said, rel=5e-3)
 
 
 @pytest.fixture(scope="module")

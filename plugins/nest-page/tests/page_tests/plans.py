@@ -20,7 +20,7 @@ def problem(**changes: Any) -> dict[str, Any]:
     written: dict[str, Any] = {
         "nest": 1,
         "model": {"transformer": dict(TRANSFORMER)},
-        "training": {"global_batch": 32, "sequence_length": 2048},
+        "training": {"global_batch": 32, "sequence_length": 4096},
         "cluster": {"device": "h100-sxm", "levels": [dict(level) for level in LEVELS]},
     }
     return {**written, **changes}

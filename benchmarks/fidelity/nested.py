@@ -1,0 +1,230 @@
+"""Nested leave-one-source-out: the source that is predicted is in no fit, and in no choice of what is fitted.
+
+For each source the terms of `CHOSEN` are kept or dropped by what the others say, each left out in turn beside it; then
+the coefficients are fitted to all others, and predict it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+from attrs import frozen
+
+from benchmarks.fidelity.joint import Fitted, Mask, joint
+from benchmarks.fidelity.runs import Told
+from benchmarks.fidelity.terms import TERMS, Term
+from nest.hooks.protocols import CostModel
+from nest.instance import Array
+from nest_calibrate.generations import MeasuredRun, generation
+
+CHOSEN = ("attention kernels", "host", "grace_launch", "routing_launches", "eager norms")
+"""Names of the terms about which each source's others decide."""
+
+TOUCHED = 1e-3
+"""Change of a prediction, relative to that of a coefficient, from which a term is about a run."""
+
+DRAWS = 400
+"""Bootstrap samples of a source's errors."""
+
+
+@frozen
+class Row:
+    """What one source says.
+
+    Attributes:
+        source: its name.
+        runs: of it.
+        fitted: mean absolute relative error with coefficients fitted to it, too.
+        nested: the same where it was left out of fits and choices.
+        own: with one run of its own, whose ratio the others are multiplied by: the mean over runs that may be it.
+        bias: the median of predicted over measured there, less 1.
+        dropped: terms that the others chose to leave out.
+        without: `nested` with all terms of `CHOSEN` but one, by its name; nothing is chosen there.
+    """
+
+    source: str
+    runs: int
+    fitted: float
+    nested: float
+    own: float
+    bias: float
+    dropped: tuple[str, ...]
+    without: Mapping[str, float]
+
+
+@frozen
+class Nested:
+    """The rows by source, and all errors alike.
+
+    Attributes:
+        rows: one for each source.
+        mean: of all runs, left out.
+        alike: of the sources' means.
+        kinds: of runs, by name: `alike` of what was fitted to every run, and left out.
+        kept: `alike` with no choice: each term of `CHOSEN` always on.
+        fixed: `alike` with each of the terms switched off for all, by name; `none` with none of them.
+    """
+
+    rows: tuple[Row, ...]
+    mean: float
+    alike: float
+    kinds: Mapping[str, tuple[float, float]]
+    kept: float
+    fixed: Mapping[str, float]
+
+
+def errors_of(off: Array) -> Array:
+    """Absolute relative errors of logarithms of predicted over measured."""
+    return numpy.asarray(numpy.abs(numpy.exp(off) - 1.0))
+
+
+def kept(with_: Mapping[str, Array], without: Mapping[str, Array], about: Sequence[str]) -> bool:
+    """Whether a term stays: sources it is about are predicted better with it, and no other worse than chance explains.
+
+    Both by source: absolute errors of its runs. Better is the mean over the sources that it is about; worse is by more
+    than one standard error, by bootstrap, of the source's mean.
+    """
+    if not about:
+        return False
+    gain = numpy.mean([without[name].mean() - with_[name].mean() for name in about])
+    worse = (name for name in with_ if name not in about)
+    return bool(gain > 0) and all(
+        with_[name].mean() - without[name].mean() <= standard_error(without[name]) for name in worse
+    )
+
+
+def standard_error(errors: Array) -> float:
+    """Of the mean, by bootstrap, always with the same draws."""
+    draws = numpy.random.default_rng(0).integers(0, len(errors), (DRAWS, len(errors)))
+    return float(errors[draws].mean(axis=1).std())
+
+
+def with_one_run(off: Array) -> float:
+    """Mean error of a source's other runs where one of them says what predictions are to be multiplied by."""
+    apart = errors_of(off[:, None] - off[None, :])
+    pairs = len(off) * (len(off) - 1)
+    return float(apart.sum() / pairs) if pairs else 0.0
+
+
+def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Sequence[str] = CHOSEN) -> Nested:
+    """All of it."""
+    terms = [next(each for each in TERMS if each.name == name) for name in names]
+    sources = numpy.array([each.run.group or "runs" for each in runs])
+    held = {name: sources == name for name in sorted(set(sources.tolist()))}
+    fits = _Fits(runs, costs, told)
+    singles = {term.name: fits([term]) for term in terms}
+    everything = fits([])
+    outer: dict[str, Array] = {}
+    dropped: dict[str, tuple[str, ...]] = {}
+    for name, its in held.items():
+        told(f"choosing without {name}")
+        others = {each: own for each, own in held.items() if each != name}
+        on = _inner(everything, its, others)
+        off = [
+            term
+            for term in terms
+            if not kept(on, _inner(singles[term.name], its, others), _about(everything, term, others))
+        ]
+        dropped[name] = tuple(term.name for term in off)
+        outer[name] = fits(off).without(its)[1][its]
+    fixed = {name: _outer(fit, held) for name, fit in [*singles.items(), ("none", fits(terms))]}
+    always = _outer(everything, held)
+    rows = tuple(
+        Row(
+            source=name,
+            runs=int(its.sum()),
+            fitted=float(errors_of(everything.off[its]).mean()),
+            nested=float(errors_of(outer[name]).mean()),
+            own=with_one_run(outer[name]),
+            bias=float(numpy.exp(numpy.median(outer[name])) - 1.0),
+            dropped=dropped[name],
+            without={term: float(errors_of(each[name]).mean()) for term, each in fixed.items()},
+        )
+        for name, its in held.items()
+    )
+    return Nested(
+        rows=rows,
+        mean=float(errors_of(numpy.concatenate(list(outer.values()))).mean()),
+        alike=_alike(outer),
+        kinds=_kinds(runs, held, everything.off, outer),
+        kept=_alike(always),
+        fixed={name: _alike(each) for name, each in fixed.items()},
+    )
+
+
+class _Fits:
+    """Fits to all runs without some of the terms, each made once."""
+
+    def __init__(self, runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> None:
+        self._runs, self._costs, self._told = runs, costs, told
+        self._known: dict[tuple[str, ...], Fitted] = {}
+
+    def __call__(self, off: Sequence[Term]) -> Fitted:
+        key = tuple(sorted(term.name for term in off))
+        if key not in self._known:
+            self._told(f"fitting without {', '.join(key) or 'nothing'}")
+            self._known[key] = joint(self._runs, self._costs, off).fitted()
+        return self._known[key]
+
+
+def _inner(fit: Fitted, outer: Mask, others: Mapping[str, Mask]) -> dict[str, Array]:
+    return {name: errors_of(fit.nearly(outer | its)[its]) for name, its in others.items()}
+
+
+def _outer(fit: Fitted, held: Mapping[str, Mask]) -> dict[str, Array]:
+    return {name: fit.without(its)[1][its] for name, its in held.items()}
+
+
+def _about(fit: Fitted, term: Term, held: Mapping[str, Mask]) -> list[str]:
+    """The sources some of whose predictions change with the term's unknowns."""
+    columns = [place for place, name in enumerate(fit.joint.names) if term.unknown(name)]
+    touched = numpy.abs(fit.slopes[:, columns]).max(axis=1, initial=0.0) > TOUCHED
+    return [name for name, its in held.items() if touched[its].any()]
+
+
+def _kinds(
+    runs: Sequence[MeasuredRun], held: Mapping[str, Mask], fitted: Array, outer: Mapping[str, Array]
+) -> dict[str, tuple[float, float]]:
+    """Sources alike by kind of run."""
+    left_out = numpy.zeros(len(runs))
+    for name, its in held.items():
+        left_out[its] = outer[name]
+    kinds = numpy.array([kind(each) for each in runs])
+    found = {"all": numpy.full(len(runs), True), "GPU": kinds != "TPU"}
+    found |= {each: kinds == each for each in sorted(set(kinds.tolist()))}
+    return {
+        name: (
+            _alike({source: fitted[its & of_kind] for source, its in held.items() if (its & of_kind).any()}),
+            _alike({source: left_out[its & of_kind] for source, its in held.items() if (its & of_kind).any()}),
+        )
+        for name, of_kind in found.items()
+    }
+
+
+def kind(run: MeasuredRun) -> str:
+    """What is told apart: runs on TPUs, and on GPUs those with experts and dense ones."""
+    if generation(run.device).startswith("tpu"):
+        return "TPU"
+    rows = (row for layer in run.breakdown.layers for row in layer.rows)
+    experts = any(each.group == "expert" for row in rows for each in row.operator.parameters)
+    return "GPU, experts" if experts else "GPU, dense"
+
+
+def _alike(off: Mapping[str, Array]) -> float:
+    return float(numpy.mean([errors_of(each).mean() for each in off.values()]))
+
+
+def text(found: Nested) -> list[str]:
+    """All figures, as lines."""
+    names = list(found.fixed)
+    columns = "".join(f"{each:>9}" for each in ("fitted", "nested", "one own", "bias"))
+    lines = [f"{'mean error of step time':24}{'runs':>5}{columns}  dropped by the others"]
+    for row in found.rows:
+        figures = f"{row.fitted:9.1%}{row.nested:9.1%}{row.own:9.1%}{row.bias:+9.1%}"
+        lines.append(f"{row.source:24}{row.runs:5}{figures}  {', '.join(row.dropped)}".rstrip())
+    lines.append(f"{'mean of all runs':38}{found.mean:9.1%}")
+    for name, (fitted, left_out) in found.kinds.items():
+        lines.append(f"{'sources alike: ' + name:29}{fitted:9.1%}{left_out:9.1%}")
+    lines += ["", f"{'left out, nothing chosen':24}{'all on':>9}" + "".join(f"{'no ' + each:>21}" for each in names)]
+    lines += [f"{row.source:33}" + "".join(f"{row.without[each]:21.1%}" for each in names) for row in found.rows]
+    lines.append(f"{'sources alike':24}{found.kept:9.1%}" + "".join(f"{found.fixed[each]:21.1%}" for each in names))
+    return lines
