@@ -195,6 +195,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     "without-places": _one("cheapest boundaries ahead of places", f"{DP}.plain", "least_batch_time", _settled),
     # Boxes.
     "box-least-time": _one("the least slowest stage first", f"{DP}.pareto", "NARROW", number(inf)),
+    "box-within": _one("runs bound boxes within their limits", f"{DP}.pareto:_Boxes", "_within_others", argument(1)),
     "box-known": _one("runs answer boxes they lie in", f"{DP}.pareto:_Boxes", "_solve", instead(_run_again)),
     "box-halves": _one("boxes are halved", f"{DP}.pareto:_Boxes", "_halves", lambda _: lambda self, box, _: (box,)),
     # Tables and recurrences.

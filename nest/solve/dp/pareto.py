@@ -204,6 +204,10 @@ class _Boxes:
             if self.first_will_do and self.best is not None:
                 return
             box = self._trimmed(heapq.heappop(self._queue)[2])
+            left = self._within_others(box)
+            if left is None:
+                continue
+            box = left
             partition = self._solve(box.most_time, box.most_sync)
             # Where the recurrence finds nothing within the box's limits, the box is empty.
             if partition is not None:
@@ -214,6 +218,19 @@ class _Boxes:
     def _threshold(self) -> float:
         """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
         return self.value if self.best is None else self.value * (1 - TIE)
+
+    def _within_others(self, box: _Box) -> _Box | None:
+        """The part of the box that may hold something better by what was found within wider limits; None: nothing."""
+        wider = [each for *limits, each in self._runs if limits[0] >= box.most_time and limits[1] >= box.most_sync]
+        if any(each is None for each in wider):
+            return None
+        total = max((each.total_time * (1 - TIE) for each in wider if each is not None), default=0.0)
+        if total <= box.least.total_time:
+            return box
+        least = Floor(box.least.largest_time, total, box.least.largest_sync)
+        if self._bound(least) >= self._threshold:
+            return None
+        return self._trimmed(_Box(least, box.most_time, box.most_sync, box.left))
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
