@@ -120,7 +120,7 @@ def test_plans_of_a_shortlist_are_ranked_as_measured(call, tmp_path):
     task = {
         "nest": 1,
         "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 4, "vocab": 1024}},
-        "training": {"global_batch": 8, "sequence_length": 256},
+        "training": {"global_batch": 8, "sequence_length": 256, "graphs": "iteration"},
         "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
         "search": {"target": "megatron"},
     }
