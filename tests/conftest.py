@@ -13,6 +13,9 @@ os.environ["NEST_CACHE"] = "off"
 import pytest
 from hypothesis import Phase, settings
 
+from tests.seeds import SLOW
+from tests.shared_answers import FOLDER, Sharing
+
 # How long an example takes depends on the machine and on what is loaded when it runs first. The default run draws the
 # same examples every time; `HYPOTHESIS_PROFILE=search pytest` draws new ones. Where a fault is planted (tests/mutants),
 # any example will do, however large.
@@ -26,6 +29,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "nest"))
 
 # Collected tests and modules stay to the end: to look through them again and again for garbage took a fifth of the run.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[SLOW] = "" if "not slow" in config.option.markexpr else "1"
+    if getattr(config.option, "fault", None):
+        os.environ[FOLDER] = ""  # Forks of another process have no fault.
+    else:
+        config.pluginmanager.register(Sharing(config))
 
 
 def pytest_collection_finish() -> None:

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tests import shared_answers
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PATH = "PYTHONPATH"
 
@@ -120,6 +122,7 @@ def serve() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     _read_ahead()
+    shared_answers.install()
     # Behind all else, as an editable installation has it: processes that a command starts import nest, too.
     found = [*(place for place in sys.path if place not in ("", str(REPOSITORY))), str(REPOSITORY)]
     gc.freeze()

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from nest import api
 from nest.deployment import LaunchOptions
-from nest.documents import Proof, proved, verdict
+from nest.documents.document import Proof, proved, verdict
 from nest.errors import InputError
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
@@ -17,7 +17,7 @@ from nest.io import structure
 from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
-from tests.planners.instances import candidate, problem
+from planners_tests.instances import candidate, problem
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_proof_lets_blocks_lie_anywhere_where_that_is_asked_for(
         hows.append(arguments[-1])
         return Verdict({"status": "proved"}, None)
 
-    monkeypatch.setattr(import_module("nest.documents"), "verdict", verdict)
+    monkeypatch.setattr(import_module("nest.documents.document"), "verdict", verdict)
     assert api.solve(problem(1e12, candidate(2)), verify=asked).verification == {"status": "proved"}
     assert [how.free for how in hows] == [free]
 

@@ -15,6 +15,7 @@ def nest(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return processes.run([sys.executable, "-c", "from nest.cli.app import main; main()", *arguments])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("command", "known"), [("devices", devices()), ("clusters", clusters()), ("stacks", stacks())])
 def test_lists(command: str, known: dict[str, object]) -> None:
     told = nest(command)

@@ -36,6 +36,7 @@ def test_the_table_names_what_a_person_needs(
             assert words not in first.out
 
 
+@pytest.mark.longer
 def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

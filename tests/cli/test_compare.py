@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from nest.planners.phaze import Phaze
 from nest.whatif.comparison import Comparison
+from nest_planners.phaze import Phaze
+from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 from tests.command_line import call
-from tests.planners.instances import FOR_POOLS, PLANNERS, problem
 
 
 @pytest.fixture
@@ -123,6 +123,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.longer
 def test_a_folder_gives_ratios_and_means(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_plan_may_come_through_a_pipe(
     assert "What binds" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_is_explained_with_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nest.launch_files import Exported
 
 import nest
 from nest.deployment import Limits
 from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry
-from nest.launch_files import Exported
 from nest.spec import PlanDocument
 from tests.command_line import call
 
@@ -198,6 +198,7 @@ def test_an_edited_plan_is_refused_with_what_does_not_hold(
     assert "recomputed" in told
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_ends_with_its_diagnosis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,6 +307,7 @@ def test_the_nearest_plan_is_exported_with_what_it_costs(
     assert call(monkeypatch, "export", str(folder / "plan.json"), "--to", "uniform") == 0
 
 
+@pytest.mark.longer
 def test_the_nearest_plan_in_json(
     beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,6 +320,7 @@ def test_the_nearest_plan_in_json(
     assert near["best_batch_time"] <= near["batch_time"] * (1 + 1e-9)
 
 
+@pytest.mark.longer
 def test_nothing_near_is_an_answer(
     beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +335,7 @@ def test_a_plan_within_the_limits_is_its_own_nearest(
     assert capsys.readouterr() == ("2 stages\n", "")
 
 
+@pytest.mark.longer
 def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
     with pytest.warns(UserWarning, match="exported is the nearest plan"):
         files = nest.export(beyond, "uniform", nearest=True)

@@ -55,6 +55,7 @@ def problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
+@pytest.mark.longer
 def test_a_plug_in_reads_plans(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_both_ways_to_name_megatron_are_one(
     assert printed[0] == printed[1]
 
 
+@pytest.mark.longer
 def test_files_of_several_frameworks_are_compared(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_flags_are_priced(
     assert "\nTP 8, PP 2, DP 1, micro-batch 1 x 32, 1F1B" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from nest import api
 from nest.cli.frontier import _proof
+from studies_tests.test_sweep import PROBLEM
 from tests.command_line import call
-from tests.whatif.test_sweep import PROBLEM
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def test_a_step_that_is_no_share_is_bad_input(
     assert "must be a share from 0 to below 1" in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_without_any_plan_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

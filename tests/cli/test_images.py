@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import nest
 from nest.io import unstructure
 from tests.formulate.test_sample_lengths import IMAGES, images
@@ -28,6 +30,7 @@ def test_the_command_line_knows_images(tmp_path: Path, call: Call) -> None:
     assert "its samples have no tokens" in " ".join(err.split())
 
 
+@pytest.mark.longer
 def test_frontiers_sweeps_and_explanations_do_without_tokens(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(IMAGES))

@@ -53,6 +53,7 @@ def problem(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("when", [PRICING, SEARCHING])
 def test_the_best_plan_so_far_is_written_and_holds(problem: Path, tmp_path: Path, when: str) -> None:
     written = tmp_path / "plan.json"
@@ -72,6 +73,7 @@ def test_twice_ends_at_once(problem: Path, tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.longer
 def test_json_is_one_document_and_what_follows_is_not_begun(problem: Path, tmp_path: Path) -> None:
     code, printed, errors = interrupted(tmp_path, "solve", str(problem), "--json", when=SEARCHING)
     assert (code, errors) == (0, "")
@@ -82,12 +84,14 @@ def test_json_is_one_document_and_what_follows_is_not_begun(problem: Path, tmp_p
     assert errors.endswith(f"nest: stopped before {problem}.\n")
 
 
+@pytest.mark.longer
 def test_the_best_plans_so_far_are_told(problem: Path, tmp_path: Path) -> None:
     code, printed, _ = interrupted(tmp_path, "solve", str(problem), "--best", "3", "--json", when=SEARCHING)
     assert code == 0
     assert 1 <= len(json.loads(printed)["plans"]) <= 2
 
 
+@pytest.mark.longer
 def test_a_proof_is_left_open(problem: Path, tmp_path: Path) -> None:
     code, printed, _ = interrupted(tmp_path, "solve", str(problem), "--verify", "--json", when=PROVING)
     plan = json.loads(printed)

@@ -21,6 +21,7 @@ def solved(home: Path, kept_in: str | None) -> str:
     return done.stdout
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(sys.platform != "linux", reason="caches lie elsewhere on this system")
 def test_the_command_keeps_plans_with_caches_unless_told_otherwise(tmp_path: Path) -> None:
     told = solved(tmp_path, "off")

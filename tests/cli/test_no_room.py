@@ -16,10 +16,10 @@ import pytest
 import typer
 
 import nest
+from calibrate_tests import synthetic
 from nest.cli.app import app
 from nest.io import KEPT_IN
 from tests import processes
-from tests.calibrate import synthetic
 from tests.spec.test_measurements import COLLECTIVE
 from tests.test_any_problem import MEASURED
 from tests.whatif.test_explain import FEW
@@ -238,6 +238,7 @@ def test_every_command_and_every_file_written_is_tried() -> None:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", lasting(CALLS))
 def test_a_full_disk_behind_standard_output_is_told(command: str, folder: Path) -> None:
     code, _, errors = call(folder, f"{command} {CALLS[command]}", place="/dev/full")
@@ -257,6 +258,7 @@ def test_nobody_who_reads_is_no_error(command: str, script: str, folder: Path) -
     assert call(folder, f"{command} {CALLS[command]}", script)[:2] == (0, "")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_streams_that_the_shell_closes_take_no_file_s_place(closed: str, folder: Path) -> None:
     words = [sys.executable, "-m", "nest", "export", "plan.json", "--to", "dot", "--output", "out"]
@@ -300,6 +302,7 @@ def without_clock(text: str) -> str:
     return re.sub(r"[\d.]+ m?s\b", "", text)
 
 
+@pytest.mark.longer
 def test_a_folder_of_answers_that_cannot_be_written_to_is_one_line(folder: Path) -> None:
     (folder / "file").write_text("")
     for words in ("solve problem.json", "explain plan.json --only alternatives --jobs 2"):

@@ -50,6 +50,7 @@ def test_the_words_of_the_documentation_make_the_problem_they_say(call) -> None:
     assert (network.fanout, network.bandwidth, network.link) == (2, 50e9, "infiniband-ndr")
 
 
+@pytest.mark.longer
 def test_solving_from_options_is_solving_what_they_print(call, tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
     path.write_text(call("solve", *SMALL, "--print-problem")[1])
@@ -351,6 +352,7 @@ def test_what_goes_with_a_file_alone_is_refused_with_options(call, tmp_path: Pat
     assert json.loads(config.read_text()) == library_models()["gpt2"].config
 
 
+@pytest.mark.longer
 def test_other_options_go_with_those_of_a_problem(call) -> None:
     problem = printed(call, *SMALL, "--target", "torchtitan", "--tokens", "1T")
     assert (problem.search.target, problem.training.tokens) == ("torchtitan", 10**12)
@@ -361,6 +363,7 @@ def test_other_options_go_with_those_of_a_problem(call) -> None:
     assert json.loads(text)["problem"]["search"]["target"] == "torchtitan"
 
 
+@pytest.mark.longer
 def test_no_room_is_an_answer(call) -> None:
     words = "--model llama-3.1-405b --device v100 --gpus-per-node 1 --batch 8 --sequence 2k"
     code, text, errors = call("solve", *words.split())

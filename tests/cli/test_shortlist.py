@@ -24,6 +24,7 @@ def problem(tmp_path):
     return path
 
 
+@pytest.mark.longer
 def test_the_best_plan_comes_first_and_each_holds(call, problem, tmp_path):
     code, printed, _ = call("solve", problem, "--best", 4, "--json", "--output", tmp_path / "plans")
     assert code == 0
@@ -42,6 +43,7 @@ def test_the_best_plan_comes_first_and_each_holds(call, problem, tmp_path):
         assert nest.check(written).ok
 
 
+@pytest.mark.longer
 def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
     code, printed, _ = call("solve", problem, "--best", 30, "--json")
     found = json.loads(printed)["shortlist"]
@@ -50,6 +52,7 @@ def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
     assert all(each["told_apart"] == (each["slower_by"] >= 0.1) for each in found[1:])
 
 
+@pytest.mark.longer
 def test_plans_are_replayed(call, problem, tmp_path):
     code, printed, _ = call("solve", problem, "--best", 6, "--json")
     assert code == 0
@@ -58,6 +61,7 @@ def test_plans_are_replayed(call, problem, tmp_path):
         assert each["replayed"] == pytest.approx(nest.simulate(plan).batch_time, rel=1e-12)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("factors", "column", "told"),
     [
@@ -102,6 +106,7 @@ def test_what_does_not_go_together_is_refused(call, problem, arguments, told):
     assert told in errors
 
 
+@pytest.mark.longer
 def test_where_there_is_no_plan_it_is_said_once(call, tmp_path):
     path = tmp_path / "problem.json"
     path.write_text(json.dumps({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MiB"}}))
@@ -112,6 +117,7 @@ def test_where_there_is_no_plan_it_is_said_once(call, tmp_path):
     assert not (tmp_path / "plans").exists()
 
 
+@pytest.mark.longer
 def test_a_folder_of_plans_is_exported_plan_by_plan(call, problem, tmp_path):
     plans, out = tmp_path / "plans", tmp_path / "launch"
     call("solve", problem, "--best", 2, "--output", plans)

@@ -116,6 +116,7 @@ def test_written_levels_are_read_back(topology: dict[str, Any], tmp_path: Path) 
         assert one.batch_time <= two.batch_time
 
 
+@pytest.mark.longer
 def test_a_plan_holds_the_network_its_problem_names(tmp_path: Path) -> None:
     graph = networkx.Graph()
     for index in range(4):

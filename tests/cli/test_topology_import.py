@@ -35,6 +35,7 @@ def solved(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("text", [CONF, UNEVEN])
 def test_the_section_and_the_file_give_the_same_plan(
     text: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

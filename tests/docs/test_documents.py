@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.compare import same
 from tests.docs.document import REPOSITORY, Step, documents, run, steps
+from tests.seeds import few
 
 REFRESH = "bring documents up to date with: python -m tests.docs.refresh"
 NEEDS_SHARED = "../shared/"
@@ -17,10 +18,13 @@ RUNNING = [
 ]
 
 
+FIRST = ("README.md", "docs/tutorial/")
+"""Documents of the default run: what a newcomer types first. Commands of the others have the marker `longer`."""
+
 SLOW = [name for name in RUNNING if any(step.slow for step in steps((REPOSITORY / name).read_text()))]
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", few(RUNNING, *(name for name in RUNNING if name.startswith(FIRST))))
 def test_what_a_document_shows_is_so(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     shows_what_is_so(name, tmp_path, request, lambda step: not step.slow)
 

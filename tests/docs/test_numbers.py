@@ -15,25 +15,25 @@ SMALL = 1e-5
 """Up to this, a number is a tolerance, a unit or a physical figure."""
 
 FIGURES = {
-    "nest/calibrate/links.py": "limits of what is fitted",
-    "nest/calibrate/lines.py": "seconds that starting a call varies by",
-    "nest/calibrate/nccl.py": "seconds of NCCL's protocols",
-    "nest/calibrate/plausible.py": "units",
-    "nest/calibrate/collective_measurements.py": "units",
-    "nest/exporters/configurations.py": "models' epsilons",
-    "nest/exporters/torchtitan/models.py": "a model's epsilon",
+    "plugins/nest-calibrate/src/nest_calibrate/links.py": "limits of what is fitted",
+    "plugins/nest-calibrate/src/nest_calibrate/lines.py": "seconds that starting a call varies by",
+    "plugins/nest-calibrate/src/nest_calibrate/nccl.py": "seconds of NCCL's protocols",
+    "plugins/nest-calibrate/src/nest_calibrate/plausible.py": "units",
+    "plugins/nest-calibrate/src/nest_calibrate/collective_measurements.py": "units",
+    "plugins/nest-frameworks/src/nest_frameworks/configurations.py": "models' epsilons",
+    "plugins/nest-frameworks/src/nest_frameworks/torchtitan/models.py": "a model's epsilon",
     "nest/network/graph.py": "units",
-    "nest/report/html/records.py": "units",
-    "nest/report/html/study/points.py": "units",
-    "nest/report/html/svg.py": "units",
+    "plugins/nest-page/src/nest_page/records.py": "units",
+    "plugins/nest-page/src/nest_page/study/points.py": "units",
+    "plugins/nest-page/src/nest_page/svg.py": "units",
     "nest/spec/device.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",
     "plugins/nest-torch/src/nest_torch/parallel/checking.py": "differences of training that a check accepts",
     "plugins/nest-torch/src/nest_torch/parallel/trial.py": "the same, before training begins",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",
-    "nest/topologies/infragraph.py": "units",
-    "nest/topologies/ns3.py": "units",
+    "plugins/nest-networks/src/nest_networks/infragraph.py": "units",
+    "plugins/nest-networks/src/nest_networks/ns3.py": "units",
     "nest/units.py": "units",
     "plugins/nest-measured/src/nest_measured/kineto.py": "units",
 }
@@ -93,6 +93,7 @@ def faults(place: str, tree: ast.Module) -> list[str]:
     return found
 
 
+@pytest.mark.longer
 def test_no_tolerance_without_a_name() -> None:
     assert [fault for place, tree in modules().items() if place not in FIGURES for fault in faults(place, tree)] == []
 

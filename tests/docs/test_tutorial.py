@@ -88,6 +88,7 @@ def reduced_bytes(plan: PlanDocument, instance: Instance, candidate: Candidate, 
     return total
 
 
+@pytest.mark.longer
 def test_less_crosses_a_slower_spine(behind_spines: list[PlanDocument]) -> None:
     assert all(plan.status == "optimal" for plan in behind_spines)
     totals = [sum(crossing_bytes(plan)) for plan in behind_spines]
@@ -141,6 +142,7 @@ def recomputes(plan: PlanDocument) -> bool:
     return any(stage.recompute != "none" for stage in plan.stages)
 
 
+@pytest.mark.longer
 def test_smaller_devices_divide_the_model_more() -> None:
     plans = []
     devices = (("a100-sxm-80g", None), ("a100-sxm-40g", None), ("a100-sxm-40g", "24 GB"), ("a100-sxm-40g", "20 GB"))
@@ -160,6 +162,7 @@ def test_smaller_devices_divide_the_model_more() -> None:
     assert max(stage.memory for stage in whole.stages) > sharded.summary["memory_capacity"]
 
 
+@pytest.mark.longer
 def test_data_parallelism_alone_recomputes() -> None:
     block = next(block for block in blocks(TEXT) if block.file == "sharded-only.yaml")
     plan = nest.solve(YAML(typ="safe").load("\n".join(block.lines)))

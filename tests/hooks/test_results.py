@@ -19,7 +19,7 @@ from nest.hooks.planning import Assessment, whole_options
 from nest.hooks.process_state import process_state_restored
 from nest.hooks.results import check_of, files_by_name, sound_proposal
 from nest.instance.pairs import Pairs
-from tests.planners.instances import planned, problem
+from planners_tests.instances import planned, problem
 
 
 def taken(kind: str, member: str, result: Any, *arguments: Any) -> bool:

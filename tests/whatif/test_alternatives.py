@@ -21,6 +21,7 @@ def alternatives(plan: PlanDocument, problem: Problem, solver: Solver) -> list[A
     return [alternative(plan, each, solver) for each in questions(plan, problem, solver)]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
     compared: dict[str, int] = {}
@@ -50,6 +51,7 @@ def test_every_decision_of_a_plan_is_asked_about() -> None:
         assert {"micro_batch", "pp", "replicas", "schedule", "rank_order", "zero", "recompute"} <= asked
 
 
+@pytest.mark.longer
 def test_what_is_fixed_is_not_asked(model_problem: dict[str, Any]) -> None:
     plan = api.solve({**model_problem, "fixed": {"tp": 2}})
     solver = Solver(registry())
@@ -59,6 +61,7 @@ def test_what_is_fixed_is_not_asked(model_problem: dict[str, Any]) -> None:
     assert found["pp"].asked == f"pp != {len(plan.stages)}"
 
 
+@pytest.mark.longer
 def test_a_plan_that_no_search_found_is_asked_without_what_is_fixed(model_problem: dict[str, Any]) -> None:
     plan = api.evaluate({**model_problem, "fixed": {"tp": 4}, "constraints": ["pp == 2"]})
     assert searched_problem(plan, _problem(plan)).constraints == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nest
-from nest import runner_up
+from nest.documents import runner_up
 from nest.errors import NotKept
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry
@@ -42,6 +42,7 @@ def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Solver, "_solved", refuse)
 
 
+@pytest.mark.longer
 def test_a_second_explanation_is_the_first_without_a_search(
     plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_plan_that_a_stop_cut_short_is_not_kept(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "changed",
     [
@@ -102,6 +104,7 @@ def test_plans_that_are_kept_are_cold_ones(changed: dict[str, Any], folder: Path
     assert path.stat().st_ino == before
 
 
+@pytest.mark.longer
 def test_every_answer_of_a_report_is_kept(plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = nest.report_page(plan)
     no_search(monkeypatch)
@@ -109,6 +112,7 @@ def test_every_answer_of_a_report_is_kept(plan: PlanDocument, folder: Path, monk
     assert nest.report_page(plan) == new
 
 
+@pytest.mark.longer
 def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> None:
     new = told(plan)
     for path in folder.iterdir():
@@ -116,6 +120,7 @@ def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> No
     assert told(plan) == new
 
 
+@pytest.mark.longer
 def test_another_plan_and_other_code_are_asked_again(
     plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +134,7 @@ def test_another_plan_and_other_code_are_asked_again(
     assert len(set(folder.iterdir()) - second) == len(first)
 
 
+@pytest.mark.longer
 def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
     plan: PlanDocument, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +147,7 @@ def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
     assert not folder.exists()
 
 
+@pytest.mark.longer
 def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = told(plan)
     (tmp_path / "file").write_text("")

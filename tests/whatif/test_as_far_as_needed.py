@@ -67,6 +67,7 @@ def test_what_has_a_slower_answer_is_asked_again(seed: int, monkeypatch: pytest.
             assert mine == its
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 60))
 def test_floors_are_those_of_all_candidates(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known, (problem, best) = registry(), asked(Random(f"floors {seed}"))
@@ -84,6 +85,7 @@ def test_floors_are_those_of_all_candidates(seed: int, monkeypatch: pytest.Monke
                     assert {*of_some(seconds)} == {*of_all(seconds)}
 
 
+@pytest.mark.longer
 def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     known, found = registry(), 0
     monkeypatch.setattr(candidates, "MANY", 1)
@@ -100,6 +102,7 @@ def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: p
     assert found
 
 
+@pytest.mark.longer
 def test_what_is_priced_grows_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     known, problem = registry(), asked(Random("x"))[0]
     every = build_instance(problem, known)
@@ -118,6 +121,7 @@ def test_what_is_priced_grows_with_what_is_asked(monkeypatch: pytest.MonkeyPatch
     assert all(mine is its for mine, its in zip(few.candidates, again.candidates, strict=True))
 
 
+@pytest.mark.longer
 def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     known, (problem, best) = registry(), asked(Random("another network"))
     level = problem.cluster.levels[0]

@@ -11,6 +11,7 @@ from nest.whatif.binding import binding
 from tests.whatif.small import solved
 
 
+@pytest.mark.longer
 def test_figures_are_those_of_the_plan() -> None:
     several = 0
     for plan, _, _ in solved(range(12)):
@@ -38,6 +39,7 @@ def test_an_infeasible_plan_runs_into_what_its_diagnosis_says() -> None:
         assert binding(plan, registry()) == ()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "chunked"])
 def test_stages_of_equal_length_save_what_the_schedule_says(kind: str) -> None:
     schedules = set()

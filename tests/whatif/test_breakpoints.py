@@ -29,6 +29,7 @@ def oracle_kept(problem: Problem, plan: PlanDocument) -> float | None:
     return float(priced["batch_time"]) if priced["fits"] else None
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "seeds", "parameters"),
     [
@@ -82,6 +83,7 @@ def test_with_less_memory_a_plan_stays_the_best_as_long_as_it_fits() -> None:
     assert flipped
 
 
+@pytest.mark.longer
 def test_without_a_plan_the_least_memory_is_looked_for() -> None:
     asked = 0
     for plan, problem, solver in solved(range(16), feasible=False):
@@ -133,6 +135,7 @@ def test_what_dealing_layers_anew_brings_is_told() -> None:
     assert dealt
 
 
+@pytest.mark.longer
 def test_nothing_is_said_of_a_direction_in_which_nothing_can_be_asked() -> None:
     for plan, problem, solver in solved(range(5)):
         for sweep in sweeps(plan, problem, solver.plugins):
@@ -165,6 +168,7 @@ def test_a_tie_is_no_change() -> None:
     assert found.changed_at is None
 
 
+@pytest.mark.longer
 def test_halfway_a_plan_that_hardly_takes_longer_than_the_best_with_more_takes_no_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -190,6 +194,7 @@ def test_halfway_a_plan_that_hardly_takes_longer_than_the_best_with_more_takes_n
     assert spared
 
 
+@pytest.mark.longer
 def test_what_more_memory_implies_of_less_is_not_solved_and_changes_no_flip(monkeypatch: pytest.MonkeyPatch) -> None:
     spared = 0
     for plan, problem, _ in solved(range(8, 12)):

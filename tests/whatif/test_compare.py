@@ -25,13 +25,13 @@ from nest.hooks.planning import Proposal
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution, StageDecision
 from nest.io.source import read_text_of
-from nest.planners.phaze import Phaze
-from nest.planners.shapes import replica_counts
 from nest.report.text.comparison import comparison_text
 from nest.whatif.comparison import Entry
+from nest_planners.phaze import Phaze
+from nest_planners.shapes import replica_counts
+from planners_tests.instances import PLANNERS, candidate, problem
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
-from tests.planners.instances import PLANNERS, candidate, problem
 from tests.seeds import seeds
 
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -54,6 +54,7 @@ def examine(written: dict) -> None:
         assert not any(each.counts for each in found.others)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(5, 40))
 def test_no_other_plan_is_faster(seed):
     random = Random(seed)
@@ -155,6 +156,7 @@ def test_a_plan_of_another_model_is_none(tmp_path: Path):
     assert "'something else', which the problem does not have" in entry.reasons[0]
 
 
+@pytest.mark.longer
 def test_flags_are_priced_on_the_problem(tmp_path: Path):
     script = tmp_path / "run.sh"
     script.write_text(SCRIPT)
@@ -222,6 +224,7 @@ FEW = ("copying", "manual")
 """Planners that take no time."""
 
 
+@pytest.mark.longer
 def test_planners_of_plug_ins_take_part():
     found, known = compared(lambda instance, context: Proposal(context.search(instance).solution))
     assert known.warnings == ()
@@ -298,6 +301,7 @@ def drawn(random, instance) -> Solution:
     return Solution(replicas, order_of_ranks, schedule, tuple(stages), random.choice((1, 1, 1, 2)), None)
 
 
+@pytest.mark.longer
 def test_whatever_a_planner_decides_is_a_row_that_holds():
     kinds = Counter()
     for seed in range(24):
@@ -323,6 +327,7 @@ def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
     assert entry.counts is allowed, entry.reasons
 
 
+@pytest.mark.longer
 def test_decisions_that_no_candidate_has_are_priced():
     written = modelled(16, 1, strategies={"cp": [1]})
     decided = {"tp": 2, "micro_batch": 4, "replicas": 4}
@@ -334,6 +339,7 @@ def test_decisions_that_no_candidate_has_are_priced():
     assert not entry.counts
 
 
+@pytest.mark.longer
 def test_decisions_that_make_no_plan_are_told():
     for decisions, told in (({"tp": 3}, "tp"), ({"tq": 2}, "tq"), ({"pp": "x"}, "pp")):
         known = registry([plugin(lambda *_, decided=decisions: Proposal(None, decisions=decided))])
@@ -459,6 +465,7 @@ def test_planners_of_one_plug_in_take_no_time_from_each_other(monkeypatch):
     assert known.warnings == ()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_limit_for_each_planner_holds_for_built_ins_too_and_disables_nobody(busy, monkeypatch):
     def endless(*_):
@@ -660,12 +667,14 @@ def compared_with(plan: dict, written: dict, folder: Path) -> Entry:
     return entry
 
 
+@pytest.mark.longer
 def test_a_plan_of_a_larger_batch_is_told(tmp_path: Path):
     entry = compared_with(nest.solve(modelled(64, 32)).to_dict(), modelled(16, 1), tmp_path)
     assert entry.plan is None
     assert "micro_batch[0] is 32, above the global batch of 16" in entry.reasons[0]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "told"),
     [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "which candidate it uses")],
@@ -676,6 +685,7 @@ def test_a_plan_file_that_was_tampered_with_is_told(changes: dict, told: str, tm
     assert told in entry.reasons[0]
 
 
+@pytest.mark.longer
 def test_a_mixed_plan_is_priced_on_a_problem_that_does_not_mix(tmp_path: Path):
     kept = {"strategies": {"cp": [1]}}
     mixed = nest.solve(modelled(1, 1, search={"mixed": True}, constraints=["devices == 10"], **kept))

@@ -75,6 +75,7 @@ def test_code_that_was_changed_since_keeps_nothing(folder: Path, monkeypatch: py
     assert kept_file("a") is None
 
 
+@pytest.mark.longer
 def test_every_changed_bit_is_seen(folder: Path) -> None:
     keep("a", tuple(range(400)))
     whole = file("a").read_bytes()

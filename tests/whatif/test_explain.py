@@ -13,14 +13,14 @@ import pytest
 
 import nest
 from nest.api import explain
-from nest.engines import local
-from nest.engines.local import Local
 from nest.errors import InputError, InternalError
 from nest.hooks.registry import Registry, registry
 from nest.report.text.explanation import STEPS, explanation_text
 from nest.whatif import questions
 from nest.whatif.explain import PARTS
 from nest.whatif.solver import Solver
+from nest_studies.engines import local
+from nest_studies.engines.local import Local
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
@@ -43,6 +43,7 @@ FEW: dict[str, Any] = {**PROBLEM, "strategies": {"tp": [1], "cp": [1], "sp": [1]
 """The same with few candidates: where it matters who answers, and not what."""
 
 
+@pytest.mark.longer
 def test_all_parts_are_told_and_are_the_same_each_time() -> None:
     plan = nest.solve(PROBLEM)
     shares: list[float] = []
@@ -69,6 +70,7 @@ def test_all_parts_are_told_and_are_the_same_each_time() -> None:
             assert f"{other.outcome.relative:.2%}" in text
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("part", [each for each in PARTS if each != "pools"])
 def test_one_part_alone(part: str) -> None:
     told = explain(nest.solve(PROBLEM), only=[part]).to_dict()
@@ -77,6 +79,7 @@ def test_one_part_alone(part: str) -> None:
     assert (told["solves"] == 0) == (part == "binding")
 
 
+@pytest.mark.longer
 def test_a_plan_that_is_not_the_best_is_told_what_is() -> None:
     plan = nest.evaluate(PROBLEM, fix={"tp": 2, "pp": 2})
     told = explain(plan, only=["binding", "constraints"]).to_dict()
@@ -90,6 +93,7 @@ def test_a_plan_that_is_not_the_best_is_told_what_is() -> None:
         assert "The best plan of this problem takes" in explanation_text(told)
 
 
+@pytest.mark.longer
 def test_a_plan_that_does_not_fit_and_whose_problem_has_none() -> None:
     small = {**PROBLEM["cluster"], "memory": 3e7, "reserve": 0}
     plan = nest.evaluate({**PROBLEM, "cluster": small}, fix={"tp": 2, "pp": 2})
@@ -104,6 +108,7 @@ def test_a_plan_that_does_not_fit_and_whose_problem_has_none() -> None:
     assert "cluster.memory 28.61 MiB  any amount of memory  tp 2" in text
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_is_told_what_to_loosen_and_by_how_much() -> None:
     small = {**PROBLEM["cluster"], "memory": 3e7, "reserve": 0}
     plan = nest.solve({**PROBLEM, "cluster": small, "constraints": ["pp == 1"], "training": {**PROBLEM["training"]}})
@@ -125,12 +130,14 @@ def test_an_infeasible_plan_is_told_what_to_loosen_and_by_how_much() -> None:
     assert "there is a plan" in text
 
 
+@pytest.mark.longer
 def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
     told = explain(nest.solve(PROBLEM), only=["constraints"]).to_dict()
     told["constraints"][0]["proved"] = False
     assert "not searched to the end" in explanation_text(told)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "idle_share"])
 def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     plan = nest.solve(PROBLEM)
@@ -142,6 +149,7 @@ def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     assert explain(written, only=asked).to_dict() == explain(plan, only=asked).to_dict()
 
 
+@pytest.mark.longer
 def test_figures_that_a_plan_has_too_many_of_are_made_anew() -> None:
     plan = nest.solve(PROBLEM)
     written = plan.to_dict()
@@ -149,6 +157,7 @@ def test_figures_that_a_plan_has_too_many_of_are_made_anew() -> None:
     assert explain(written, only=["alternatives"]).to_dict() == explain(plan, only=["alternatives"]).to_dict()
 
 
+@pytest.mark.longer
 def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
     written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
     found = explain(written, only=["constraints"], time_limit=1e-6)
@@ -156,12 +165,14 @@ def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
     assert found.best.batch_time <= written["batch_time"]
 
 
+@pytest.mark.longer
 def test_a_plan_that_does_not_hold_is_not_explained() -> None:
     written = nest.solve(PROBLEM).to_dict()
     with pytest.raises(InputError, match="does not hold"):
         explain({**written, "batch_time": 2 * written["batch_time"]})
 
 
+@pytest.mark.longer
 def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
     written = nest.evaluate(PROBLEM, fix={"zero": 0, "rank_order": "pp-inner", "tp": 2, "pp": 2}).to_dict()
     problem = {**written["problem"], "fixed": None}
@@ -173,11 +184,13 @@ def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
         explain(claimed, only=["alternatives"])
 
 
+@pytest.mark.longer
 def test_parts_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="no part 'price'"):
         explain(nest.solve(PROBLEM), only=["price"])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fork", [False, pytest.param(True, marks=on_linux)])
 def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch, fork: bool) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
@@ -189,6 +202,7 @@ def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch, fork: boo
     assert steps == list(STEPS)
 
 
+@pytest.mark.longer
 def test_another_process_answers_every_question() -> None:
     plan, known = nest.solve(FEW), registry()
     asked = questions.Questions(plan, plan, PARTS, None, known.installed())
@@ -240,6 +254,7 @@ def test_threads_of_others_are_not_forked() -> None:
         thread.join()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_every_item_is_answered_once_by_this_process_or_another(jobs: int) -> None:
     assert sorted(Local(jobs).beside(len, ["", "a", "bb", "ccc"])) == [0, 1, 2, 3]
@@ -264,6 +279,7 @@ def test_an_answer_that_cannot_be_read_is_not_waited_for() -> None:
     assert answers.empty()
 
 
+@pytest.mark.longer
 def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
     monkeypatch.setattr(Registry, "installed", lambda self: {"nest": "another version"})

@@ -44,6 +44,7 @@ def test_a_plan_that_the_target_can_run_is_its_own_nearest() -> None:
     assert (found.reasons, found.changes, found.loss) == ((), (), 0.0)
 
 
+@pytest.mark.longer
 def test_stages_that_recompute_each_in_their_way_get_one_way() -> None:
     limits = Limits(constraints={"uniform(recompute)": "toy has one recompute policy for all stages"})
     known = with_frameworks(toy=limits)
@@ -64,6 +65,7 @@ def test_stages_that_recompute_each_in_their_way_get_one_way() -> None:
     assert api.check(found.plan, plugins=known).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("limits", "fixed", "changed"),
     [

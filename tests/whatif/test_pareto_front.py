@@ -90,6 +90,7 @@ def test_a_point_at_the_limits_of_the_problem_is_the_plan_itself() -> None:
         assert solver.solves == 0
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_has_a_frontier_too() -> None:
     found = [
         point
@@ -100,6 +101,7 @@ def test_an_infeasible_plan_has_a_frontier_too() -> None:
     assert any(point.batch_time is not None for point in found)
 
 
+@pytest.mark.longer
 def test_a_search_stopped_early_does_not_make_more_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches that miss the best plan are made up: with all devices they find what one device allows."""
     honest = Solver.within
@@ -166,6 +168,7 @@ FRONTS, PARTS = 201, 67
 """Problems whose front is held against all of their plans, and parts of them, of which the default run takes one."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_the_complete_front_equals_brute_force(part: int) -> None:
     """Of a part of so many problems: the same plans, and no other one."""

@@ -76,6 +76,7 @@ def with_number(name: str, factor: float) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.longer
 def test_numbers_of_pools_are_answered_as_by_solving_anew() -> None:
     plan, known = nest.solve(small()), Solver()
     found = {(each.parameter, each.factor): each for each in responses(plan, known, factors=(0.8, 2.0))}
@@ -118,6 +119,7 @@ def test_breakpoints_of_pools_lie_between_two_answers(name: str) -> None:
         assert kept > changed.batch_time * (1 + HARDLY_FASTER)
 
 
+@pytest.mark.longer
 def test_an_explanation_of_a_plan_on_pools_is_told() -> None:
     answer = nest.explain(nest.solve(small()), only=["binding", "constraints", "pools", "alternatives"])
     told = explanation_text(answer.to_dict())

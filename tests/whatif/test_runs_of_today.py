@@ -27,6 +27,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("framework", "text", "file"),
     [
@@ -53,6 +54,7 @@ def test_compare_and_evaluate_price_a_file_alike(
         assert api.check(entry.plan).ok
 
 
+@pytest.mark.longer
 def test_a_run_that_trains_otherwise_is_no_plan_of_the_problem(tmp_path: Path) -> None:
     script = written(tmp_path, "run.sh", f"{SCRIPT.rstrip()} --attention-backend unfused\n")
     (entry,) = api.compare(written(tmp_path, "problem.yaml", PROBLEM), planners=[], flags={"megatron": [script]}).others
@@ -60,6 +62,7 @@ def test_a_run_that_trains_otherwise_is_no_plan_of_the_problem(tmp_path: Path) -
     assert any("attention" in reason and "priced as it trains" in reason for reason in entry.reasons)
 
 
+@pytest.mark.longer
 def test_another_model_is_told(tmp_path: Path) -> None:
     script = written(tmp_path, "run.sh", SCRIPT.replace("--hidden-size 256", "--hidden-size 512"))
     (entry,) = api.compare(written(tmp_path, "problem.yaml", PROBLEM), planners=[], flags={"megatron": [script]}).others

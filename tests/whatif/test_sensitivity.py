@@ -39,6 +39,7 @@ def model_plan() -> PlanDocument:
     return api.solve({**MODEL, "search": {**MODEL.get("search", {}), "within": 0}})
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow), "chunked"])
 def test_kept_and_best_are_what_the_oracle_says(kind: str) -> None:
     seen: set[tuple[bool, bool]] = set()
@@ -97,6 +98,7 @@ def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan
         _check(plan, factors)
 
 
+@pytest.mark.longer
 def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None:
     found = responses(model_plan, Solver(registry()), factors=(2.0,))
     assert [each.parameter for each in found] == [
@@ -109,6 +111,7 @@ def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None
     ]
 
 
+@pytest.mark.longer
 def test_what_is_implied_is_not_solved_and_is_what_solving_says(model_plan: PlanDocument) -> None:
     problem = structure(model_plan.problem, Problem)
     solver = Solver(registry())
@@ -124,6 +127,7 @@ def test_what_is_implied_is_not_solved_and_is_what_solving_says(model_plan: Plan
         assert abs(response.best + 1 - best / scale) < 1e-9
 
 
+@pytest.mark.longer
 def test_batches_that_the_plan_cannot_deal_out_are_left_out() -> None:
     asked = 0
     for plan, problem, solver in solved(range(3)):

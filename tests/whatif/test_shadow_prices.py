@@ -15,6 +15,7 @@ from tests.oracle.check import same
 from tests.whatif.small import solved
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("feasible", [True, False])
 def test_prices_are_what_the_oracle_finds(feasible: bool) -> None:
     places: set[str] = set()
@@ -48,6 +49,7 @@ def test_a_constraint_that_rules_out_the_best_plan_costs_what_it_loses() -> None
     assert costly
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("without", [[], ["tp != 4"], ["sp == 1"]])
 def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
     """Such are conditions that every candidate meets, and schedules that the framework cannot run."""
@@ -76,6 +78,7 @@ def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
     assert idle.isdisjoint({"constraints[2]", "constraints[3]", "constraints[4]", "strategies.tp", "cluster.memory"})
 
 
+@pytest.mark.longer
 def test_memory_of_each_pool_is_searched() -> None:
     """A pool with more memory has the same candidates and rules."""
     pools = [

@@ -65,6 +65,7 @@ def test_what_cannot_be_is_an_answer() -> None:
     assert nothing.diagnosis
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
     stayed = 0
@@ -85,6 +86,7 @@ def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
     assert stayed
 
 
+@pytest.mark.longer
 def test_what_wider_limits_imply_is_exact() -> None:
     spared = 0
     for _, problem, solver in solved(range(4)):
@@ -107,6 +109,7 @@ def test_what_wider_limits_imply_is_exact() -> None:
     assert spared
 
 
+@pytest.mark.longer
 def test_a_plan_kept_takes_what_the_oracle_says() -> None:
     refused = 0
     for plan, problem, solver in solved(range(12)):
@@ -140,6 +143,7 @@ def test_what_another_was_asked_alike_counts_but_is_not_searched_for_again() -> 
         assert met[0] is met[2]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_plans_met_before_change_no_answer(kind: str) -> None:
     begun_with = 0
@@ -171,6 +175,7 @@ def test_plans_met_before_change_no_answer(kind: str) -> None:
     assert begun_with
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "pools"])
 def test_whether_there_is_a_plan_does_not_hang_on_saying_why(kind: str) -> None:
     asked = 0
@@ -189,6 +194,7 @@ def test_whether_there_is_a_plan_does_not_hang_on_saying_why(kind: str) -> None:
     assert asked
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_plans_begin_searches_with_fewer_and_more_devices(kind: str) -> None:
     """A plan is begun with where its replicas, halved or doubled, are a plan; that changes no answer."""

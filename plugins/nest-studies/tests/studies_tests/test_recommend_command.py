@@ -1,0 +1,99 @@
+"""`nest recommend`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import call
+
+OWN = ("--cluster", "the problem's")
+PROBLEM = {
+    "nest": 1,
+    "model": "gpt2",
+    "cluster": {
+        "device": "a100-sxm-80g",
+        "levels": [{"fanout": 2, "link": "nvlink3"}, {"fanout": 2, "link": "infiniband-hdr"}],
+    },
+    "training": {"global_batch": 8, "sequence_length": 1024, "stack": "none", "schedule": ["1f1b"], "micro_batch": [1]},
+    "search": {"target": "none", "recompute": ["none"], "zero": [0]},
+    "strategies": {"tp": [1], "cp": [1], "sp": [1]},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    return str(path)
+
+
+def test_a_deadline_that_is_met(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "recommend", file, "--tokens", "1B", "--within", "30d", *OWN) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("the problem's  fewest, cheapest  1 of 2")
+    assert "cost" not in lines[0]
+    assert max(map(len, lines[:3])) <= 100
+
+
+def test_one_that_is_not_names_the_nearest(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "recommend", file, "--tokens", "1T", "--within", "1h", *OWN, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["met"], told["nearest"]) == (False, "the problem's")
+    (cluster,) = told["clusters"]
+    assert cluster["fewest"] is None
+    assert cluster["nearest"]["plan"]["status"] == "optimal"
+    assert cluster["nearest"]["low"] < cluster["nearest"]["time"] < cluster["nearest"]["high"]
+
+
+@pytest.mark.longer
+def test_a_curve_is_asked_for_what_is_left(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve, plan = str(tmp_path / "plans.jsonl"), str(tmp_path / "plan.json")
+    asked = ("recommend", file, "--tokens", "1B", "--within", "30d", *OWN, "--curve", curve)
+    assert call(monkeypatch, *asked) == 0
+    first = Path(curve).read_bytes()
+    assert call(monkeypatch, *asked) == 0
+    assert Path(curve).read_bytes() == first
+    capsys.readouterr()
+    assert call(monkeypatch, "recommend", curve, "--nodes", "1", "--output", plan) == 0
+    assert "1 of 1" in capsys.readouterr().out
+    assert call(monkeypatch, "check", plan) == 0
+    capsys.readouterr()
+    assert call(monkeypatch, "recommend", curve, "--nodes", "2", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "needs --within"),
+        (("--within", "soon"), "must be a time"),
+        (("--within", "30d", "--budget", "much", "--tokens", "1B"), "must be a whole number"),
+        (("--within", "30d"), "tokens is missing"),
+        (("--nodes", "3"), "no file that `nest recommend --curve` wrote"),
+        (("--within", "30d", "--output", "plan.json"), "go with --nodes"),
+    ],
+)
+def test_slips_are_told(
+    file: str, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "recommend", file, *words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_curve_without_such_a_row_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plans.jsonl"
+    path.write_text('{"cluster": "a", "nodes": 1, "uses": null, "plan": null}\n')
+    assert call(monkeypatch, "recommend", str(path), "--nodes", "1") == 1
+    assert "on 1 nodes there is no plan" in capsys.readouterr().out
+    assert call(monkeypatch, "recommend", str(path), "--nodes", "2") == 2
+    assert "those of 1 to 1" in capsys.readouterr().err
+    assert call(monkeypatch, "recommend", str(path), "--nodes", "1", "--cluster", "b") == 2
+    assert "no cluster 'b'" in capsys.readouterr().err
