@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nest.launch_files import Exported
 
 import nest
 from nest.deployment import Limits
@@ -15,6 +14,7 @@ from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument
+from nest.whatif.launch_files import Exported
 from tests.command_line import call
 
 PROBLEM: dict[str, Any] = {
