@@ -1,12 +1,15 @@
 """How `nest solve` ends, and where it puts what was found, whatever the search."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attrs import evolve
 
 from nest import api
+from nest.errors import NoPlanYet
+from nest.io import read_mapping_text
 from nest.report.text.comparison import Entry
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
@@ -62,3 +65,33 @@ def test_each_of_several_problems_has_the_time_that_is_given(
     assert call(monkeypatch, "solve", "one.yaml", "other.yaml", "--time-limit", "1h") == 0
     assert [each.seconds for each in limits] == [3600.0, 3600.0]
     assert limits[0] is not limits[1]
+
+
+@pytest.mark.parametrize(("status", "code"), [("optimal", 0), ("infeasible", 1)])
+def test_an_explanation_that_nothing_is_feasible_is_no_success(
+    plan: PlanDocument, status: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(plan=evolve(plan, status=status), to_dict=dict)
+    monkeypatch.setattr(api, "explain", lambda *_, **__: found)
+    assert call(monkeypatch, "explain", "plan.json", "--json") == code
+
+
+@pytest.mark.parametrize(("stopped", "code"), [(True, 130), (False, 1)])
+def test_who_stops_a_search_is_told_apart_from_time_being_up(
+    stopped: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solve(*_: object, **__: object) -> PlanDocument:
+        raise NoPlanYet("no plan yet.", stopped=stopped)
+
+    monkeypatch.setattr(api, "solve", solve)
+    assert call(monkeypatch, "solve", "problem.yaml") == code
+
+
+def test_the_tokens_of_a_training_are_written_where_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--model", "gpt2", "--device", "h100", "--batch", "8", "--sequence", "512", "--print-problem")
+    for more, tokens in ((("--tokens", "15T"), "15T"), ((), None)):
+        assert call(monkeypatch, "solve", *words, *more) == 0
+        written = read_mapping_text(capsys.readouterr().out, "problem.yaml")
+        assert written["training"].get("tokens") == tokens

@@ -1,0 +1,15 @@
+"""What is said of clusters that a training may run on."""
+
+from nest_studies.clusters.recommendation import recommendation_text
+
+
+def test_the_nearest_cluster_takes_as_many_times_as_long_as_is_allowed() -> None:
+    nearest = {
+        "nodes": 8, "time": 300.0, "low": None, "high": None, "fit_probability": 0.9, "device_hours": 5.0, "cost": None,
+    }  # fmt: skip
+    cluster = {"cluster": "small", "nodes": 8, "price": None, "reason": None, "nearest": nearest}
+    none = dict.fromkeys(("fewest", "cheapest", "fastest"))
+    document = {"within": 100.0, "tokens": 10**9, "met": False, "nearest": "small", "budget": None}
+    text = recommendation_text({**document, "clusters": [{**cluster, **none}]})
+    assert "No cluster manages 1B tokens in 100 s. small comes nearest: with 8 of 8 nodes it takes 300 s" in text
+    assert ", 3 times as long" in text
