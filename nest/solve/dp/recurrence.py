@@ -16,7 +16,6 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array, Weights
-from nest.reuse import once
 from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.members import Member, weighed_boundaries
 from nest.solve.dp.pairs import Band, Pairs, Rows
@@ -298,7 +297,9 @@ class Recurrence:
 
         def cost(best: Fastest, level_out: int, level_in: int) -> Array:
             key = (best, level_out, level_in)
-            return once(known, key, lambda: _within(self._between(best, band, level_out, level_in), time_limit))
+            if key not in known:
+                known[key] = _within(self._between(best, band, level_out, level_in), time_limit)
+            return known[key]
 
         return (partial(cost, best) for best in every)
 
