@@ -11,7 +11,7 @@ from attrs import frozen
 
 from benchmarks.published.report import table
 from nest import api
-from nest.first_plan import ORDER, Plan
+from nest.documents.first_plan import ORDER, Plan
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.problem import carried_problem
 from nest.formulate.risk import RISK, WITHIN, likely_enough

@@ -1,6 +1,8 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 # ruff: noqa: E402
+from typing import Any
+
 from nest.cli import stop_at_once
 
 stop_at_once()  # All else takes a while to load.
@@ -16,13 +18,9 @@ from nest.api import (
     explain,
     export,
     frontier,
-    recommend,
-    report_page,
     sensitivity,
     simulate,
     solve,
-    study_page,
-    sweep,
     verify,
 )
 from nest.version import __version__
@@ -35,12 +33,15 @@ __all__ = [
     "explain",
     "export",
     "frontier",
-    "recommend",
-    "report_page",
     "sensitivity",
     "simulate",
     "solve",
-    "study_page",
-    "sweep",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A verb of a bundled distribution, such as `nest.sweep` (entry points of the group `nest.verbs`)."""
+    from nest.hooks.bundled import bundled_verb
+
+    return bundled_verb(name)

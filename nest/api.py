@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nest.graph import Block
     from nest.hooks.registry import Registry
     from nest.instance import SearchProgress
-    from nest.launch_files import Exported
     from nest.plan.check import CheckReport
     from nest.report.text.comparison import Entry
     from nest.report.text.summary import Verdict
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
     from nest.spec import PlanDocument, Problem
     from nest.whatif.comparison import Comparison
     from nest.whatif.explain import Explanation
+    from nest.whatif.launch_files import Exported
     from nest.whatif.nearest_plan import Nearest
     from nest.whatif.pareto_front import FrontierPoint
-    from nest.whatif.recommend import Recommendation
     from nest.whatif.sensitivity import Response
-    from nest.whatif.sweep.run import SweepResult
 
     Progress = Callable[[SearchProgress], None]
 
@@ -53,7 +51,7 @@ class PluginWarning(UserWarning):
 
 
 @contextmanager
-def _registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
+def registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
     """The registry given, or that of the installed plug-ins, with warnings of those disabled meanwhile."""
     from nest.hooks.registry import registry
 
@@ -65,20 +63,20 @@ def _registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
             warnings.warn(line, PluginWarning, stacklevel=4)
 
 
-def _restarted(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+def restarted(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """The verb, given a registry, which starts again without an object of a plug-in that fails."""
 
     @wraps(verb)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         plugins: Any = named.get("plugins")
-        with _registered(plugins, bool(named.get("strict_plugins"))) as known:
+        with registered(plugins, bool(named.get("strict_plugins"))) as known:
             named["plugins"] = known
             return known.run(lambda: verb(*arguments, **named))
 
     return call
 
 
-@_restarted
+@restarted
 def solve(
     problem: Source | Problem,
     *,
@@ -127,8 +125,8 @@ def solve(
     whole = complete_problem(problem, plugins, message, changes)
 
     def solved() -> PlanDocument:
-        from nest.documents import Proof, proved, result_document, verdict
-        from nest.runner_up import searched
+        from nest.documents.document import Proof, proved, result_document, verdict
+        from nest.documents.runner_up import searched
         from nest.solve.dp import first_plan
 
         begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.
@@ -141,7 +139,7 @@ def solve(
     return tell_of_plan(solved() if verify else cached_plan(whole, plugins, deadline, solved), whole, message)
 
 
-@_restarted
+@restarted
 def shortlist(
     problem: Source | Problem,
     count: int,
@@ -185,7 +183,7 @@ def shortlist(
     return entries
 
 
-@_restarted
+@restarted
 def evaluate(
     problem: Source | Problem,
     *,
@@ -210,7 +208,7 @@ def evaluate(
     Raises:
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
-    from nest.documents import fixed_document
+    from nest.documents.document import fixed_document
     from nest.formulate.problem import decided_problem, naming, tell_of_plan
 
     with naming(problem):
@@ -218,7 +216,7 @@ def evaluate(
         return tell_of_plan(fixed_document(whole, plugins), whole, message)
 
 
-@_restarted
+@restarted
 def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins: Registry = INSTALLED) -> CheckReport:
     """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
 
@@ -230,7 +228,7 @@ def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins:
     Raises:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
     """
-    from nest.documents import check_document
+    from nest.documents.document import check_document
     from nest.formulate.problem import naming, read_record
     from nest.spec import PlanDocument
 
@@ -238,7 +236,7 @@ def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins:
         return check_document(read_record(plan, PlanDocument)[0], plugins)
 
 
-@_restarted
+@restarted
 def verify(
     plan: Source | PlanDocument,
     *,
@@ -265,7 +263,7 @@ def verify(
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
-    from nest.documents import Proof, check_document, verdict_on
+    from nest.documents.document import Proof, check_document, verdict_on
     from nest.formulate.problem import carried_problem, naming, read_record
     from nest.formulate.risk import admits
     from nest.solve.effort import Deadline, check_effort
@@ -286,7 +284,7 @@ def verify(
         return verdict_on(read, plugins, Proof(free, deadline, workers, progress, beside))
 
 
-@_restarted
+@restarted
 def simulate(
     plan: Source | PlanDocument,
     *,
@@ -343,7 +341,7 @@ def simulate(
     return replayed
 
 
-@_restarted
+@restarted
 def explain(
     plan: Source | PlanDocument,
     *,
@@ -389,7 +387,7 @@ def explain(
     return explanation(read, parts, solver, progress, ready, processes(jobs, plugins))
 
 
-@_restarted
+@restarted
 def frontier(
     plan: Source | PlanDocument,
     *,
@@ -422,7 +420,7 @@ def frontier(
     return complete_front(held, solver, memory_step=memory_step) if complete else pareto_front(held, solver)
 
 
-@_restarted
+@restarted
 def sensitivity(
     plan: Source | PlanDocument,
     *,
@@ -449,7 +447,7 @@ def sensitivity(
     return responses(_held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress))
 
 
-@_restarted
+@restarted
 def compare(
     problem: Source | Problem,
     *,
@@ -575,14 +573,14 @@ def exported(
         plugins: registered exporters and the like; left out, those installed.
 
     Raises:
-        nest.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
+        nest.whatif.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
         nest.errors.InputError: there is no such exporter; the plan cannot be read, is infeasible or does not hold; an
             exporter refuses it; or two exporters give files of one name.
     """
-    from nest.launch_files import export_checked, exporter_called
+    from nest.whatif.launch_files import export_checked, exporter_called
     from nest.whatif.solver import require_held
 
-    with _registered(plugins, strict_plugins) as known:
+    with registered(plugins, strict_plugins) as known:
         known.run(lambda: [exporter_called(name, known) for name in to])  # A slip is told before work is done.
         read = _feasible(plan, "export")
         known.run(lambda: require_held(plan, read, known, "so it is not exported"))
@@ -593,41 +591,7 @@ def exported(
         return export_checked(read, to, known, search if near else None)
 
 
-@_restarted
-def recommend(
-    problem: Source | Problem,
-    *,
-    within: float,
-    budget: float | None = None,
-    clusters: Sequence[str] = (),
-    changes: Changes | None = None,
-    curve: str | Path | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-    strict_plugins: bool = False,
-    plugins: Registry = INSTALLED,
-) -> Recommendation:
-    """How many nodes of which cluster train a problem's model in time: the fewest, the cheapest, the fastest.
-
-    Args:
-        problem: a path, a mapping as read from a file, or a `Problem`, with `training.tokens`.
-        within: seconds that the training may take.
-        budget: what it may cost, in the currency of `cluster.price`.
-        clusters: names, or files with a `cluster` section; none: the problem's own and all of the catalogue.
-        changes: keys of its sections in place of what is written.
-        curve: file that the plan of every number of nodes is written to (`nest.whatif.curve`).
-        progress: called with which cluster is answered, how many are, and how many there are.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies and the like; left out, those installed.
-
-    Raises:
-        nest.errors.InputError: the problem or a cluster cannot be used, or the file cannot be written.
-    """
-    from nest.whatif.recommend import Wanted, recommendation
-
-    return recommendation(problem, clusters, changes, Wanted(within, budget, curve), plugins, progress)
-
-
-@_restarted
+@restarted
 def nearest(
     plan: Source | PlanDocument,
     target: str,
@@ -653,125 +617,6 @@ def nearest(
     return nearest_plan(
         read_plan(plan), target, plugins, lambda problem: solve(problem, progress=progress, plugins=plugins)
     )
-
-
-@_restarted
-def report_page(
-    plan: Source | PlanDocument,
-    *,
-    output: str | Path | None = None,
-    without: Collection[str] = (),
-    time_limit: float | None = None,
-    jobs: int | None = 1,
-    progress: Callable[[str, int, int], None] | None = None,
-    strict_plugins: bool = False,
-    plugins: Registry = INSTALLED,
-) -> str:
-    """A plan as one HTML page that needs no network; the plan is checked first.
-
-    Args:
-        plan: a path, a mapping as read from a file, or a `PlanDocument`; one that says that nothing is feasible gives a
-            page that says so.
-        output: file the page is written to; None: it is not written.
-        without: parts that are left out, `alternatives`, `frontier` and `sensitivity`: each takes searches.
-        time_limit: seconds for each search, after which its best plan so far counts.
-        jobs: how many processes search where that takes long, with the same page; None: one for each processor.
-        progress: called with what is being searched, how many searches are done, and how many there are at most.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered exporters and the like; left out, those installed.
-
-    Returns:
-        The page.
-
-    Raises:
-        nest.errors.InputError: the plan cannot be read, or its numbers do not hold; there is no part called so; or the
-            page cannot be written.
-    """
-    from nest.html_page import page_of
-    from nest.io import check_writable, write_text
-    from nest.whatif.engines import processes
-
-    if output is not None:
-        check_writable(Path(output), plan)
-    page = page_of(plan, plugins, without, time_limit, progress, processes(jobs, plugins))
-    if output is not None:
-        write_text(Path(output), page)
-    return page
-
-
-def study_page(
-    result: str | Path,
-    *,
-    output: str | Path | None = None,
-    metric: str | None = None,
-    at: Mapping[str, str] | None = None,
-    plans: str | Path | None = None,
-) -> str:
-    """The rows of a study as one HTML page that needs no network: curves, heat maps, regions, Pareto front, all rows.
-
-    Args:
-        result: what `sweep` wrote, or a study whose result is beside it.
-        output: file the page is written to; None: it is not written.
-        metric: what figures show of a plan: `step-time`, `samples`, `tokens`, `tokens-per-device`, `mfu` or `cost`;
-            None: the step time, or where the batch varies tokens.
-        at: by the path of a key that varies, the value, as the page has it, that figures show which do not draw the
-            key; left out, the middle one.
-        plans: folder that gets every row's plan as a file, which the page leads to; None: they are not written.
-
-    Returns:
-        The page.
-
-    Raises:
-        nest.errors.InputError: there is no such result, metric, key or value, or something cannot be written.
-    """
-    from nest.io import check_writable, write_text
-    from nest.whatif.sweep.page import page_of_study
-
-    page_file = None if output is None else Path(output)
-    if page_file is not None:
-        check_writable(page_file, result)
-    page = page_of_study(
-        Path(result), metric, at or {}, None if plans is None else Path(plans), page_file and page_file.parent
-    )
-    if page_file is not None:
-        write_text(page_file, page)
-    return page
-
-
-def sweep(
-    study: str | Path,
-    *,
-    output: str | Path,
-    engine: str = "local",
-    jobs: int | None = None,
-    scheduler: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    strict_plugins: bool = False,
-    plugins: Registry = INSTALLED,
-) -> SweepResult:
-    """Every point of a study solved: rows in the order of the points, as Parquet, CSV or lines of JSON.
-
-    What is found is kept in a journal beside the output, so that a sweep that was ended goes on where it was. The same
-    study gives the same bytes whatever runs it, with a time limit as far as searches end within it.
-
-    Args:
-        study: path of a study.
-        output: path of the rows, which ends with `.parquet`, `.csv` or `.jsonl`.
-        engine: name of what runs the points; `local`: processes of this machine.
-        jobs: worker processes; None: as many as there are processors. 1: this process alone.
-        scheduler: address of the engine's scheduler, such as Dask's.
-        progress: called with how many points are answered, and how many there are.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered engines and the like; left out, those installed.
-
-    Raises:
-        nest.errors.InputError: the study cannot be used, there is no such engine, or the output cannot be written.
-    """
-    from nest.whatif.engines import engine_called
-    from nest.whatif.sweep.run import run_sweep
-
-    with _registered(plugins, strict_plugins) as known:
-        return run_sweep(Path(study), Path(output), engine_called(engine, jobs, scheduler, known), known, progress)
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
@@ -803,7 +648,7 @@ def _held(plan: Source | PlanDocument, plugins: Registry) -> PlanDocument:
     return read
 
 
-@_restarted
+@restarted
 def blocks(
     problem: Source | Problem, *, strict_plugins: bool = False, plugins: Registry = INSTALLED
 ) -> tuple[Block, ...]:

@@ -79,7 +79,7 @@ class Sharing:
 
         def setattr_(patch: pytest.MonkeyPatch, target: Any, *rest: Any, **options: Any) -> None:
             name = target if isinstance(target, str) else getattr(target, "__module__", getattr(target, "__name__", ""))
-            if name.partition(".")[0] == "nest":
+            if f"{name}.".startswith(("nest.", "nest_")):
                 patch.setenv(FOLDER, "")
             plain(patch, target, *rest, **options)
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nest import api
-from nest.first_plan import COSTS_LITTLE, LIKELY, ORDER, STRUCTURE, Plan, with_first_plan
+from nest.documents.first_plan import COSTS_LITTLE, LIKELY, ORDER, STRUCTURE, Plan, with_first_plan
 from nest.formulate.fixed_plan import fixed_plan
 from nest.formulate.problem import decided_problem, formulated
 from nest.hooks.registry import registry

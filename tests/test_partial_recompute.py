@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 
 import nest
+from nest.documents.first_plan import ORDER, Plan
 from nest.errors import InputError, InputErrors
-from nest.first_plan import ORDER, Plan
 from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
@@ -18,7 +18,6 @@ from nest.hooks.kinds import InvalidResult
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import registry
 from nest.hooks.results import sound_proposal
-from nest.html_page import PARTS
 from nest.instance import Instance, Solution
 from nest.io import structure
 from nest.plan.document import solution_of
@@ -33,7 +32,8 @@ from nest.whatif.nearest_plan import nearest_plan
 from nest.whatif.outcome import signature
 from nest.whatif.shadow_prices import relaxations
 from nest.whatif.starts import decisions_of
-from nest.whatif.sweep.rows import result_rows, study_point
+from nest_page.page_of_plan import PARTS
+from nest_studies.sweep.rows import result_rows, study_point
 from tests.test_any_problem import MEASURED
 
 PROBLEM: dict[str, Any] = {

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 import nest
-from nest import api, html_page
+from nest.documents.runner_up import slower_times
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.document import solution_of
 from nest.report.text.explanation import explanation_text
 from nest.report.text.summary import summary
-from nest.runner_up import slower_times
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths
 from nest.whatif.solver import Solver
+from nest_page.page_of_plan import PARTS
 from tests.agreement.problems import random_problem
 from tests.oracle.check import plan_of
 from tests.oracle.price import price
@@ -84,7 +84,7 @@ def test_a_plan_that_needs_the_last_per_cents_of_a_level_says_so() -> None:
     assert found["plan_batch_time"] == pytest.approx(20 + 46 / 9)
     assert found["batch_time"] == pytest.approx(25 + 0.5 / 9)
     assert LOSES in summary(plan)
-    assert LOSES in api.report_page(plan, without=html_page.PARTS)
+    assert LOSES in nest.report_page(plan, without=PARTS)
 
 
 def test_a_plan_that_wins_without_them_says_nothing() -> None:

@@ -15,8 +15,8 @@ from nest.errors import InputError
 from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.io import read, structure
-from nest.launch_files import export_checked
 from nest.spec import PlanDocument, Problem
+from nest.whatif.launch_files import export_checked
 from tests.seeds import blocks, few, seeds
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

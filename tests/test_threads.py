@@ -43,6 +43,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nest
+from nest.hooks.bundled import bundled_entries
 
 problem, plan, model, folder = sys.argv[1:5]
 model_cluster = "p5.48xlarge"
@@ -76,7 +77,7 @@ calls = {
     "sweep": swept,
     "verify": lambda: {**nest.verify(plan).to_dict(), "seconds": None},
 }
-assert {*calls} | {"__version__"} == {*nest.__all__}
+assert {*calls} | {"__version__"} == {*nest.__all__, *bundled_entries("nest.verbs")}
 names = [name for name in calls if first == ["all"] or name in first]
 names *= max(8 // len(names), 1)
 together = threading.Barrier(8)

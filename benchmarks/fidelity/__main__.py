@@ -17,11 +17,11 @@ from benchmarks.fidelity.sources import predictions, source_errors
 from benchmarks.fidelity.sources import text as sources_text
 from benchmarks.fidelity.spread import spread_text
 from benchmarks.fidelity.terms import TERMS
-from nest.calibrate.generations import FOLDS, MeasuredRun
 from nest.errors import InputError
 from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import registry
+from nest_calibrate.generations import FOLDS, MeasuredRun
 
 PUBLISHED = Path(__file__).with_name("published.jsonl")
 """The small table that comes with the project."""

@@ -11,11 +11,11 @@ from benchmarks.fidelity.ranking import Agreement, agreement, task_sets
 from benchmarks.fidelity.refit import refitted
 from benchmarks.fidelity.runs import Told
 from benchmarks.fidelity.terms import WITHOUT, Plugin, Term, Without
-from nest.calibrate.devices import Evidence
-from nest.calibrate.generations import MeasuredRun, evidence, taken_apart
-from nest.calibrate.lines import Line
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry, registry
+from nest_calibrate.devices import Evidence
+from nest_calibrate.generations import MeasuredRun, evidence, taken_apart
+from nest_calibrate.lines import Line
 
 NOTHING = 5e-4
 """Change of every mean error up to which a term is said to do nothing: what repeated fits may differ by."""

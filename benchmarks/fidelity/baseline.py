@@ -6,11 +6,11 @@ import numpy
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.statistics import best_share
-from nest.calibrate.devices import parts
-from nest.calibrate.generations import MeasuredRun
 from nest.formulate.model import model_facts
 from nest.hooks.registry import registry
 from nest.plan.evaluate import evaluate
+from nest_calibrate.devices import parts
+from nest_calibrate.generations import MeasuredRun
 
 Array = NDArray[numpy.float64]
 

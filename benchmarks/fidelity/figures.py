@@ -9,8 +9,8 @@ import nest
 from benchmarks.fidelity.predictions import Array, Table
 from benchmarks.fidelity.ranking import Agreement, TaskSet, agreement, task_sets
 from benchmarks.fidelity.statistics import Errors, errors
-from nest.calibrate.generations import MeasuredRun
 from nest.io import unstructure
+from nest_calibrate.generations import MeasuredRun
 
 COLUMNS = ("catalogue", "validated", "constant")
 """Predictions of `Table` whose errors are told side by side."""

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.baseline import constant_share
 from benchmarks.fidelity.runs import Told
-from nest.calibrate.devices import Evidence, folded, parts, predicted
-from nest.calibrate.generations import FOLDS, MeasuredRun, evidence, generation
 from nest.hooks.protocols import CostModel
 from nest.plan.evaluate import evaluate
+from nest_calibrate.devices import Evidence, folded, parts, predicted
+from nest_calibrate.generations import FOLDS, MeasuredRun, evidence, generation
 
 Array = NDArray[numpy.float64]
 

@@ -17,7 +17,7 @@ Array = NDArray[numpy.float64]
 
 CLOSE = 0.05
 """Regret up to which the plan predicted best counts as good, and difference from which on two plans have an order:
-repeated runs of one plan differ by 3 to 5 % in the published data (`nest.calibrate.devices.NOISE`)."""
+repeated runs of one plan differ by 3 to 5 % in the published data (`nest_calibrate.devices.NOISE`)."""
 
 
 @frozen

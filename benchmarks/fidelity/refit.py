@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from benchmarks.fidelity.predictions import Array, Fold
-from nest.calibrate.devices import COMMON, LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
-from nest.calibrate.robust_fit import DIFFERENCE, Prior, objective, robust_fit
+from nest_calibrate.devices import COMMON, LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
+from nest_calibrate.robust_fit import DIFFERENCE, Prior, objective, robust_fit
 
 ROUNDS = 4
 """How often the line through a point is replaced by one through the point it led to."""
@@ -15,7 +15,7 @@ ROUNDS = 4
 def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
     """The folds with the unknowns of `seen` fitted again, starting from the values they have.
 
-    What `nest.calibrate.devices.fit` minimises for one generation, coefficients common to all staying as they are, by
+    What `nest_calibrate.devices.fit` minimises for one generation, coefficients common to all staying as they are, by
     steps on straight lines: predictions are taken to be linear in the logarithms of the unknowns, with the slopes at
     the mean of the folds' values for all folds and rounds. What was visited with the least true objective counts.
     """

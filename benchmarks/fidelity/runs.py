@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nest.calibrate.generations import MeasuredRun, taken_apart
-from nest.calibrate.lines import Line, read_lines, run_lines
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.spec.measurements import RunMeasurement
+from nest_calibrate.generations import MeasuredRun, taken_apart
+from nest_calibrate.lines import Line, read_lines, run_lines
 
 Told = Callable[[str], None]
 """What is told of progress."""

@@ -12,10 +12,10 @@ from benchmarks.fidelity.report import cell, percent
 from benchmarks.fidelity.runs import Told
 from benchmarks.fidelity.spread import COVERED, OWN_RUNS, Spreads, Strangers, apart, spreads
 from benchmarks.fidelity.statistics import Errors, errors, weighted_median
-from nest.calibrate.devices import fit, folded, predicted
-from nest.calibrate.generations import MeasuredRun, evidence, generation
 from nest.hooks.protocols import CostModel
 from nest.plan.evaluate import evaluate
+from nest_calibrate.devices import fit, folded, predicted
+from nest_calibrate.generations import MeasuredRun, evidence, generation
 
 Array = NDArray[numpy.float64]
 

@@ -8,10 +8,10 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.calibrate.cluster import level
 from nest.catalogue import TimeSpread
 from nest.instance import EstimateError
 from nest.plan.document import RANGE_PROBABILITY
+from nest_calibrate.cluster import level
 
 Array = NDArray[numpy.float64]
 

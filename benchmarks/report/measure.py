@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest import api
+import nest
 from nest.spec import PlanDocument
 
 WIDTH, HEIGHT = 1280, 900
@@ -37,7 +37,7 @@ class Page:
         micro_batches: of a replica.
         size: bytes of the file.
         elements: of the document, as the browser has it.
-        writing: seconds that `nest.html_page.report` takes.
+        writing: seconds that `nest_page.page_of_plan.report` takes.
         first_paint: seconds from the beginning of navigation to the first word or drawing on the screen, the median.
         shown: seconds to the first frame after everything is loaded, the median.
         whole: the same in a window as high as the page, so that all of it is painted.
@@ -72,7 +72,7 @@ def measured(name: str, plan: PlanDocument, folder: Path, browser: str, times: i
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.html"
     begun = time.perf_counter()
-    text = api.report_page(plan)
+    text = nest.report_page(plan)
     writing = time.perf_counter() - begun
     path.write_text(text, encoding="utf-8")
     with sync_playwright() as driver:

@@ -1,5 +1,7 @@
 """The catalogue: devices, links, clusters, link profiles, precisions, optimizers and stacks by name.
 
+Belongs here: readers of the library, names and spellings. Does not: what one problem decides.
+
 The entries are data files in `nest/library`, one a file, in SI units, each with its sources.
 """
 

@@ -1,5 +1,7 @@
 """The command line: `app` and a file per command; and Ctrl-C while nest is still being loaded.
 
+Belongs here: options, output, progress, and a file per command. Does not: answers; `nest.api` gives them.
+
 The command then ends with a sentence, as it does later (`nest.cli.output`); so it does while Python ends.
 """
 

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 COMMANDS = (
-    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "frontier", "compare", "recommend", "sweep",
-    "export", "report", "models", "devices", "clusters", "stacks", "measure", "strategies", "schema",
+    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "frontier", "compare", "export", "models",
+    "devices", "clusters", "stacks", "strategies", "schema",
 )  # fmt: skip
-"""Commands in the order `nest --help` shows."""
+"""The core's commands in the order `nest --help` shows; those of bundled distributions follow."""
 
-GROUPS = ("topology", "calibrate", "plugins")
+GROUPS = ("topology", "plugins")
 """Groups of commands, which it shows below."""
 
 MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
 """Modules of this package by the command they hold; each has a function of its name, or `register(app)`."""
+
+BUNDLED = "nest.commands"
+"""Group of the entry points that name the modules of bundled commands, whose hook `nest_commands` adds them."""
 
 WIDEST_HELP = 80
 """Columns that help takes at most, margin included: what typer takes."""
@@ -46,7 +49,8 @@ class _Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order that help shows."""
-        brought = {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
+        brought = {name: hasattr(self.get_command(ctx, name), "commands") for name in _bundled()}
+        brought |= {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
         groups = [name for name, is_group in brought.items() if is_group]
         return [*COMMANDS, *(name for name in brought if name not in groups), *GROUPS, *groups]
 
@@ -54,17 +58,28 @@ class _Commands(typer.core.TyperGroup):
         """A command of this name; None: there is none."""
         if cmd_name in MODULES:
             self.commands.update(_commands_of(MODULES[cmd_name]))
+        elif cmd_name in _bundled():
+            self.commands.update(_commands_of(_bundled()[cmd_name]))
         elif cmd_name not in self.commands:  # What is meant may be any of them.
-            for module in MODULES.values():
+            for module in (*MODULES.values(), *_bundled().values()):
                 self.commands.update(_commands_of(module))
         return super().get_command(ctx, cmd_name)
 
 
+def _bundled() -> Mapping[str, str]:
+    """Modules of bundled distributions by the command they add."""
+    from nest.hooks.bundled import bundled_entries
+
+    return bundled_entries(BUNDLED)
+
+
 @cache
 def _commands_of(module: str) -> Mapping[str, Any]:
-    """The commands of a module of this package, by name."""
-    module_read, own = import_module(f"nest.cli.{module}"), typer.Typer(rich_markup_mode=None)
-    if hasattr(module_read, "register"):
+    """The commands of a module of this package or of a bundled distribution, by name."""
+    own = typer.Typer(rich_markup_mode=None)
+    if module in _bundled().values():
+        import_module(module).nest_commands(own)
+    elif hasattr(module_read := import_module(f"nest.cli.{module}"), "register"):
         module_read.register(own)
     else:
         own.command(module)(getattr(module_read, module))
@@ -235,7 +250,7 @@ def _add_plugin_commands(known: "Registry") -> frozenset[str]:
 
     Each plug-in fills a command line of its own: what it does to that can harm no other command.
     """
-    taken = dict.fromkeys(MODULES, "nest")
+    taken = dict.fromkeys((*MODULES, *_bundled()), "nest")
     brought: set[str] = set()
     for plugin, own, names in known.commands(typer.Typer, _names):
         clash = next((name for name in names if name in taken), None)

@@ -13,7 +13,7 @@ from nest.cli.progress import progress_line
 from nest.errors import InputError, InputErrors
 
 if TYPE_CHECKING:
-    from nest.launch_files import Exported
+    from nest.whatif.launch_files import Exported
 
 
 def export(
@@ -46,8 +46,8 @@ def export(
     input, or a plan that the exporter's tool cannot express.
     """
     from nest.io import write_files
-    from nest.launch_files import NothingNear, exporters
     from nest.report.text.comparison import nearest_text
+    from nest.whatif.launch_files import NothingNear, exporters
 
     if listing:
         rows = exporters(None if plan is None else api.read_plan(plan))
@@ -87,8 +87,8 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     Those that cannot be exported are told, and the others are written.
     """
     from nest.io import write_files
-    from nest.launch_files import Exported, NothingNear
     from nest.report.text.comparison import nearest_text
+    from nest.whatif.launch_files import Exported, NothingNear
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
     if not plans or output is None:

@@ -93,7 +93,7 @@ def doctor(
 
     Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
     """
-    from nest.hooks.loader import DISTRIBUTION
+    from nest.hooks.bundled import DISTRIBUTION
 
     known = registry()
     states = {state.distribution: state for state in known.states()}
@@ -126,7 +126,8 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
         InputError: one is not installed, or brings no plug-in.
     """
     from nest.catalogue import unknown_name
-    from nest.hooks.loader import DISTRIBUTION, normal_name
+    from nest.hooks.bundled import DISTRIBUTION
+    from nest.hooks.loader import normal_name
 
     if not named:
         return [name for name in installed if name != DISTRIBUTION]

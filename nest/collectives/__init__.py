@@ -1,4 +1,7 @@
-"""Built-in collective models: one a file."""
+"""Built-in collective models: one a file.
+
+Belongs here: times of collectives. Does not: which collectives a plan runs.
+"""
 
 from nest.hooks.protocols import CollectiveModel
 from nest.hooks.spec import hook

@@ -1,5 +1,7 @@
 """Built-in models of what operators take, and of what they make a layer take.
 
+Belongs here: times of operators and layers on a device. Does not: collectives and memory.
+
 Of a layer, its operators run at the same time on different engines, or one after the other.
 """
 

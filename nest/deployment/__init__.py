@@ -1,4 +1,7 @@
-"""A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device."""
+"""A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device.
+
+Belongs here: degrees, ranks, runs of layers and limits in a framework's terms. Does not: a framework's files.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -11,7 +11,7 @@ from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.registry import Registry
 from nest.io import structure
 from nest.spec import NO_STACK, DeviceSpec, PlanDocument, Problem, StackSpec, Training
@@ -226,6 +226,8 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
         chosen = each if chosen is None or each.name is not None else chosen
         if each.name is not None:
             break
+    if problem.training.stack not in (None, NO_STACK) and not known.exporters():
+        chosen = Target(None, "no exporter is installed, so nothing states what a framework can run")
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
     if target == NO_TARGET:
         whole = _interleaving(_with_schedules(problem, written, names, known), written, known)

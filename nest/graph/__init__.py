@@ -1,5 +1,7 @@
 """Operator graphs and sharded graphs: what strategies rewrite.
 
+Belongs here: operators, tensors, sharded graphs. Does not: what they cost.
+
 Axes have standard names, by which strategies recognise what they may split:
 
 | axis | |

@@ -21,6 +21,7 @@ import pluggy
 
 from nest.errors import InputError, InternalError
 from nest.hooks import spec
+from nest.hooks.bundled import DISTRIBUTION, bundled_entries, bundled_modules
 from nest.hooks.calls import CallError, CallTimeoutError, Guard, call_limit
 from nest.version import __version__
 
@@ -29,36 +30,26 @@ if TYPE_CHECKING:
     from importlib import metadata
     from types import ModuleType
 
-DISTRIBUTION = "nest-planner"
-"""The distribution of the built-ins."""
-
 GROUP = "nest"
 """The entry-point group plug-ins join."""
 
-DISABLED = "NEST_DISABLED_PLUGINS"
-"""The environment variable that switches plug-ins off: names of distributions or entry points, separated by commas."""
-
-ALL = "all"
-"""What `NEST_DISABLED_PLUGINS` names to switch off all plug-ins but the built-ins."""
+DISABLED, ALL = "NEST_DISABLED_PLUGINS", "all"
+"""The variable that switches plug-ins off: names of distributions or entry points between commas, or all others."""
 
 NAMED = "NEST_PLUGINS"
 """The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
 
 BUILT_INS = {
     "nest_model_importers": "nest.models",
-    "nest_topology_importers": "nest.topologies",
+    "nest_topology_importers": "nest.catalogue.registered",
     "nest_strategies": "nest.strategies",
     "nest_cost_models": "nest.costs",
     "nest_layer_times": "nest.costs",
     "nest_collective_models": "nest.collectives",
     "nest_schedules": "nest.schedules",
-    "nest_planners": "nest.planners",
-    "nest_exporters": "nest.exporters",
-    "nest_plan_readers": "nest.exporters",
-    "nest_stacks": "nest.stacks",
-    "nest_engines": "nest.engines",
+    "nest_stacks": "nest.catalogue.registered",
 }
-"""The module of the built-ins of each hook, by path: nobody imports it before the hook is called."""
+"""The module of the core's own objects by hook: nobody imports it before the hook is called."""
 
 HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
 """Every hook there is."""
@@ -96,9 +87,14 @@ class Plugin(NamedTuple):
         return f"{self.distribution} {self.version}".rstrip()
 
 
-def built_in_plugin(hook: str) -> Plugin:
-    """The plug-in of this distribution that has a hook."""
-    path = BUILT_INS[hook]
+def built_in_plugins(hook: str) -> list[Plugin]:
+    """Plug-ins of this distribution that have a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
+    core = [_built_in(BUILT_INS[hook])] if hook in BUILT_INS else []
+    bundled = bundled_entries(hook.replace("_", ".", 1)).items()
+    return [*core, *(_built_in(path)._replace(entry=name) for name, path in bundled)]
+
+
+def _built_in(path: str) -> Plugin:
     return Plugin(path, DISTRIBUTION, __version__, partial(import_module, path), built_in=True)
 
 
@@ -137,7 +133,10 @@ def installed_plugins() -> list[Plugin]:
         entries, damaged = list(metadata.entry_points(group=GROUP)), list[Plugin]()
     except Exception:  # Damage in any distribution, be it a plug-in or not: what is raised depends on it.
         entries, damaged = _entries_one_by_one()
+    bundled = bundled_modules()
     for entry in entries:
+        if entry.value in bundled:  # A copy of a bundled distribution, which is imported in its place.
+            continue
         distribution, version = _distribution(entry)
         plugins.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
     plugins += damaged
@@ -388,8 +387,8 @@ def _manager() -> pluggy.PluginManager:
 
 
 def _registered(plugin: Plugin, loader: Loader) -> pluggy.PluginManager:
-    """The manager of a plug-in, of no other unless built in: one that loads too late can join none."""
-    manager = loader._of_built_ins if plugin.built_in else _manager()
+    """The manager of a plug-in, shared by the core's own alone: one that loads too late can join none."""
+    manager = loader._of_built_ins if plugin.built_in and not plugin.entry else _manager()
     loaded = plugin.load()
     needed = getattr(loaded, "hook_version", spec.VERSION)
     if type(needed) is not int or needed > spec.VERSION:

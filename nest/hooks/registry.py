@@ -9,17 +9,17 @@ from threading import RLock, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.calls import SECONDS, CallError, Guarded, PluginError
 from nest.hooks.kinds import KINDS, listed, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,
-    DISTRIBUTION,
     HOOKS,
     NAMED,
     Loader,
     Plugin,
     PluginState,
-    built_in_plugin,
+    built_in_plugins,
     given_plugins,
     installed_plugins,
     named_plugins,
@@ -306,13 +306,14 @@ class Registry:
         self._loader.disable(plugin, reason)
 
     def _plugins_of(self, hook: str) -> list[Plugin]:
-        """The plug-ins that may have a hook: of the built-ins, which declare theirs, the one that has it."""
-        own = built_in_plugin(hook)
+        """The plug-ins that may have a hook: of nest's own, which declare theirs, those that have it."""
+        own = built_in_plugins(hook)
         with self._lock:
-            if own.name not in self._built_ins:
-                self._loader.register([own])
-                self._built_ins[own.name] = own
-        return [self._built_ins[own.name], *self._plugins]
+            for each in own:
+                if each.name not in self._built_ins:
+                    self._loader.register([each])
+                    self._built_ins[each.name] = each
+        return [*(self._built_ins[each.name] for each in own), *self._plugins]
 
     def _collect(self, kind: str) -> dict[str, Any]:
         with self._locks[kind]:

@@ -1,4 +1,7 @@
-"""Problems in numbers and their answers: all that solvers see and say."""
+"""Problems in numbers and their answers: all that solvers see and say.
+
+Belongs here: records of numbers. Does not: names of strategies, files, units.
+"""
 
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Exposure, Level, Link, Pool, Pools, shape_of

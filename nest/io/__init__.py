@@ -1,5 +1,7 @@
 """Text to records and back: YAML, JSON and TOML read alike, every mistake with its place.
 
+Belongs here: formats, places of mistakes, whole writes. Does not: what keys mean.
+
 cattrs and ruamel.yaml load when a function needs them, not with this package.
 """
 

@@ -1,4 +1,7 @@
-"""Built-in model importers: a file for a family and those of its lineage, loaded once a model is one of theirs."""
+"""Built-in model importers: a file for a family and those of its lineage, loaded once a model is one of theirs.
+
+Belongs here: families and the graphs they give. Does not: what a graph costs.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Networks of devices and switches: links, paths and rings as they are, and their reduction to levels.
 
+Belongs here: links, routes, reduction to levels, shapes. Does not: formats of tools (`plugins/nest-networks`).
+
 All of it loads when it is asked for: clusters given by levels need none of it.
 """
 

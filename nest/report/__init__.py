@@ -1,1 +1,4 @@
-"""What people read: derived figures and tables."""
+"""What people read: derived figures and tables.
+
+Belongs here: words, tables and the first screen. Does not: pages (`plugins/nest-page`), searches.
+"""

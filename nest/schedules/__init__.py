@@ -1,5 +1,7 @@
 """Built-in pipeline schedules, a file for a kind: the bubble is what their `weights` say (PROBLEM.md section 4).
 
+Belongs here: weights, orders and moments. Does not: the replay.
+
 A new schedule is a file here with what `nest.instance.schedule.Schedule` asks for, a line in the list below, a test in
 `tests/schedules`, and its name in the limits of the exporters whose frameworks run it.
 """

@@ -1,5 +1,7 @@
 """What people write: frozen records of problem and plan files, without any input or output.
 
+Belongs here: records and the constraint language. Does not: defaults that need a catalogue.
+
 Measurements and studies load when they are asked for.
 """
 

@@ -1,4 +1,7 @@
-"""Built-in sub-graph strategies: one a file, both of experts in one."""
+"""Built-in sub-graph strategies: one a file, both of experts in one.
+
+Belongs here: rewriting of graphs. Does not: prices.
+"""
 
 from nest.hooks.protocols import Strategy
 from nest.hooks.spec import hook

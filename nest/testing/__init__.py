@@ -1,5 +1,7 @@
 """The conformance kit: what authors of plug-ins import into their tests.
 
+Belongs here: checks of every kind of object, samples, templates. Does not: nest's own tests.
+
 Every check is an ordinary function that takes an object, as a hook returns it, and gives findings:
 
     from nest.testing import assert_conforms
@@ -19,11 +21,13 @@ from nest.testing.finding import Finding
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.plan_reader import check_plan_reader
 from nest.testing.planner import check_planner
+from nest.testing.public_names import MODULES
 from nest.testing.samples import SAMPLE_CLUSTERS, SAMPLE_MODELS, SampleCluster, SampleModel
 from nest.testing.schedule import check_schedule
 from nest.testing.strategy import check_strategy
 
 __all__ = [
+    "MODULES",
     "SAMPLE_CLUSTERS",
     "SAMPLE_MODELS",
     "Finding",

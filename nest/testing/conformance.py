@@ -18,6 +18,7 @@ from nest.testing.finding import Finding, Problems, Tally, environment_restored
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.plan_reader import check_plan_reader
 from nest.testing.planner import check_planner
+from nest.testing.public_names import check_imports
 from nest.testing.schedule import check_schedule
 from nest.testing.strategy import check_strategy
 
@@ -90,7 +91,7 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
     chosen = kind or kind_of(item)
     if chosen not in CHECKS:
         raise ValueError(f"there is no kind {chosen!r}; kinds are {', '.join(CHECKS)}")
-    return CHECKS[chosen](item, **options)
+    return (*CHECKS[chosen](item, **options), *check_imports(item))
 
 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:

@@ -9,8 +9,8 @@ from keyword import iskeyword
 from string import Template
 
 from nest.errors import InputError
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.kinds import KINDS, Kind, reserved_names
-from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import registry
 from nest.version import __version__
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from nest.graph import Block
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.protocols import Strategy, StrategyContext
 from nest.hooks.registry import registry
 from nest.testing import communication, conservation

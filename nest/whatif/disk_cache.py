@@ -19,6 +19,7 @@ from typing import Any
 from warnings import warn
 
 from nest.errors import InputError, NotKept
+from nest.hooks.bundled import bundled_folders
 from nest.hooks.loader import DISABLED, only_own
 from nest.hooks.registry import Registry
 from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, replacing
@@ -172,14 +173,15 @@ def _make_room(latest: Path) -> None:
 
 @cache
 def code() -> str | None:
-    """A digest of what answers follow from beside what is asked: nest's own files, Python and numpy.
+    """A digest of what answers follow from beside what is asked: nest's own files, bundled ones, Python and numpy.
 
     Files are told apart by size and times of change. None: one was changed since nest was loaded, of which nobody knows
     what this process runs.
     """
     import numpy
 
-    files = sorted(_files(Path(__file__).resolve().parents[1]))
+    folders = [Path(__file__).resolve().parents[1], *map(Path, bundled_folders())]
+    files = sorted(file for folder in folders for file in _files(folder))
     if any(changed > LOADED for *_, changed in files):
         return None
     return sha256(f"{platform.python_version()} {numpy.__version__} {files}".encode()).hexdigest()

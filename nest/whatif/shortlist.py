@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from nest.documents import result_document
+from nest.documents.document import result_document
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
 from nest.formulate.instance import formulate

@@ -22,12 +22,12 @@ from benchmarks.fidelity.runs import priced, read_runs
 from benchmarks.fidelity.sources import alike, predictions
 from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret, weighted_median
 from benchmarks.fidelity.terms import TERMS
-from nest.calibrate.devices import parts
-from nest.calibrate.generations import MeasuredRun
 from nest.costs.roofline import Roofline
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.spec.device import ranges
+from nest_calibrate.devices import parts
+from nest_calibrate.generations import MeasuredRun
 
 SOME = st.lists(st.floats(0.1, 10), min_size=2, max_size=8, unique=True)
 

@@ -169,7 +169,7 @@ def test_a_planner_that_raises_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("nest.planners.manual.Manual.plan", broken)
+    monkeypatch.setattr("nest_planners.manual.Manual.plan", broken)
     row, other = rows(planners(["manual", "nest"], (), 60), [EVEN])
     assert row.reason == "it failed: ZeroDivisionError: division by zero"
     assert other.ratio == 1
@@ -186,7 +186,7 @@ def test_planners_take_options() -> None:
 
 
 def test_a_planner_that_takes_too_long_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nest.planners.manual.Manual.plan", lambda *_: Event().wait(30))
+    monkeypatch.setattr("nest_planners.manual.Manual.plan", lambda *_: Event().wait(30))
     row, other = rows(planners(["manual", "nest"], (), 0.5), [EVEN])
     assert row.reason == "It timed out after 0.5 s."
     assert other.ratio == 1

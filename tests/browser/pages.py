@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from nest import api, html_page
+import nest
+from nest_page.page_of_plan import PARTS
 from tests.browser.plans import HOSTILE, PLANS
 
 SEARCHED_LONG = {"many-stages"}
@@ -22,7 +23,7 @@ def written(name: str, folder: Path) -> Path:
         if name == STUDY:
             page = study_page(folder)
         else:
-            page = api.report_page(PLANS[name](), without=html_page.PARTS if name in SEARCHED_LONG else ())
+            page = nest.report_page(PLANS[name](), without=PARTS if name in SEARCHED_LONG else ())
         path.write_text(page, encoding="utf-8")
     return path
 
@@ -49,5 +50,5 @@ def study_page(folder: Path) -> str:
     }
     (folder / "problem.json").write_text(json.dumps(problem), encoding="utf-8")
     (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
-    api.sweep(folder / "study.json", output=folder / "rows.jsonl", jobs=1)
-    return api.study_page(folder / "rows.jsonl")
+    nest.sweep(folder / "study.json", output=folder / "rows.jsonl", jobs=1)
+    return nest.study_page(folder / "rows.jsonl")

@@ -6,10 +6,10 @@ from threading import Event
 
 import pytest
 
-from nest.planners.phaze import Phaze
 from nest.whatif.comparison import Comparison
+from nest_planners.phaze import Phaze
+from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 from tests.command_line import call
-from tests.planners.instances import FOR_POOLS, PLANNERS, problem
 
 
 @pytest.fixture

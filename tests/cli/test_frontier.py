@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nest import api
+from studies_tests.test_sweep import PROBLEM
 from tests.command_line import call
-from tests.whatif.test_sweep import PROBLEM
 
 
 @pytest.fixture(scope="module")

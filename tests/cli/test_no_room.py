@@ -16,10 +16,10 @@ import pytest
 import typer
 
 import nest
+from calibrate_tests import synthetic
 from nest.cli.app import app
 from nest.io import KEPT_IN
 from tests import processes
-from tests.calibrate import synthetic
 from tests.spec.test_measurements import COLLECTIVE
 from tests.test_any_problem import MEASURED
 from tests.whatif.test_explain import FEW

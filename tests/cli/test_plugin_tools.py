@@ -58,7 +58,7 @@ def test_what_does_not_conform_is_explained(tmp_path: Path) -> None:
     assert told.returncode == 1
     assert told.stderr == ""
     lines = told.stdout.splitlines()
-    assert lines[0] == "hasty 2, schedule short: 5 of 8 checks passed"
+    assert lines[0] == "hasty 2, schedule short: 6 of 9 checks passed"
     failed = lines.index("  FAILED  a batch takes no less than its slowest stage")
     assert "1 micro-batches, 1 stages: A + B is 0.5" in lines[failed + 1]
     document = json.loads(nest(tmp_path, "plugins", "doctor", "Hasty", "--json").stdout)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from nest.exporters import dot
-from nest.exporters.launchers import mpi, slurm, torchrun
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
+from nest_frameworks import dot
+from nest_frameworks.launchers import mpi, slurm, torchrun
 from tests.conformance.consumer import interpreter, needs
 from tests.deployment.plans import Decisions, made_up
 

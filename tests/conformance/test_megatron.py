@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest.deployment import MEGATRON_ORDER, Deployment, Rank, rank_table
-from nest.exporters.megatron.flags import export, flag_groups
-from nest.exporters.megatron.notation import given_flags, read_layout, write_layout
 from nest.hooks.pipelines import deployed
+from nest_frameworks.megatron.flags import export, flag_groups
+from nest_frameworks.megatron.notation import given_flags, read_layout, write_layout
 from tests.conformance.consumer import consume, needs
 from tests.conformance.plans import PROBLEMS, plan
 

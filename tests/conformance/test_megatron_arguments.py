@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, seed, settings
 
 import nest
+from frameworks_tests.megatron_plans import problems
 from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.exporters.megatron import bridge
-from nest.exporters.megatron.flags import export
 from nest.hooks.pipelines import deployed
 from nest.io import read_mapping_text
 from nest.spec import PlanDocument
+from nest_frameworks.megatron import bridge
+from nest_frameworks.megatron.flags import export
 from tests.conformance.consumer import consume, needs
 from tests.conformance.megatron_core import PRELUDE, wheel
 from tests.conformance.plans import DENSE_MODEL, EXPERT_MODEL, PROBLEMS, problem
 from tests.docs.document import REPOSITORY, Step, documents, run, steps
-from tests.exporters.megatron_plans import problems
 
 README = Path(__file__).parents[2] / "examples/llama-3-70b-on-128-h100/problem.yaml"
 

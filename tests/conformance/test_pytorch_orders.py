@@ -11,11 +11,11 @@ from itertools import islice
 
 import pytest
 
-from nest.exporters.limits import sharded
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, OrderedSchedule, admits
 from nest.instance.schedule import Pass, places_of, runs
 from nest.spec.constraints import parse
+from nest_frameworks.limits import sharded
 from tests.conformance.consumer import consume, needs
 
 CLASSES = {

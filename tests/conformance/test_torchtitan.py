@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nest.exporters.torchtitan.reading import read
+from nest_frameworks.torchtitan.reading import read
 from tests.conformance.consumer import consume, needs, refusal, versions
 from tests.conformance.framework_plans import KINDS, files_for
 
@@ -157,8 +157,8 @@ def test_known_sizes_are_found(config: str) -> None:
 
 def known(name: str) -> tuple[dict[str, Any], str]:
     """Files for a plan of a published model on 8 devices, and torchtitan's name of its size."""
+    from frameworks_tests.published import PUBLISHED, published_plan
     from nest.hooks.registry import registry
-    from tests.exporters.published import PUBLISHED, published_plan
 
     return dict(registry().exporters()["torchtitan"].export(published_plan(name))), PUBLISHED[name]
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from frameworks_tests.plans import plan
+from frameworks_tests.reading import parsed
 from nest.hooks.registry import registry
 from tests.conformance.consumer import consume, needs
-from tests.exporters.plans import plan
-from tests.exporters.reading import parsed
 
 ARGUMENTS = """
 import os

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from math import exp
 
-from nest.calibrate.devices import NARROW_SPREAD, SHARES
 from nest.catalogue import Calibration, calibrations, published_devices
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
+from nest_calibrate.devices import NARROW_SPREAD, SHARES
 from tests.docs import generated
 
 MICRO = {"host_launch"}
@@ -20,7 +20,7 @@ FITTED = re.compile(
     r"over (?P<count>\d+) measurements of (?P<families>\d+) families; .* relative errors (?P<after>.*?), "
     r"cross-validated by family (?P<validated>.*?), without it (?P<before>.*)$"
 )
-"""What a calibration says of itself (`nest.calibrate.generations`)."""
+"""What a calibration says of itself (`nest_calibrate.generations`)."""
 
 
 def begin(part: str) -> str:

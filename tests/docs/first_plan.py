@@ -5,7 +5,7 @@
 
 from benchmarks.published.report import table
 from benchmarks.usual_problems import page
-from nest.first_plan import ORDER
+from nest.documents.first_plan import ORDER
 from tests.docs import generated
 
 

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tests.bundled  # noqa: F401
+from networks_tests import field_files
 from tests.docs import (
     calibration_reference,
     first_plan,
@@ -15,11 +17,11 @@ from tests.docs import (
     published_runs,
     python_reference,
     room_sizes,
+    rooms,
     stack_reference,
 )
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
-from tests.topologies import field_files
 
 
 def refresh(path: Path) -> list[str]:
@@ -32,6 +34,7 @@ def refresh(path: Path) -> list[str]:
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text
     text = room_sizes.refreshed(text) if path.name == room_sizes.PAGE.name else text
+    text = rooms.refreshed(text) if path.name == rooms.PAGE.name else text
     lines = text.splitlines()
     complaints = []
     with tempfile.TemporaryDirectory() as folder:

@@ -6,13 +6,17 @@ import tomllib
 import pytest
 from attrs import astuple
 
-from nest.first_plan import ORDER
+from nest.documents.first_plan import ORDER
+from nest.hooks.bundled import bundled_modules
 from nest.instance import Cluster, admits, chunks_of, fullest_moments, weights_of
 from nest.instance import in_flight as most_held
 from nest.schedules import nest_schedules
 from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+from nest.testing import MODULES
+from nest.version import __version__
 from tests.docs import room_sizes
+from tests.docs import rooms as rooms_drawn
 from tests.docs.document import REPOSITORY, blocks, documents
 
 DOCS = REPOSITORY / "docs"
@@ -37,7 +41,7 @@ def test_the_import_law_is_the_one_that_is_kept() -> None:
     told = [line.replace("nest.", "") for line in kept]
     text = (DOCS / "explanation" / "house.md").read_text()
     assert list(next(block for block in blocks(text) if block.language == "text").lines) == told
-    line = re.search(r"`(cli > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
+    line = re.search(r"`(public > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
     assert line is not None
     assert line[1].split(" > ") == told
 
@@ -55,6 +59,25 @@ def test_every_room_is_listed() -> None:
     assert listed == rooms | modules
 
 
+def test_the_picture_of_the_house_is_that_of_its_imports() -> None:
+    page = (REPOSITORY / rooms_drawn.PAGE).read_text()
+    assert rooms_drawn.refreshed(page) == page, f"python -m tests.docs.refresh {rooms_drawn.PAGE}"
+    assert len(rooms_drawn.rooms()) <= 24
+    assert len(rooms_drawn.floors()) <= 12
+
+
+def test_the_public_modules_are_listed() -> None:
+    listed = re.findall(r"^\| `(nest[\w.]*)` \|", (DOCS / "reference" / "public.md").read_text(), re.MULTILINE)
+    assert tuple(listed) == MODULES
+
+
+def test_bundled_distributions_have_the_version_of_nest() -> None:
+    for package in bundled_modules():
+        own = tomllib.loads((REPOSITORY / "plugins" / package.replace("_", "-") / "pyproject.toml").read_text())
+        assert own["project"]["version"] == __version__
+        assert f"nest-planner=={__version__}" in own["project"]["dependencies"]
+
+
 @pytest.mark.longer
 def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
     page = (REPOSITORY / room_sizes.PAGE).read_text()
@@ -62,7 +85,7 @@ def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
         row["rooms"]: [int(row[name].replace(",", "")) for name in ("files", "lines")]
         for row in room_sizes.ROW.finditer(page)
     }
-    assert {room for rooms in told for room in re.findall(r"`([\w.]+)`", rooms)} == set(room_sizes.sizes())
+    assert {room for rooms in told for room in re.findall(r"`([\w.-]+)`", rooms)} == set(room_sizes.sizes())
     refresh = f"python -m tests.docs.refresh {room_sizes.PAGE}, and say there why the room has grown"
     for rooms, numbers in told.items():
         assert numbers == pytest.approx(room_sizes.of_row(rooms), rel=FEW_PERCENT, abs=1), refresh
@@ -111,7 +134,8 @@ def test_glossary_is_ordered_and_used() -> None:
     words = [row[0] for row in rows((DOCS / "glossary.md").read_text(), "word")]
     assert words == sorted(words, key=str.lower)
     assert len(set(words)) == len(words)
-    used = "\n".join(path.read_text().lower() for path in (REPOSITORY / "nest").rglob("*.py"))
+    folders = [REPOSITORY / "nest", *(REPOSITORY / "plugins").glob("*/src")]
+    used = "\n".join(path.read_text().lower() for folder in folders for path in folder.rglob("*.py"))
     assert [word for word in words if word.lower() not in used] == []
 
 
@@ -130,7 +154,7 @@ def test_words_the_glossary_replaces_are_not_used() -> None:
 
 
 def test_files_that_explanations_name_exist() -> None:
-    folders = ("nest", "benchmarks", "tests")
+    folders = ("nest", "benchmarks", "tests", "plugins")
     files = [path.relative_to(REPOSITORY).as_posix() for name in folders for path in (REPOSITORY / name).rglob("*.py")]
     for page in (DOCS / "explanation").glob("*.md"):
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from nest.calibrate.entries import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
@@ -15,6 +14,7 @@ from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.io import unstructure
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
+from nest_calibrate.entries import device_text
 
 LEVELS = (LevelSpec(fanout=4, bandwidth=1e9),)  # type: ignore[arg-type]
 OWN = DeviceSpec("own", memory=5.0, memory_bandwidth=1.0, peak=MatrixPeaks(bf16=1.0))  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import nest
+from frameworks_tests.test_pools import problem as of_model
 from nest.errors import InputError
-from tests.exporters.test_pools import problem as of_model
 from tests.oracle.pools import price
 from tests.pooled_problems import plan as oracle_plan
 from tests.pooled_problems import two_pools

@@ -19,8 +19,8 @@ from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.report.text.first_screen import unlikely_text
 from nest.spec import PlanDocument, Problem
-from nest.whatif.sweep.monotone import contradictions
-from nest.whatif.sweep.points import read_points
+from nest_studies.sweep.monotone import contradictions
+from nest_studies.sweep.points import read_points
 from tests.command_line import call
 from tests.seeds import few
 from tests.solve.every_plan import plans
@@ -231,11 +231,11 @@ def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_
 
 def test_nodes_are_recommended_at_even_odds_where_none_have_a_likelier_plan(tight: float) -> None:
     asked = problem(tight, tokens=10**9)
-    found = api.recommend(asked, within=1e9, clusters=["the problem's"]).clusters[0]
+    found = nest.recommend(asked, within=1e9, clusters=["the problem's"]).clusters[0]
     assert found["fewest"] is not None
     assert 0.5 <= found["fewest"]["fit_probability"] < 1 - RISK
     assert found["fewest"]["plan"]["problem"]["training"]["memory_risk"] == EVEN_ODDS
-    written = api.recommend(problem(tight, tokens=10**9, memory_risk=RISK), within=1e9, clusters=["the problem's"])
+    written = nest.recommend(problem(tight, tokens=10**9, memory_risk=RISK), within=1e9, clusters=["the problem's"])
     assert written.clusters[0]["fewest"] is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 
 import nest
+from nest.documents.runner_up import with_contenders
 from nest.formulate import candidates, worth
 from nest.formulate.instance import Wanted, build_instance, formulate, read_options
 from nest.formulate.problem import read_record, self_contained
@@ -19,7 +20,6 @@ from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance
 from nest.plan.document import solution_of
-from nest.runner_up import with_contenders
 from nest.solve.dp import first_plan
 from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline

@@ -15,7 +15,7 @@ from nest.hooks import hook
 from nest.hooks.calls import PluginError
 from nest.hooks.kinds import KINDS
 from nest.hooks.registry import Registry, registry
-from tests.planners.instances import FOR_POOLS, PLANNERS
+from planners_tests.instances import FOR_POOLS, PLANNERS
 
 
 class Toy:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import nest
+import tests.bundled  # noqa: F401
+from calibrate_tests.test_collective_measurements import OUTPUT
+from frameworks_tests.test_megatron_read import DENSE, EXPERTS
 from nest.io import unstructure
 from nest.testing.samples import model_sources, topology_sources
-from tests.calibrate.test_collective_measurements import OUTPUT
-from tests.exporters.test_megatron_read import DENSE, EXPERTS
 from tests.plan.test_check import PROBLEM
 from tests.plan.test_tampering import MIXED
 from tests.pooled_problems import two_pools
@@ -21,7 +22,7 @@ from tests.test_first_plan import problem as tight
 Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
-LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+LOGS = Path(__file__).parents[2] / "plugins" / "nest-calibrate" / "tests" / "calibrate_tests" / "logs"
 BASE = Path(__file__).parents[2] / "examples" / "measured-layers" / "problem.yaml"
 NODE = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
 """Of an exported program, which nest refuses without its plug-in."""

@@ -23,9 +23,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from nest.calibrate.collective_measurements import read_collectives
-from nest.calibrate.lines import read_lines
-from nest.calibrate.logs import read_log
+import tests.bundled  # noqa: F401
+from frameworks_tests.megatron_launchers import LAUNCHED
+from frameworks_tests.megatron_scripts import SCRIPTS
+from frameworks_tests.plans import plan
+from frameworks_tests.relatives_files import FILES
+from frameworks_tests.test_maxtext_read import LLAMA as MAXTEXT
+from frameworks_tests.test_maxtext_read import SIXTEEN
+from frameworks_tests.test_nanotron_read import TINY
+from frameworks_tests.test_torchtitan_read import LLAMA as TITAN
+from frameworks_tests.test_trainers import QWEN_FULL
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.formulate.cluster import from_file
@@ -34,15 +41,9 @@ from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import registry
 from nest.io import read, read_mapping
 from nest.spec import ClusterSpec, PlanDocument, Problem
-from tests.exporters.megatron_launchers import LAUNCHED
-from tests.exporters.megatron_scripts import SCRIPTS
-from tests.exporters.plans import plan
-from tests.exporters.relatives_files import FILES
-from tests.exporters.test_maxtext_read import LLAMA as MAXTEXT
-from tests.exporters.test_maxtext_read import SIXTEEN
-from tests.exporters.test_nanotron_read import TINY
-from tests.exporters.test_torchtitan_read import LLAMA as TITAN
-from tests.exporters.test_trainers import QWEN_FULL
+from nest_calibrate.collective_measurements import read_collectives
+from nest_calibrate.lines import read_lines
+from nest_calibrate.logs import read_log
 from tests.io.test_round_trip import as_toml, as_yaml
 from tests.mutated_inputs.inputs import inputs
 

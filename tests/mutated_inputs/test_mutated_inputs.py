@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nest import api
-from nest.cli.app import MODULES
+from nest.cli.app import BUNDLED, MODULES
+from nest.hooks.bundled import bundled_entries
 from tests.mutated_inputs.cases import Case, call, draw
 from tests.mutated_inputs.commands import COMMANDS
 from tests.mutated_inputs.inputs import inputs
@@ -48,7 +49,7 @@ def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_called() -> None:
-    assert {command.words[0] for command in COMMANDS} == set(MODULES)
+    assert {command.words[0] for command in COMMANDS} == {*MODULES, *bundled_entries(BUNDLED)}
 
 
 def test_plans_of_all_kinds_are_mutated() -> None:

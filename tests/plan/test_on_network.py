@@ -62,7 +62,7 @@ def placed(written: dict[str, Any], stages: list[int], replicas: list[list[list[
 
 def batch_time(document: dict[str, Any]) -> float:
     """The step time that `nest check` finds in place of the one written."""
-    from nest.documents import carried_problem
+    from nest.documents.document import carried_problem
     from nest.formulate.fixed_plan import decided_instance
     from nest.hooks.registry import registry
     from nest.io import structure

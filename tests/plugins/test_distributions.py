@@ -1,6 +1,5 @@
 """The distributions in plugins/ join nest by being installed, and leave no trace when they are removed."""
 
-import ast
 import json
 import os
 import subprocess
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nest.hooks.bundled import bundled_modules
+from nest.testing.public_names import private_imports
 from tests import processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -19,12 +20,8 @@ FOLDERS = sorted(path.parent for path in (REPOSITORY / "plugins").glob("*/pyproj
 ULYSSES = REPOSITORY / "plugins" / "nest-ulysses"
 LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yaml"
 
-ALLOWED = {"hooks", "catalogue", "deployment", "instance", "graph", "spec", "io", "units", "errors"}
-"""Rooms of nest that a plug-in may import: hooks and below, and no solver."""
-
-CONDUCTOR = {"api", "calibrate"}
-"""What commands of a plug-in may call beside: the walks through the house that nest's own commands call, and what
-checks measurements."""
+BUNDLED = {package.replace("_", "-") for package in bundled_modules()}
+"""Distributions that come with nest, each for its very version."""
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -58,22 +55,18 @@ def nest(*arguments: str, path: str = "", seed: str | None = None) -> str:
 def test_a_distribution_says_what_it_is(folder: Path) -> None:
     about = project(folder)
     assert about["name"] == folder.name
-    assert about["dependencies"] == ["nest-planner>=0.1,<1"]
+    nest_itself = f"nest-planner=={about['version']}" if folder.name in BUNDLED else "nest-planner>=0.1,<1"
+    assert about["dependencies"][0] == nest_itself
     assert (folder / about["readme"]).is_file()
-    assert list((folder / "tests").glob("test_*.py"))
+    assert list((folder / "tests").rglob("test_*.py"))
     for target in about["entry-points"]["nest"].values():
         assert (folder / "src" / target / "__init__.py").is_file()
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_distribution_uses_what_built_ins_may_use(folder: Path) -> None:
+def test_a_distribution_imports_what_is_public(folder: Path) -> None:
     for path in (folder / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            rooms = {name.split(".")[1] for name in names if name.startswith("nest.")}
-            assert rooms <= ALLOWED | CONDUCTOR, path
-            assert "nest" not in names, path
+        assert list(private_imports(path.read_text())) == [], path
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -57,7 +57,7 @@ def test_a_step_costs_its_devices_and_its_egress() -> None:
 
 @pytest.mark.longer
 def test_a_token_costs_its_share_and_a_training_all_its_steps() -> None:
-    from tests.exporters.test_pools import problem as of_model
+    from frameworks_tests.test_pools import problem as of_model
 
     problem = of_model()
     problem["training"]["tokens"] = 8 * 1024 * 100

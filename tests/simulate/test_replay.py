@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nest
+from frameworks_tests.random_plans import plans
 from nest.hooks.registry import registry
 from nest.instance import Instance, Pass, Solution, weights_of
 from nest.instance.schedule import places_of
@@ -21,7 +22,6 @@ from nest.simulate.timeline import makespan, orders_of, run
 from nest.spec import PlanDocument
 from tests.agreement.problems import random_chunked_problem, random_problem
 from tests.agreement.random_pools import random_pool_problem
-from tests.exporters.random_plans import plans
 from tests.plan.mixed_plans import mixed_plans
 from tests.seeds import few, seeds
 from tests.simulate.uniform_plans import SCHEDULES, decided, uniform_plan

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from nest.hooks.bundled import DISTRIBUTION
 from nest.hooks.kinds import KINDS
-from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import registry
 from nest.testing import assert_conforms, check
 from nest.testing.conformance import check_within, kind_of

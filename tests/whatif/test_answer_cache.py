@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nest
-from nest import runner_up
+from nest.documents import runner_up
 from nest.errors import NotKept
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry

@@ -25,13 +25,13 @@ from nest.hooks.planning import Proposal
 from nest.hooks.registry import Registry, registry
 from nest.instance import Solution, StageDecision
 from nest.io.source import read_text_of
-from nest.planners.phaze import Phaze
-from nest.planners.shapes import replica_counts
 from nest.report.text.comparison import comparison_text
 from nest.whatif.comparison import Entry
+from nest_planners.phaze import Phaze
+from nest_planners.shapes import replica_counts
+from planners_tests.instances import PLANNERS, candidate, problem
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
-from tests.planners.instances import PLANNERS, candidate, problem
 from tests.seeds import seeds
 
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -13,14 +13,14 @@ import pytest
 
 import nest
 from nest.api import explain
-from nest.engines import local
-from nest.engines.local import Local
 from nest.errors import InputError, InternalError
 from nest.hooks.registry import Registry, registry
 from nest.report.text.explanation import STEPS, explanation_text
 from nest.whatif import questions
 from nest.whatif.explain import PARTS
 from nest.whatif.solver import Solver
+from nest_studies.engines import local
+from nest_studies.engines.local import Local
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
+import nest
 import nest_measured
 from nest import api
 from nest.graph import Operator
@@ -16,6 +16,7 @@ from nest.hooks.registry import registry
 from nest.report.text.summary import summary
 from nest_measured.model import Measured
 from nest_measured.sizes import sizes_of
+from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 Use = Callable[..., None]
 
@@ -122,11 +123,11 @@ def test_people_are_told(use: Use) -> None:
     use([*more, *(row(each, 2.0) for each in OPERATORS if each.kind == "norm")])
     plan = api.evaluate(PROBLEM, plugins=PLUGINS)
     found = plan.summary["coverage"]
-    for text in (summary(plan), api.report_page(plan, without=PARTS, plugins=PLUGINS)):
+    for text in (summary(plan), nest.report_page(plan, without=PARTS, plugins=PLUGINS)):
         assert f"Operator times: {found['measured']:.1%} measured, of this {found['nearest'][0]['share']:.1%}" in text
         assert "attention of 8 heads x 512 sequence x 512 keys x 32 head x 32 value from 256 keys (" in text
         assert "Computed, as nothing near was measured: matmul " in text
-    assert "Operator times measured" in api.report_page(plan, without=PARTS, plugins=PLUGINS)
+    assert "Operator times measured" in nest.report_page(plan, without=PARTS, plugins=PLUGINS)
 
 
 def test_a_check_sees_another_coverage(use: Use) -> None:

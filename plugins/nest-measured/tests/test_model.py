@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 import nest_measured
 from nest import api
@@ -13,6 +12,7 @@ from nest.hooks.registry import registry
 from nest.spec import Training
 from nest_measured.model import VARIABLE, Measured
 from nest_measured.sizes import size_names, sizes_of
+from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 PLUGINS = registry(extra=[nest_measured])
 

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
 
 import batched  # noqa: E402
-
 from nest_torch import capture  # noqa: E402
 
 TOKENS = 24

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import Row, decoder
 
 import nest_torch
 from nest import api
@@ -20,6 +19,7 @@ from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec
 from nest.testing import assert_conforms
 from nest_torch.exported.importer import importer
+from programs import Row, decoder
 
 PLUGINS = registry(extra=[nest_torch])
 SEQUENCE = 32

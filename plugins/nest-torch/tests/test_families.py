@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import families  # noqa: E402
-
 import nest  # noqa: E402
 import nest_torch  # noqa: E402
 

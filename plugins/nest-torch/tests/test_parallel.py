@@ -19,7 +19,6 @@ from nest.hooks.pipelines import deployed
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
 import modules  # noqa: E402
-
 import nest_torch  # noqa: E402
 from nest_torch.commands import register  # noqa: E402
 from nest_torch.parallel.layout import deployment_of  # noqa: E402

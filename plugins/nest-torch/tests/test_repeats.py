@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 
 import families  # noqa: E402
 import modules  # noqa: E402
-
 import nest_torch  # noqa: E402
 from nest_torch import capturing  # noqa: E402
 from nest_torch.repeats import repeats  # noqa: E402

@@ -12,7 +12,6 @@ from nest.graph import axis_size
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
 import modules  # noqa: E402
-
 import nest_torch  # noqa: E402
 from nest_torch import repeats  # noqa: E402
 from nest_torch.lengths import LENGTHS  # noqa: E402

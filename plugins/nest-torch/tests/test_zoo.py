@@ -13,9 +13,8 @@ from nest.errors import InputError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
-import zoo  # noqa: E402
-
 import nest_torch  # noqa: E402
+import zoo  # noqa: E402
 from nest_torch import planning  # noqa: E402
 
 HERE = Path(__file__).resolve().parent

@@ -3,11 +3,11 @@
 import json
 import sys
 
-import modules
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+import modules
 import nest_torch
 
 STEPS = 3

@@ -4,9 +4,10 @@ Each is for `nest_torch.plan`, `apply` and one process alike; `test_zoo.py` says
 """
 
 import torch
-from modules import Gpt, Llama
 from torch import nn
 from torch.nn import functional
+
+from modules import Gpt, Llama
 
 WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH = 32, 4, 4, 64, 8
 CHANNELS = WIDTH // HEADS

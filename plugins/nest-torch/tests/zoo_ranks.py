@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import zoo
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 import nest_torch
+import zoo
 from nest.errors import InputError
 from nest_torch.parallel import agreement, trial
 from nest_torch.parallel.stages import first_tensor

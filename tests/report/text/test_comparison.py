@@ -6,7 +6,7 @@ from attrs import evolve
 
 from nest import api
 from nest.report.text.comparison import comparison_text
-from tests.planners.instances import problem
+from planners_tests.instances import problem
 
 
 def told(**ours: Any) -> list[str]:

@@ -373,7 +373,7 @@ def test_plans_of_exact_bytes_are_told_with_their_memory() -> None:
 
 
 def test_texts_and_pages_say_the_same_of_other_plans() -> None:
-    from nest.report.html.sections import why_section
+    from nest_page.sections import why_section
 
     said = why_section(near_optimal())[0].paragraphs
     for name, text in other_plan_texts(near_optimal()):

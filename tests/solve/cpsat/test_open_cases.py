@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import nest
-from nest.engines import local
 from nest.errors import InputError
 from nest.solve.cpsat import open_cases, search
 from nest.solve.cpsat.open_cases import answers
+from nest_studies.engines import local
 from tests.agreement.problems import random_problem
 
 

@@ -88,10 +88,10 @@ def profile(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.operator_times import checked_operators
     from nest.errors import InputError
     from nest.hooks.registry import registry
     from nest.io import check_writable, unstructure
+    from nest_calibrate.operator_times import checked_operators
     from nest_measured.profiled import table_of
 
     check_writable(output)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nest.api import solve
+from nest import solve
 from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.spec import PlanDocument

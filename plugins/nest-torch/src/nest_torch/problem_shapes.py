@@ -17,7 +17,7 @@ def problem_experiments(path: Path) -> tuple[Experiment, ...]:
     Raises:
         InputError: the problem cannot be used, or has a profile in place of a model.
     """
-    from nest.api import blocks
+    from nest.public.planning import blocks
 
     found: dict[str, Experiment] = {}
     for block in blocks(path):

@@ -1,1 +1,0 @@
-"""Coefficients from measurements: fits that write entries of the catalogue."""

@@ -1,0 +1,58 @@
+"""For commands: options, output and progress as nest's own commands have them."""
+
+from nest.cli.options import (
+    JSON,
+    NODES,
+    STRICT_PLUGINS,
+    TOKENS,
+    VOCABULARY,
+    changes_of,
+    complete_clusters,
+    complete_engines,
+    count,
+    seconds,
+    time_limit,
+)
+from nest.cli.output import (
+    NO_PLAN,
+    fail,
+    note,
+    note_once,
+    screen,
+    show,
+    show_paragraph,
+    show_table,
+    to_json,
+    unwritten,
+    warn,
+    warn_of_plugins,
+)
+from nest.cli.progress import StepLine, share_line
+
+__all__ = [
+    "JSON",
+    "NODES",
+    "NO_PLAN",
+    "STRICT_PLUGINS",
+    "TOKENS",
+    "VOCABULARY",
+    "StepLine",
+    "changes_of",
+    "complete_clusters",
+    "complete_engines",
+    "count",
+    "fail",
+    "note",
+    "note_once",
+    "screen",
+    "seconds",
+    "share_line",
+    "show",
+    "show_paragraph",
+    "show_table",
+    "time_limit",
+    "to_json",
+    "unwritten",
+    "warn",
+    "warn_of_plugins",
+]

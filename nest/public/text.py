@@ -1,0 +1,68 @@
+"""For what people read of a plan: decisions and figures in words."""
+
+from nest.report.decisions import Decided, chunk_ranges, counted, difference, is_mixed, whole
+from nest.report.framework_words import chosen_as, layout_text, near_enough, other_plan_texts
+from nest.report.other_plans import (
+    FREEING,
+    ON_NETWORK,
+    Answer,
+    alternative_notes,
+    alternative_rows,
+    apart,
+    because,
+    freeing_rows,
+    runner_up_text,
+    slower_by,
+    without_alternative,
+)
+from nest.report.plan_summary import (
+    COPIES,
+    SECONDS_AN_HOUR,
+    collectives_text,
+    coverage_text,
+    egress_of_a_step,
+    level_name,
+    memory_capacity,
+    stage_seconds,
+    time_shares,
+    training_steps,
+)
+from nest.report.subject import layers_of, title
+from nest.report.text.first_screen import format_tokens
+
+__all__ = [
+    "COPIES",
+    "FREEING",
+    "ON_NETWORK",
+    "SECONDS_AN_HOUR",
+    "Answer",
+    "Decided",
+    "alternative_notes",
+    "alternative_rows",
+    "apart",
+    "because",
+    "chosen_as",
+    "chunk_ranges",
+    "collectives_text",
+    "counted",
+    "coverage_text",
+    "difference",
+    "egress_of_a_step",
+    "format_tokens",
+    "freeing_rows",
+    "is_mixed",
+    "layers_of",
+    "layout_text",
+    "level_name",
+    "memory_capacity",
+    "near_enough",
+    "other_plan_texts",
+    "runner_up_text",
+    "slower_by",
+    "stage_seconds",
+    "time_shares",
+    "title",
+    "training_steps",
+    "whole",
+    "without_alternative",
+]

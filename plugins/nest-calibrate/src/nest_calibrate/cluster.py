@@ -1,0 +1,167 @@
+"""One's own runs on a cluster: how much longer all takes there than predicted, and how sure that is."""
+
+from collections.abc import Iterator, Sequence
+from math import exp, expm1, hypot, log, sqrt
+from pathlib import Path
+from statistics import fmean
+
+from attrs import evolve, frozen
+
+from nest.catalogue import TimeSpread, time_spread
+from nest.errors import InputError
+from nest.hooks.registry import Registry
+from nest.instance import EstimateError
+from nest.public.planning import device_of, load_model
+from nest.spec import ClusterCalibration, PlanDocument, Problem
+from nest.spec.measurements import RunMeasurement
+from nest_calibrate.devices import NOISE
+from nest_calibrate.entries import listed
+from nest_calibrate.fit_doubts import doubt_better
+from nest_calibrate.generations import Progress
+from nest_calibrate.lines import Doubt, Line, doubt_contradictions, no_doubt, timed
+from nest_calibrate.memory import Verdict, evaluated, fit, memory_figures, read_runs, verdict
+from nest_calibrate.plausible import Figure, refuse_impossible
+
+
+@frozen
+class ComparedRun:
+    """One run, with the generation of its device, beside what is predicted of it without a calibration of its cluster.
+
+    Attributes:
+        measured: seconds of its batch; None: not measured.
+        predicted: the same, predicted.
+        verdict: its memory.
+    """
+
+    name: str
+    generation: str
+    measured: float | None
+    predicted: float
+    verdict: Verdict
+
+
+def seen_runs(
+    files: Sequence[Path], known: Registry, progress: Progress | None = None, doubt: Doubt = no_doubt
+) -> list[ComparedRun]:
+    """The runs in files of JSON lines, each beside what is predicted of it; `doubt` is told what is doubtful of them.
+
+    Raises:
+        InputError: a file cannot be read, holds no runs of models, a run cannot be priced, or takes a time or memory
+            that cannot be.
+    """
+    runs = read_runs(files, doubt)
+    for line in runs:
+        if line.measurement.problem.model is None:
+            raise InputError(f"{line.place}: the times of a profile are measured; give runs of models.")
+    doubt_contradictions(timed(runs), NOISE, doubt)
+    bare = [evolve(line, measurement=_uncalibrated(line.measurement)) for line in runs]
+    plans = list(evaluated(bare, known, progress))
+    refuse_impossible(
+        figure for line, each in zip(runs, plans, strict=True) for figure in _figures(line, *each[1:], known)
+    )
+    result = []
+    for number, (run, problem, plan) in enumerate(plans, 1):
+        assert plan.batch_time is not None
+        device = device_of(problem.cluster)
+        name, generation = run.id or f"run {number}", "" if device is None else device.generation
+        result.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+    return result
+
+
+def _figures(line: Line[RunMeasurement], problem: Problem, plan: PlanDocument, known: Registry) -> Iterator[Figure]:
+    """What a run says, beside its `plan`, and what its FLOP take at the matrix peak."""
+    measured, predicted = line.measurement.measured, plan.batch_time
+    assert predicted is not None
+    yield from memory_figures(line, plan)
+    if measured.batch_time is not None:
+        least = predicted * plan.summary.get("model_flops_utilisation", 0.0) * _executed_share(problem, known)
+        floor = "at the matrix peak of its devices"
+        yield Figure(line.place, "measured.batch_time", measured.batch_time, predicted, 0.0, least, floor, noise=NOISE)
+
+
+def _executed_share(problem: Problem, known: Registry) -> float:
+    """Forward FLOP of a problem's model that kernels execute, over those that count towards utilisation."""
+    assert problem.model is not None
+    graph = load_model(problem.model, problem.training, known)
+    return graph.flops / graph.model_flops if graph.model_flops else 1.0
+
+
+def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
+    problem = run.problem
+    return evolve(run, problem=evolve(problem, cluster=evolve(problem.cluster, calibration=None)))
+
+
+def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:
+    """The level of a cluster, expected from some of its runs, and the spread of others around it.
+
+    The level (its software, clocks, network) is normal in the logarithm, and runs scatter around it, both as far as is
+    `usual`: with `n` runs of mean `m`, it is expected at `m` times `between^2 / (between^2 + within^2 / n)`, shrunk
+    towards 0, with variance `between^2 within^2 / (n between^2 + within^2)` (Gelman et al., Bayesian Data Analysis,
+    section 2.5).
+
+    Args:
+        logarithms: of measured over predicted times.
+        usual: of clusters, and of runs of one cluster.
+
+    Returns:
+        The logarithm of the level, and the standard deviation of the logarithm of another run's time.
+    """
+    count = len(logarithms)
+    if not count:
+        return 0.0, hypot(usual.between, usual.within)
+    share = usual.between**2 / (usual.between**2 + usual.within**2 / count)
+    return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
+
+
+def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
+    """What runs on one cluster, read from `sources`, tell of it.
+
+    How far clusters, and runs of one cluster, usually lie from predictions is that of the first run's generation.
+
+    Raises:
+        InputError: the runs cannot be those of their problems.
+    """
+    logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+    center, spread = level(logarithms, time_spread(seen[0].generation))
+    if not 0.1 <= exp(center) <= 10:
+        raise InputError(
+            f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "
+            "Look at a problem with `nest evaluate`, and at the unit of its batch_time."
+        )
+    memory = memory_of(seen)
+    return ClusterCalibration(
+        time=round(exp(center), 4),
+        time_spread=round(spread, 4),
+        memory=None if memory is None else round(memory.median, 4),
+        memory_spread=None if memory is None else round(memory.spread, 4),
+        runs=len(seen),
+        sources=sources,
+    )
+
+
+def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
+    """What the runs tell of needed over estimated memory; None: they have no peaks, and none failed."""
+    if all(each.verdict.peak is None and each.verdict.ran for each in seen):
+        return None
+    return fit([each.verdict for each in seen])
+
+
+def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:
+    """Tell where the level of a cluster makes predictions no better: of each run, by the level the others tell."""
+    usual = usual or time_spread(seen[0].generation)
+    off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+    if not off:
+        doubt("No run has a batch_time: how much longer all takes is not determined, and left at 1.")
+    elif len(off) > 1:
+        others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
+        after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))
+        before = fmean(abs(expm1(-each)) for each in off)
+        doubt_better("the mean error of each run, by the level that the others tell,", before, after, doubt)
+
+
+def calibration_text(calibration: ClusterCalibration) -> str:
+    """The file that `cluster.calibration` names, in TOML."""
+    keys = ("time", "time_spread", "memory", "memory_spread", "runs")
+    rows = ["# What runs on a cluster tell of predictions for it: written by `nest calibrate cluster`", ""]
+    rows += [f"{key} = {value:.10g}" for key in keys if (value := getattr(calibration, key)) is not None]
+    return "\n".join([*rows, *listed("sources", calibration.sources)]) + "\n"

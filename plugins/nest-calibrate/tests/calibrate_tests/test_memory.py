@@ -1,0 +1,129 @@
+"""`nest calibrate memory`: the error of memory estimates, from peaks and from verdicts."""
+
+import json
+from collections.abc import Callable
+from math import exp, log
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from nest.catalogue import estimate_error
+from nest.formulate.risk import EVEN_ODDS
+from nest.hooks.registry import registry
+from nest.instance import EstimateError
+from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdicts
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def drawn(median: float, spread: float, *, peaks: bool, count: int = 400) -> list[Verdict]:
+    """Runs of twenty sources whose need is distributed so, on devices of 100 bytes."""
+    random = Random(0)
+    found = []
+    for index in range(count):
+        estimate = exp(random.uniform(log(50), log(200)))
+        needed = estimate * median * exp(random.gauss(0, spread))
+        found.append(Verdict(f"source {index % 20}", estimate, 100.0, needed <= 100, needed if peaks else None))
+    return found
+
+
+@pytest.mark.parametrize("peaks", [True, False])
+@pytest.mark.parametrize(("median", "spread"), [(1.0, 0.1), (1.1, 0.3), (1.2, 0.2)])
+def test_a_fit_finds_the_distribution_that_runs_were_drawn_from(median: float, spread: float, peaks: bool) -> None:
+    found = fit(drawn(median, spread, peaks=peaks), USUAL)
+    assert found.median == pytest.approx(median, rel=0.05)
+    assert found.spread == pytest.approx(spread, rel=0.1 if peaks else 0.5)
+
+
+def test_sources_count_alike() -> None:
+    """A hundred runs of one source move the fit as much as one that says the same."""
+    others = drawn(1.0, 0.2, peaks=True)
+    low = Verdict("low", 100.0, 100.0, True, 60.0)
+    assert fit([*others, *[low] * 100], USUAL).median == pytest.approx(fit([*others, low], USUAL).median, rel=1e-3)
+
+
+def test_where_nothing_was_seen_it_stays_where_it_began() -> None:
+    begun = EstimateError(1.1, 0.15)
+    found = fit([], begun)
+    assert (found.median, found.spread) == pytest.approx((1.1, 0.15))
+
+
+def test_one_failed_run_moves_it_towards_more() -> None:
+    failed = Verdict("mine", 80.0, 100.0, False, None)
+    assert fit([failed], USUAL).median > USUAL.median
+
+
+def test_shares_count_what_verdicts_get_wrong() -> None:
+    seen = [
+        Verdict("a", 90.0, 100.0, True, 80.0),
+        Verdict("a", 120.0, 100.0, True, None),
+        Verdict("b", 95.0, 100.0, False, None),
+        Verdict("b", 105.0, 100.0, False, None),
+    ]
+    found = shares(seen, 0.5, lambda _: EstimateError(1.0, 0.2))
+    told = [(each.group, each.ran, each.refused, each.failed, each.promised) for each in found]
+    assert told == [("a", 2, 1, 0, 0), ("b", 0, 0, 2, 1), ("all", 2, 1, 2, 1)]
+    assert found[0].peak_error == pytest.approx(0.125)
+    assert set(left_out(seen, USUAL)) == {"a", "b"}
+
+
+def row(**measured: Any) -> str:
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
+        "training": {"global_batch": 4, "sequence_length": 256},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "bandwidth": "100 GB/s"}]},
+        "fixed": {"tp": 1, "pp": 1, "dp": 4, "micro_batch": 1},
+    }
+    return json.dumps({"problem": problem, "group": "mine", "measured": measured}) + "\n"
+
+
+@pytest.mark.longer
+def test_the_command_tells_what_to_write_and_is_the_same_each_time(
+    tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(row(fits=False) + row(batch_time=0.1) + row(batch_time=0.1, peak_memory=2e9))
+    first = cli("calibrate", "memory", str(path), "--output", str(tmp_path / "error.toml"))
+    assert first == cli("calibrate", "memory", str(path))
+    code, out, err = first
+    assert code == 0
+    assert "All measurements are of one source (mine)" in err
+    assert "training: {memory_margin: " in out
+    assert (tmp_path / "error.toml").read_text().startswith("# What plans need of memory over what is estimated")
+    document = json.loads(cli("calibrate", "memory", str(path), "--json")[1])
+    assert document["fitted"][-1]["ran"] == 2
+    assert document["fitted"][-1]["failed"] == 1
+
+
+def test_a_file_without_runs_is_refused(tmp_path: Path, cli: Command) -> None:
+    path = tmp_path / "runs.jsonl"
+    launch = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 1e-6}
+    path.write_text(json.dumps(launch) + "\n")
+    code, _, err = cli("calibrate", "memory", str(path))
+    assert code == 2
+    assert "no runs" in err
+    for risk in ("nan", "0", "1"):
+        assert cli("calibrate", "memory", str(path), "--risk", risk)[2].endswith("must be from 0.001 to 0.999.\n")
+
+
+def test_the_file_of_the_catalogue_is_read_as_it_is_written() -> None:
+    text = error_text(EstimateError(0.98, 0.25), ["here"])
+    assert 'median = 0.98\nspread = 0.25\nsources = [\n    "here",\n]\n' in text
+
+
+@pytest.mark.slow
+def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> None:
+    """What the catalogue holds is what the command finds, and verdicts are as good as the documents say."""
+    files = [shared / "fidelity" / f"{name}.jsonl" for name in ("measured", "measured_2", "out_of_memory")]
+    seen = verdicts(files, registry())
+    found = fit(seen, USUAL)
+    assert (found.median, found.spread) == pytest.approx((estimate_error().median, estimate_error().spread), abs=5e-3)
+    total = shares(seen, EVEN_ODDS, lambda _: found)[-1]
+    assert total.refused <= 0.06 * total.ran
+    assert total.promised <= 0.15 * total.failed
+    without = shares(seen, EVEN_ODDS, left_out(seen, USUAL).__getitem__)[-1]
+    assert without.refused <= 2 * total.refused
+    assert without.promised <= 2 * total.promised

@@ -1,0 +1,159 @@
+"""Megatron-LM: what it can run, with the reasons, and the flags of `pretrain_gpt.py` for a plan.
+
+Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__post_init__`,
+`ModelParallelConfig.__post_init__`, `initialize_model_parallel` (megatron/core/parallel_state.py), the schedules
+(megatron/core/pipeline_parallel/schedules.py) and `MoELayer` of Megatron-LM core_v0.16.1.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from attrs import evolve
+
+from nest.deployment import Deployment, Limits, deployment, rank_table, violations
+from nest.errors import InputError, InputErrors
+from nest.hooks.pipelines import deployed
+from nest.spec import Architecture, PlanDocument
+from nest.units import format_bytes
+from nest_frameworks.common import domain_of, problem_of, samples
+from nest_frameworks.limits import Asked
+from nest_frameworks.limits.megatron import megatron
+from nest_frameworks.megatron.model_flags import detail_flags, left_out, model_flags
+from nest_frameworks.megatron.notation import Flags, shell_file, yaml_file
+from nest_frameworks.megatron.parallel_flags import (
+    PIPELINE_INNER_ORDER,
+    batch_flags,
+    communication_flags,
+    environment,
+    order_of,
+    parallel_flags,
+    sharding_flags,
+)
+from nest_frameworks.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
+
+MOST_RUNS = 8
+"""Runs of ranks in one pool that a comment names."""
+
+FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
+
+
+def rank_order(plan: PlanDocument) -> tuple[str, ...]:
+    """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.
+
+    Raises:
+        InputError: nothing is known of the model.
+    """
+    return order_of(deployment(plan), Asked.of(problem_of(plan)).transformer)
+
+
+def export(plan: PlanDocument) -> Mapping[str, str]:
+    """`megatron_flags.sh` and `megatron_args.yaml`.
+
+    Raises:
+        InputError: Megatron-LM cannot run the plan; the text has the reasons.
+    """
+    groups = flag_groups(plan)
+    shape, model = deployed(plan), Asked.of(problem_of(plan)).transformer
+    comments = _comments(plan, shape, model)
+    exported, unset = environment(shape)
+    return {
+        "megatron_flags.sh": shell_file(comments, exported, unset, groups),
+        "megatron_args.yaml": yaml_file(comments, exported, groups),
+    }
+
+
+def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str, Flags]:
+    """The flags of a plan, by the array they stand in.
+
+    `limits`: what the framework that is told them can run; None: Megatron-LM's own.
+
+    Raises:
+        InputError: Megatron-LM cannot run the plan; the text has the reasons.
+    """
+    problem = problem_of(plan)
+    shape = deployed(plan)
+    beyond = violations(plan, limits or megatron(Asked.of(problem)), "Megatron-LM")
+    if beyond:
+        raise InputErrors(f"{reason}." for reason in beyond)
+    model, training = Asked.of(problem).transformer, problem.training
+    if limits is None:
+        training = evolve(training, loss="unfused")  # Its `validate_args` refuses Transformer Engine's.
+    return {
+        "MODEL_ARGS": model_flags(model, training.sequence_length or 1) | detail_flags(problem.model, model),
+        "PARALLEL_ARGS": parallel_flags(shape, model),
+        "BATCH_ARGS": batch_flags(shape),
+        "COMMUNICATION_ARGS": communication_flags(shape, training, model, domain_of(plan)),
+        "RECOMPUTE_ARGS": recompute_flags(shape.recompute[0], training.selected, shape.recompute_layers[0]),
+        "PRECISION_ARGS": precision_flags(training),
+        "OPTIMIZER_ARGS": {**optimizer_flags(training), **sharding_flags(shape, training)},
+    }
+
+
+def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
+    order = order_of(shape, model)
+    words = "tp-cp-ep-pp-dp" if order == PIPELINE_INNER_ORDER else "tp-cp-ep-dp-pp"
+    in_order = plan.placement is None and all(rank.device == rank.rank for rank in rank_table(plan, order))
+    placed = (
+        "Ranks lie on the devices of the cluster in their order."
+        if in_order
+        else "Ranks do not lie on the devices of the cluster in their order: launch them with the files that "
+        "`nest export` writes for placement (ranks, slurm, torchrun, mpi)."
+    )
+    return [
+        "Written by nest for Megatron-LM, checked against megatron-core 0.19.2.",
+        "Data, tokenizer, learning rate and checkpoints are yours to add.",
+        f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
+        f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
+        f"Rank order {words}. {placed}",
+        *_pools_of_ranks(plan, order),
+        *_beyond_domain(plan, shape),
+        *_own_cross_entropy(plan, shape, model),
+        *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
+    ]
+
+
+def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:
+    """Which ranks run in which pool, where there are several."""
+    pools = [plan.stages[rank.pp].pool for rank in rank_table(plan, order)]
+    if pools[0] is None:
+        return []
+    ends = [0, *(number for number, (one, two) in enumerate(pairwise(pools), start=1) if one != two), len(pools)]
+    if len(ends) > MOST_RUNS + 1:
+        return ["Ranks of several pools alternate; `nest export --to ranks` says which rank runs where."]
+    runs = [f"{first} to {last - 1} in pool {pools[first]}" for first, last in pairwise(ends)]
+    return [f"Ranks {', '.join(runs)}."]
+
+
+def _own_cross_entropy(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
+    """What the flags' cross-entropy keeps beyond the fused one that the plan prices.
+
+    `native` has softmax in fp32 and, backward, the gradient in 16 bits; Transformer Engine's writes one over the other.
+
+    Raises:
+        InputError: the last stage has no room for it.
+    """
+    training, last = problem_of(plan).training, plan.stages[-1]
+    if training.loss != "fused" or training.precision == "fp32":
+        return []
+    tokens = samples(shape) * (shape.sequence_length or 1) / shape.cp
+    more = 4 * (1 + model.predicting) * tokens * model.vocab / shape.tp
+    priced = "The plan prices a fused cross-entropy (training.loss), which Megatron-LM refuses since Megatron-Core 0.19"
+    capacity = (plan.summary or {}).get("memory_capacity")
+    if isinstance(capacity, (int, float)) and last.memory <= capacity < last.memory + more:
+        free = format_bytes(capacity - last.memory)
+        raise InputError(
+            f"{priced}. Its own keeps up to {format_bytes(more)} more, and the last stage has {free} left: solve again "
+            "with training.loss: unfused."
+        )
+    return [f"{priced}. Its own, of these flags, keeps up to {format_bytes(more)} more on the last stage."]
+
+
+def _beyond_domain(plan: PlanDocument, shape: Deployment) -> list[str]:
+    """Why tensor parallelism does not overlap although it should."""
+    domain = domain_of(plan)
+    if shape.tp <= domain or not problem_of(plan).training.overlap.tensor:
+        return []
+    return [
+        f"--tp-comm-overlap is left out: it works among the {domain} devices of a scale-up network only, and tensor "
+        f"parallelism spans {shape.tp}."
+    ]

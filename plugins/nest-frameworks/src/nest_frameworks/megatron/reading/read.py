@@ -1,0 +1,90 @@
+"""From a file that launches Megatron-LM to the keys of a problem; no shell is ever run."""
+
+from typing import Any
+
+from attrs import evolve
+
+from nest.deployment import LaunchOptions, Reading
+from nest.errors import InputError
+from nest.spec import Architecture
+from nest_frameworks.megatron.reading.decisions import read_decisions
+from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
+from nest_frameworks.megatron.reading.kinds import check_kind, language_model
+from nest_frameworks.megatron.reading.launch import Launch, find_launch
+from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
+from nest_frameworks.megatron.reading.training import read_training
+from nest_frameworks.megatron.reading.versions import translate
+
+STAND_IN = 1024
+"""A vocabulary for models whose own nobody says: words are looked for that describe the rest."""
+
+
+REFUSED = (
+    "--cross-entropy-fusion-impl te is priced as Megatron-Core runs it up to 0.18. From 0.19 on Megatron-LM refuses "
+    "it: exports have --cross-entropy-fusion-impl native."
+)
+
+
+def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
+    """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
+
+    `options`: what else is said of the launch; None: nothing.
+
+    Raises:
+        InputErrors: flags contradict each other, or say what nest cannot price.
+        InputError: there are no flags, or they train what is no decoder like GPT's.
+    """
+    asked = options or LaunchOptions()
+    found = read_launch(find_launch(text, asked), asked.part)
+    if found.settings["training"].get("loss") != "fused":
+        return found
+    return evolve(found, notes=(*found.notes, REFUSED))
+
+
+def read_launch(launch: Launch, part: str | None = None, known: Architecture | None = None) -> Reading:
+    """What flags have Megatron-LM, or a framework that runs Megatron Core as they say, do.
+
+    `part`: the part of the model to price; None: all of it. `known`: the model where no flags
+    describe one and something else does; it is not in what is returned.
+
+    Raises:
+        InputErrors: flags contradict each other, or say what nest cannot price.
+        InputError: they train what is no decoder like GPT's.
+    """
+    flags = read_flags(launch.words)
+    told = check_kind(launch.program, flags.words, printed=launch.printed, part=part)
+    if part is not None:
+        flags.words = language_model(flags.words)
+    translate(flags, launch.files, printed=launch.printed)
+    model = read_architecture(flags)
+    described = known if model is None else model
+    training = read_training(flags, described, launch.denied)
+    fixed = read_decisions(flags, described, launch.devices)
+    if "global_batch" not in training and {"dp", "micro_batch"} <= set(fixed):
+        # As `validate_args` does.
+        training["global_batch"] = fixed["dp"] * fixed["micro_batch"]
+    tell_unpriced(flags, unread=not launch.printed)
+    settings: dict[str, Any] = {"training": training, "fixed": fixed}
+    vocabulary: tuple[str, ...] = ()
+    if model is not None and not flags.problems:
+        written, vocabulary = _model(flags, model)
+        settings["model"] = written
+    flags.finish()
+    return Reading(settings, launch.devices, vocabulary, (*told, *launch.notes, *flags.notes))
+
+
+def _model(flags: FlagReader, model: Architecture) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model in a problem's words, and the keys of the vocabulary where it is not said."""
+    unsaid = model.vocab == UNSAID_VOCABULARY
+    try:
+        written, left_out = model_mapping(evolve(model, vocab=STAND_IN) if unsaid else model)
+    except InputError as error:
+        flags.problem(str(error))
+        return {}, ()
+    if left_out:
+        flags.note(f"of the model, {left_out} are not priced.")
+    if not unsaid:
+        return written, ()
+    keys = ("transformer", "vocab") if "transformer" in written else ("vocab_size",)
+    written.get("transformer", written).pop(keys[-1])
+    return written, ("model", *keys)

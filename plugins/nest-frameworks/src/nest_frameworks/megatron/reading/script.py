@@ -1,0 +1,393 @@
+"""A launch script, walked through without running anything: what it sets, and what it would call."""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from nest.deployment import LaunchOptions
+from nest.errors import InputError
+from nest_frameworks.megatron.reading.expansion import Expander, either, holds, negated
+from nest_frameworks.megatron.reading.schedulers import directives, submitted
+from nest_frameworks.megatron.reading.tokens import (
+    ASSIGNMENT,
+    CLOSERS,
+    DECLARATIONS,
+    END,
+    ENDS,
+    JOINTS,
+    READERS,
+    REDIRECTIONS,
+    SHELLS,
+    SUBMITTERS,
+    UNKNOWN,
+    UNSET,
+    Cursor,
+    Token,
+    Tokenizer,
+    assigns,
+    counted,
+    is_script,
+    printed,
+    settled,
+)
+from nest_frameworks.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
+
+MOST_WALKS = 1000
+MOST_TURNS = 100
+"""Of a loop."""
+
+DEEPEST = 50
+
+_INNER = re.compile(r"\S\s+\S*\.py\s")
+"""A word that is a command line itself."""
+
+
+def walk(text: str, options: LaunchOptions | None = None) -> Walk:
+    """Walk through a script.
+
+    `options`: what is said of the launch beside it; None: nothing.
+
+    Raises:
+        InputError: it is no script; the text names the line.
+    """
+    result = beginning(text, options or LaunchOptions())
+    _Walker(Tokenizer(text).tokens(), result).block(active=True)
+    return result
+
+
+class _Walker(Cursor):
+    """Walks through tokens; what is not active is read over."""
+
+    def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0, around: tuple[str, ...] = ()) -> None:
+        super().__init__(tokens)
+        self.result = result
+        self.depth = depth
+        self.around = around
+        self.tested = False  # Whether the last command was a test.
+        self.expander = Expander(result.variables)
+
+    def block(self, *, active: bool) -> None:
+        """Commands up to a word that closes them."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise InputError(f"line {self.token.line}: the script is nested more than {DEEPEST} levels deep.")
+        joint = ""
+        result: bool | None = None
+        while (token := self.token).operator not in (END, ")", ";;") and token.bare not in CLOSERS:
+            if token.operator in ENDS or token.operator in JOINTS:
+                if token.operator != "\n":  # What is joined may stand on the next line.
+                    joint = token.operator
+                self.at += 1
+            else:
+                runs = self._runs(joint, result, token, active)
+                ran = self.command(active=active and runs)
+                result = ran if runs else result
+                joint = ""
+        self.depth -= 1
+
+    def _runs(self, joint: str, result: bool | None, token: Token, active: bool) -> bool:
+        """Whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
+        if joint not in ("&&", "||"):
+            return True
+        if result is None and self.tested and active:
+            self.result.passed_over.append(token.line)
+            return False
+        return (result is not False) == (joint == "&&")
+
+    def command(self, *, active: bool) -> bool | None:
+        """One command; whether it succeeds, None: nobody knows."""
+        token = self.token
+        compound = {"if": self._if, "case": self._case, "for": self._for, "while": self._while, "until": self._while}
+        if token.operator == "(":
+            self.at += 1
+            self.block(active=active)
+            if self.token.operator != ")":
+                raise InputError(f"line {token.line}: the parenthesis that opens here is never closed.")
+            self.at += 1
+        elif token.operator == "((":
+            self.at += 1
+            value = self.expander.value(token)
+            self.tested = True
+            return None if UNKNOWN in value else value != "0"
+        elif token.operator in REDIRECTIONS:
+            self.at += 2
+        elif token.operator:
+            raise InputError(f"line {token.line}: `{token.operator}` stands where a command should.")
+        elif token.bare in compound:
+            compound[token.bare](active)
+        elif token.bare == "function":  # Its parentheses may be left out.
+            name = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+            self.at += 2
+            self._function(token.line, [name])
+        elif token.bare == "{":
+            self.at += 1
+            self.block(active=active)
+            self.close("}")
+        else:
+            return self._simple(active)
+        return None
+
+    def _simple(self, active: bool) -> bool | None:
+        """Assignments, then a command and its words."""
+        line = self.token.line
+        parts: list[Token] = []
+        documents: list[Token] = []
+        written: list[Token] = []
+        target = ""
+        while (token := self.token).operator not in (END, ")", ";;", *ENDS):
+            inside = bool(parts) and parts[0].bare == "[["
+            if token.operator in REDIRECTIONS:
+                if parts and parts[-1].bare.isdigit():
+                    parts.pop()
+                self.at += 1
+                if active and self.token.document and parts and parts[0].bare in SHELLS:
+                    documents.append(self.token)
+                elif active and self.token.document:
+                    written.append(self.token)
+                elif active and token.operator == ">":
+                    target = self.expander.value(self.token)
+                self.at += 1
+                continue
+            if token.operator in JOINTS and not inside:
+                break
+            if token.operator == "(":
+                self._function(line, parts)
+                return None
+            parts.append(token)
+            self.at += 1
+            if inside and token.bare == "]]":
+                break
+        for document in documents:  # The shell has put the values of variables in before.
+            text = document.document
+            self._asked_for(self._document(document), [word for part in parts for word in self._words(part)])
+            self._inner(text.replace("\\$", "$"))
+        if written and parts[:1] and parts[0].bare == "tee":
+            target = self.expander.value(parts[-1])
+        for token in written:
+            self.result.files.written[target] = self._document(token)
+        return self._perform(parts, line) if active else None
+
+    def _document(self, token: Token) -> str:
+        """What a here-document comes to: nothing is expanded where its word is quoted."""
+        if any(piece.quoted for piece in token.pieces):
+            return token.document
+        quoted = token.document.replace('"', '\\"')
+        return "".join(self.expander.value(each) for each in Tokenizer(f'"{quoted}"').tokens())
+
+    def _inner(self, text: str, around: tuple[str, ...] = ()) -> None:
+        """Walk through what another shell is given, with the variables known here."""
+        self._walk(Tokenizer(text).tokens(), around)
+
+    def _walk(self, tokens: Sequence[Token], around: Sequence[str], arguments: Sequence[str] | None = None) -> None:
+        """Walk through tokens that stand elsewhere, with `$1` and so on where arguments are given."""
+        self.result.walks += 1
+        if self.result.walks > MOST_WALKS:
+            raise InputError(f"line {self.token.line}: the script calls its functions more than {MOST_WALKS} times.")
+        with called_with(self.result.variables, arguments):
+            _Walker(tokens, self.result, self.depth, (*self.around, *around)).block(active=True)
+
+    def _perform(self, parts: list[Token], line: int) -> bool | None:
+        rest, self.tested = list(parts), False
+        while rest and (rest[0].bare in DECLARATIONS or assigns(rest[0])):
+            token = rest.pop(0)
+            if token.bare in DECLARATIONS:
+                rest = [each for each in rest if assigns(each)]
+            else:
+                self._assign(token)
+        if not rest:
+            return True
+        first = rest[0].bare
+        if first in ("[", "[[", "test"):
+            self.tested = True
+            return holds(self._test_words(rest))
+        if first == "unset":
+            for token in rest[1:]:
+                self.result.variables.pop(token.bare, None)
+            return True
+        words = [word for token in rest for word in self._words(token)]
+        if words[:1] == ["!"]:
+            return None
+        words = words[1:] if words and UNSET.fullmatch(words[0]) else words  # Such as $DEBUG or $SUDO.
+        if words and words[0] in self.result.functions:
+            self._walk(self.result.functions[words[0]], (), words[1:])
+            return None
+        if first in ("source", ".") and words[1:]:
+            self._source(words[1], (), words[2:] or None)
+        elif first in SETTERS:
+            self.result.variables |= set_by(words, self.result.variables)
+        elif first == "eval" and _INNER.search(" ".join(words)):
+            self._inner(" ".join(words[1:]))
+        elif words:
+            words += [printed("xargs")] if first == "xargs" else []
+            self.result.calls.append(Call(line, tuple(words), self.around, tuple(self.result.loops)))
+            for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
+                if _INNER.search(word) or is_script(words, place):
+                    self._inner(word, tuple(words[:place]))
+            at = next((place for place, word in enumerate(words) if word.endswith(".sh")), None)
+            if at is not None and first not in READERS:
+                self._run(words, at)
+        return {"true": True, ":": True, "false": False}.get(first)
+
+    def _run(self, words: Sequence[str], at: int) -> None:
+        """Walk through the script that a command runs, where it is here."""
+        text = self.result.files.text(words[at])
+        if text is None:
+            self.result.absent_runs.append(words[at].replace(UNKNOWN, ""))
+            return
+        if words[0] in SUBMITTERS:
+            self._asked_for(text, words[:at])
+        self._source(words[at], words[:at], words[at + 1 :])
+
+    def _asked_for(self, text: str, words: Sequence[str]) -> None:
+        """Set what a script's lines for the scheduler say, and the options it is submitted with, which win."""
+        said = (*directives(text), *(submitted(words[1:]) if words[0] in SUBMITTERS else ()))
+        self.result.variables |= {name: (value,) for name, value in said if UNKNOWN not in value}
+        count_tasks(self.result.variables)
+
+    def _source(self, name: str, around: Sequence[str], arguments: Sequence[str] | None) -> None:
+        """Walk through another script, where it is here."""
+        text = self.result.files.text(name)
+        if text is None:
+            self.result.absent.append(name.replace(UNKNOWN, ""))
+        else:
+            self._walk(Tokenizer(text).tokens(), around, arguments)
+
+    def _words(self, token: Token) -> list[str]:
+        if token.array is None:
+            return self.expander.words(token)
+        return [self.expander.value(token), *self._elements(token)]
+
+    def _elements(self, token: Token) -> tuple[str, ...]:
+        return tuple(word for each in token.array or () for word in self.expander.words(each))
+
+    def _test_words(self, tokens: list[Token]) -> list[str]:
+        """The words of a test, one for each token: `[[` parts no words, and `[` has quotes where it counts."""
+        words = [token.operator or settled(self.expander.value(token)) for token in tokens[1:]]
+        return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
+
+    def _assign(self, token: Token) -> None:
+        match = ASSIGNMENT.match(token.pieces[0].text)
+        assert match is not None
+        name, index, added = match.groups()
+        before = self.result.variables.get(name, ()) if added else ()
+        if token.array is not None:
+            self.result.variables[name] = (*before, *self._elements(token))
+            return
+        value = self.expander.value(token)[match.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
+        self.result.variables[name] = ("".join(before[:1]) + value, *before[1:])
+
+    def _if(self, active: bool) -> None:
+        line, taken = self.token.line, False
+        closer = "if"
+        self.at += 1
+        while closer != "fi":
+            wanted = True if closer == "else" else self._condition(active and not taken)
+            if closer != "else":
+                self.close("then")
+            if wanted is None and active and not taken:
+                self.result.passed_over.append(line)
+                taken = True  # Nor do the other branches: any of them may be the one.
+            self.block(active=active and not taken and wanted is True)
+            taken = taken or wanted is True
+            closer = self.close("fi") if closer == "else" else self.close("elif", "else", "fi")
+
+    def _condition(self, active: bool, end: str = "then") -> bool | None:
+        """The commands between `if` and `then`, or `while` and `do`."""
+        result: bool | None = None
+        joint = ""
+        while (token := self.token).operator != END and token.bare != end:
+            if token.operator in ENDS or token.operator in JOINTS:
+                joint = token.operator
+                self.at += 1
+                continue
+            turned = token.bare == "!"
+            self.at += turned
+            holds_here = self.command(active=active)
+            holds_here = negated(holds_here) if turned else holds_here
+            if joint == "&&":
+                result = None if result is None or holds_here is None else result and holds_here
+            else:
+                result = either(result, holds_here) if joint == "||" else holds_here
+        return result if active else False
+
+    def _case(self, active: bool) -> None:
+        line = self.token.line
+        self.at += 1
+        value = settled(self.expander.value(self.token))
+        self.at += 1
+        self.close("in")
+        unknown, taken = UNKNOWN in value, False
+        if unknown and active:
+            self.result.passed_over.append(line)
+        while self.token.operator != END and self.token.bare != "esac":
+            patterns = []
+            while self.token.operator not in (END, ")"):
+                patterns += [] if self.token.operator else [self.expander.value(self.token)]
+                self.at += 1
+            self.at += 1
+            fits = not unknown and not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
+            self.block(active=active and fits)
+            taken = taken or fits
+            self.skip((*ENDS, ";;"))
+        self.close("esac")
+
+    def _for(self, active: bool) -> None:
+        """Each value in turn, as bash takes them; one that stands for all, where only a run would tell them."""
+        header = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        counting = ASSIGNMENT.match("".join(piece.text for piece in header.pieces).strip())
+        name = counting[1] if header.operator and counting else header.bare
+        self.at += 2
+        self.skip({"\n"})
+        values = list(self.result.variables.get("@", ()))
+        if self.token.bare == "in":
+            self.at += 1
+            values = []
+            while self.token.operator not in (END, *ENDS):
+                values += [each for value in self._words(self.token) for each in counted(value)]
+                self.at += 1
+        self.close("do")
+        if name in self.result.chosen:
+            values = [self.result.chosen[name]]
+        elif header.operator or len(values) > MOST_TURNS or any(UNKNOWN in value for value in values):
+            values = [f"{UNKNOWN}${name}...{UNKNOWN}"]
+        start = self.at
+        self.result.loops.append((name, tuple(values)))
+        for value in values if active else ():
+            self.at = start
+            self.result.variables[name] = (value,)
+            self.block(active=True)
+        if not active or not values:
+            self.block(active=False)
+        self.result.loops.pop()
+        self.close("done")
+
+    def _while(self, active: bool) -> None:
+        """Turns until the condition, or what only a run changes, ends them."""
+        line, start, until = self.token.line, self.at, self.token.bare == "until"
+        self.result.loops.append(("", ()))
+        for _ in range(MOST_TURNS):
+            self.at = start + 1
+            holds_here = self._condition(active, "do")
+            goes_on = active and (negated(holds_here) if until else holds_here)
+            self.close("do")
+            before = dict(self.result.variables)
+            self.block(active=goes_on is True)
+            self.close("done")
+            if active and goes_on is None:
+                self.result.passed_over.append(line)
+            if not goes_on or before == self.result.variables:
+                break
+        self.result.loops.pop()
+
+    def _function(self, line: int, parts: Sequence[Token]) -> None:
+        """`name() { ... }`; anything else with a parenthesis behind words is read over."""
+        if self.token.operator == "(":
+            self.read_over()
+        self.skip({"\n"})
+        if self.token.bare != "{":
+            self.result.passed_over.append(line)
+            return
+        start = self.at + 1
+        self.command(active=False)
+        if parts:
+            self.result.functions[parts[-1].bare] = self.tokens[start : self.at - 1]

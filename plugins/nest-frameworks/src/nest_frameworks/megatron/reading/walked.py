@@ -1,0 +1,150 @@
+"""What is known of a launch script: before it is walked through, and after."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from nest.deployment import LaunchOptions
+from nest.errors import InputError
+from nest.io.source import read_text_of
+from nest.units import whole_number
+from nest_frameworks.megatron.reading.schedulers import NODES, SLURM, directives
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, Token, printed
+
+
+@define
+class Files:
+    """Files by the name that the script has for them.
+
+    Attributes:
+        folder: where the script lies; None: nowhere, and no file is read.
+        written: contents of those that the script writes out of here-documents.
+    """
+
+    folder: Path | None = None
+    written: dict[str, str] = field(factory=dict)
+
+    def text(self, name: str | None) -> str | None:
+        """The content of a file; None: it is not here, or cannot be read."""
+        if not name:
+            return None
+        if name in self.written:
+            return self.written[name]
+        if UNKNOWN in name:  # Such as `$(dirname $0)/arguments.sh`.
+            name = name.rpartition(UNKNOWN)[2].lstrip("/")
+        if name in self.written or self.folder is None:
+            return self.written.get(name)
+        path = self.folder / name
+        try:
+            return read_text_of(path).replace(UNKNOWN, "") if path.is_file() else None  # As shells read NUL.
+        except (InputError, OSError, ValueError):
+            return None
+
+
+@frozen
+class Call:
+    """A command that the script would run.
+
+    Attributes:
+        line: where it stands, 1 first.
+        words: expanded.
+        around: words of the command that runs it, such as `srun bash -c`.
+        loops: the loops it stands in, by variable and values; those of `while` have none.
+    """
+
+    line: int
+    words: tuple[str, ...]
+    around: tuple[str, ...] = ()
+    loops: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@define
+class Walk:
+    """What a script sets, would call, and leaves open.
+
+    Attributes:
+        variables: set by the script; arrays have several words.
+        calls: commands in order.
+        files: those that it writes and reads.
+        functions: bodies of the functions it has, by name.
+        absent: files that it sources and that are not here.
+        absent_runs: scripts that it runs and that are not here.
+        chosen: values of variables that were said beside the script.
+        loops: those around what is walked through.
+        walks: how often something inside it was walked through.
+        passed_over: lines whose meaning hangs on what only a run would tell.
+    """
+
+    variables: dict[str, tuple[str, ...]] = field(factory=dict)
+    calls: list[Call] = field(factory=list)
+    files: Files = field(factory=Files)
+    functions: dict[str, list[Token]] = field(factory=dict)
+    absent: list[str] = field(factory=list)
+    absent_runs: list[str] = field(factory=list)
+    chosen: dict[str, str] = field(factory=dict)
+    loops: list[tuple[str, tuple[str, ...]]] = field(factory=list)
+    walks: int = 0
+    passed_over: list[int] = field(factory=list)
+
+
+def positional(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The variables that hold what a script is called with."""
+    every = tuple(arguments)
+    return {"@": every, "*": every, "#": (str(len(every)),), **{str(at): (w,) for at, w in enumerate(every, 1)}}
+
+
+def is_positional(name: str) -> bool:
+    """Whether a variable is one of those."""
+    return name in ("@", "*", "#") or name.isdecimal()
+
+
+def beginning(text: str, options: LaunchOptions) -> Walk:
+    """What is known before the first line of a script: its lines for the scheduler, arguments and environment."""
+    result = Walk(files=Files(options.folder), chosen=dict(options.variables))
+    result.variables |= {name: (value,) for name, value in options.variables.items()}
+    result.variables |= positional(options.arguments)
+    result.variables |= {name: (value,) for name, value in directives(text)}
+    for count, names in ((options.nodes, NODES), (options.devices_per_node, SLURM["--gpus-per-node"])):
+        if count is not None:
+            result.variables |= dict.fromkeys(names, (str(count),))
+    count_tasks(result.variables)
+    return result
+
+
+SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift"})
+"""Commands of bash 5.2 that set variables, or what a script is called with."""
+
+
+def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """What one of `SETTERS` sets: what is read is what only a run would tell."""
+    command, *rest = words
+    if command == "shift":
+        return positional(variables.get("@", ())[1:])
+    if command == "set":
+        return positional(rest[1:]) if rest[:1] == ["--"] else {}
+    return {name: (printed(command),) for name in rest if name.isidentifier()}
+
+
+@contextmanager
+def called_with(variables: dict[str, tuple[str, ...]], arguments: Sequence[str] | None) -> Iterator[None]:
+    """Other arguments meanwhile, where some are given."""
+    before = {name: value for name, value in variables.items() if is_positional(name)}
+    if arguments is not None:
+        for name in before:
+            del variables[name]
+        variables |= positional(arguments)
+    yield
+    if arguments is not None:
+        for name in list(filter(is_positional, variables)):
+            del variables[name]
+        variables |= before
+
+
+def count_tasks(variables: dict[str, tuple[str, ...]]) -> None:
+    """Say how many processes Slurm starts, where nodes and processes a node say it."""
+    names = ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE")
+    nodes, tasks = (whole_number("".join(variables.get(name, ())[:1])) for name in names)
+    if nodes is not None and tasks is not None and "SLURM_NTASKS" not in variables:
+        variables |= dict.fromkeys(SLURM["--ntasks"], (str(nodes * tasks),))

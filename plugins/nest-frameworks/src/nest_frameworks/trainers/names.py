@@ -1,0 +1,368 @@
+"""What the frameworks around Hugging Face's Trainer call the few things that they all name.
+
+Keys and defaults: `TrainingArguments` of transformers 5.23.0 (training_args.py); src/llamafactory/hparams of
+hiyouga/LLaMA-Factory, commit ff6d4d12; src/axolotl/utils/schemas of axolotl-ai-cloud/axolotl, commit 067b021c.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from nest.catalogue import library_models
+from nest.catalogue.spellings import catalogued, published
+from nest.hooks.architectures import architecture_of
+from nest.io import read_mapping, there_is
+from nest.spec import Architecture
+from nest_frameworks.configurations import RENAMED, configuration
+from nest_frameworks.keys import Keys
+
+UNKNOWN = "MODEL"
+"""Stands for the name of a model that nobody knows."""
+
+OPTIMIZERS = {
+    "adamw_torch_fused": "adamw",
+    "adamw_torch": "adamw",
+    "adamw_hf": "adamw",
+    "adamw_apex_fused": "adamw",
+    "paged_adamw_32bit": "adamw",
+    "adamw_bnb_8bit": "adam-8bit",
+    "adamw_8bit": "adam-8bit",
+    "adamw_torch_8bit": "adam-8bit",
+    "paged_adamw_8bit": "adam-8bit",
+    "lion_32bit": "lion",
+    "paged_lion_32bit": "lion",
+    "sgd": "sgd",
+}
+"""The catalogue's name of an optimizer by theirs (`OptimizerNames`); the first of several is written."""
+
+WRITTEN = {ours: theirs for theirs, ours in reversed(OPTIMIZERS.items())} | {"adam": "adamw_torch_fused"}
+"""Their name by the catalogue's; of Adam they have AdamW, which takes as long."""
+
+FLASH, UNFUSED = "flash", "unfused"
+
+_ATTENTIONS = {
+    "eager": UNFUSED,
+    **dict.fromkeys(("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", "xformers"), FLASH),
+}
+
+_ALL = "nest prices trainings of all parameters and of adapters (LoRA)"
+_STEP = "nest prices steps that predict the next token, with one model"
+_NARROW = "nest has no word for frozen weights in 4 or 8 bits yet"
+_PARTS: Mapping[str, tuple[Any, tuple[Any, ...], str]] = dict.fromkeys(
+    ("load_in_4bit", "load_in_8bit"), (False, (False,), _NARROW)
+)
+
+_HARMLESS = (
+    *("output_dir", "overwrite_output_dir", "do_*", "learning_rate", "lr_*", "warmup_*", "weight_decay", "adam_*"),
+    *("num_train_epochs", "logging_*", "log_*", "save_*", "eval_*", "evaluation_strategy", "per_device_eval_*"),
+    *("report_to", "run_name", "project", "seed", "data_seed", "max_grad_norm", "dataloader_*", "ddp_*", "hub_*"),
+    *("push_to_hub", "resume_from_checkpoint", "load_best_model_at_end", "metric_for_best_model", "trust_remote_code"),
+    *("greater_is_better", "remove_unused_columns", "label_*", "dataset*", "tf32", "include_*", "disable_tqdm"),
+    *("max_steps", "bf16_full_eval", "fp16_full_eval", "gradient_checkpointing_kwargs.*", "*tokenizer*", "cache_dir"),
+    *("activation_checkpointing_kwargs.*", "optim_args", "average_tokens_across_devices", "prediction_loss_only"),
+    *("accelerator_config.*", "chat_template*", "group_by_length", "length_column_name", "local_rank", "low_cpu_*"),
+    *("full_determinism", "ignore_data_skip", "torch_empty_cache_steps", "skip_memory_metrics", "debug"),
+)
+"""Patterns of keys of all of them that change no cost that nest counts."""
+
+_UNPRICED = {
+    "torch_compile": "operators are taken to take what calibration says",
+    "use_liger_kernel": "the head is taken to store its logits",
+    "neftune_noise_alpha": "",
+    "auto_find_batch_size": "the micro-batch is taken to fit",
+}
+
+
+@frozen
+class Adapters:
+    """What a framework calls low-rank adapters.
+
+    Attributes:
+        switch: the key that says that there are some, and what it says then.
+        rank: key of their rank, and what it is where it is not given.
+        targets: key of the layers that have one, and which have where it is not given.
+        linear: what says that every linear layer has one: a word among the targets, or a key of its own.
+        saved: key of layers that are trained as they are.
+    """
+
+    switch: tuple[str, Any]
+    rank: tuple[str, int]
+    targets: tuple[str, tuple[str, ...]]
+    linear: str
+    saved: str
+
+
+PEFT_DEFAULT = ("q_proj", "v_proj")
+"""Of models of Llama's family (peft, utils/constants.py)."""
+
+SAVED = {"embed_tokens": "embedding", "lm_head": "head"}
+"""nest's layer by its name in `transformers`."""
+
+
+@frozen
+class Names:
+    """What one framework calls what they all name.
+
+    Attributes:
+        framework: its name.
+        file: name of the file that is written for it.
+        typical: keys of which such a file has at least one.
+        model: key of the model's name.
+        lengths: keys of tokens per sample, the first of which is written.
+        length: tokens per sample where none is given; None: nobody knows.
+        micro: key of the samples of a micro-batch, and how many there are where it is not given.
+        optimizer: key of the optimizer's name.
+        attention: key of the kind of attention.
+        attentions: nest's name of it by theirs, the first of several of which is written.
+        adapters: what it calls low-rank adapters.
+        formats: nest's precision by the key that switches it on, the first that is on wins.
+        usual: precision where none is.
+        pure: keys that keep weights in 16 bits alone.
+        kept: what says that nothing is recomputed, where it otherwise is; empty: the framework recomputes if told.
+        recomputes: whether everything is recomputed where no key says.
+        filled: keys that say that samples are as long as they may be.
+        refused: by key, what it is where it is not given, what nest prices, and why nothing else.
+        unpriced: what is assumed where a key is set; empty: it is only named.
+        harmless: patterns of further keys that change no cost that nest counts.
+    """
+
+    framework: str
+    file: str
+    typical: tuple[str, ...]
+    model: str
+    lengths: tuple[str, ...]
+    length: int | None
+    micro: tuple[str, int]
+    optimizer: str
+    attention: str
+    attentions: Mapping[str, str]
+    adapters: Adapters
+    formats: Mapping[str, str] = field(factory=lambda: {"bf16": "bf16", "fp16": "fp16"})
+    usual: str = "fp32"
+    pure: tuple[str, ...] = ()
+    kept: str = ""
+    recomputes: bool = False
+    filled: tuple[str, ...] = ("packing",)
+    refused: Mapping[str, tuple[Any, tuple[Any, ...], str]] = field(factory=dict)
+    unpriced: Mapping[str, str] = field(factory=dict)
+    harmless: tuple[str, ...] = ()
+
+    def patterns(self) -> tuple[str, ...]:
+        """All patterns of keys that change no cost that nest counts."""
+        return (*_HARMLESS, *self.harmless)
+
+    def passed_over(self) -> dict[str, str]:
+        """All keys that are not priced, with what is assumed."""
+        return {**_UNPRICED, **self.unpriced}
+
+
+STEPS = "gradient_accumulation_steps"
+
+TRANSFORMERS = Names(
+    framework="Hugging Face's Trainer",
+    file="training_args.json",
+    typical=("per_device_train_batch_size", STEPS, "fsdp", "deepspeed", "optim", "learning_rate"),
+    model="model_name_or_path",
+    lengths=("max_length", "max_seq_length", "block_size", "model_max_length", "max_seq_len", "cutoff_len"),
+    length=None,
+    micro=("per_device_train_batch_size", 8),
+    optimizer="optim",
+    attention="attn_implementation",
+    attentions=_ATTENTIONS,
+    adapters=Adapters(
+        ("use_peft", True), ("lora_r", 16), ("lora_target_modules", PEFT_DEFAULT), "all-linear", "lora_modules_to_save"
+    ),
+    filled=("packing", "block_size"),
+    refused={
+        **_PARTS,
+        "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
+    },
+    unpriced={"use_dora": "adapters are taken to be those of LoRA"},
+    harmless=(
+        "lora_*",
+        "use_rslora",
+        "model_revision",
+        "torch_dtype",
+        "dtype",
+        "preprocessing_*",
+        "overwrite_cache",
+        "train_file",
+    ),
+)
+"""Keys beside those of `TrainingArguments`: trl's `SFTConfig` and `ModelConfig`, run_clm.py, FastChat's train.py."""
+
+TRL = evolve(TRANSFORMERS, framework="trl", length=1024, usual="bf16", recomputes=True)
+"""trl 1.16: trainer/base_config.py (`bf16`, `gradient_checkpointing`), trainer/sft_config.py (`max_length`)."""
+
+TRL_KEYS = (
+    *("packing", "max_length", "use_peft", "packing_strategy", "padding_free", "eval_packing", "truncation_mode"),
+    *("completion_only_loss", "assistant_only_loss", "dataset_text_field", "model_init_kwargs", "shuffle_dataset"),
+)
+"""Keys of which only files for trl have some; those of releases until 0.19 say `max_seq_length` for `max_length`."""
+
+LLAMA_FACTORY = Names(
+    framework="LLaMA-Factory",
+    file="llama_factory.yaml",
+    typical=("stage", "finetuning_type", "cutoff_len", "per_device_train_batch_size", "template"),
+    model="model_name_or_path",
+    lengths=("cutoff_len",),
+    length=2048,
+    micro=("per_device_train_batch_size", 8),
+    optimizer="optim",
+    attention="flash_attn",
+    attentions={"disabled": UNFUSED, **dict.fromkeys(("auto", "sdpa", "fa2", "fa3"), FLASH)},
+    adapters=Adapters(
+        ("finetuning_type", "lora"), ("lora_rank", 8), ("lora_target", ("all",)), "all", "additional_target"
+    ),
+    formats={"fp8": "fp8", "bf16": "bf16", "pure_bf16": "bf16", "fp16": "fp16"},
+    pure=("pure_bf16",),
+    kept="disable_gradient_checkpointing",
+    filled=("packing", "neat_packing"),
+    refused={
+        "finetuning_type": ("lora", ("full", "lora"), _ALL),
+        "quantization_bit": (None, (None,), _NARROW),
+        "stage": ("sft", ("pt", "sft"), _STEP),
+        **dict.fromkeys(
+            ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro"),
+            (False, (False,), "nest does not read what it does"),
+        ),
+        "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
+    },
+    unpriced={
+        "use_dora": "adapters are taken to be those of LoRA",
+        "use_muon": "the optimizer is taken to be the one of optim",
+        "use_adam_mini": "the optimizer is taken to be the one of optim",
+        "enable_liger_kernel": "the head is taken to store its logits",
+        "use_unsloth": "",
+        "use_unsloth_gc": "the inputs of layers are taken to stay on the device",
+        "shift_attn": "queries are taken to attend to every key",
+        "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
+        "resize_vocab": "",
+    },
+    harmless=(
+        *("template", "preprocessing_*", "overwrite_cache", "max_samples", "plot_loss", "val_size", "media_dir"),
+        *("streaming", "buffer_size", "mix_strategy", "interleave_probs", "ray_*", "swanlab_*", "use_swanlab"),
+        *("freeze_*", "image_*", "video_*", "enable_thinking", "mask_history", "train_on_prompt", "use_reentrant_gc"),
+        *("use_v1_kernels", "fp8_backend", "*_token", "predict_with_generate", "rope_scaling", "print_param_status"),
+        *("upcast_*", "use_dft_loss", "use_fast_tokenizer", "default_system", "tool_format", "profiler_*"),
+        *("ignore_pad_token_for_loss", "compute_accuracy", "disable_shuffling", "tokenized_path", "model_revision"),
+        *("early_stopping_steps", "infer_*", "data_shared_file_system", "enable_torch_profiler", "profile_modules"),
+        *("split_special_tokens", "add_tokens", "add_special_tokens", "lora_*", "loraplus_*", "use_rslora", "pissa_*"),
+        *("create_new_adapter",),
+    ),
+)
+
+AXOLOTL = Names(
+    framework="Axolotl",
+    file="axolotl.yaml",
+    typical=("base_model", "micro_batch_size", "sequence_len"),
+    model="base_model",
+    lengths=("sequence_len",),
+    length=512,
+    micro=("micro_batch_size", 1),
+    optimizer="optimizer",
+    attention="attn_implementation",
+    attentions=_ATTENTIONS,
+    adapters=Adapters(
+        ("adapter", "lora"),
+        ("lora_r", 8),
+        ("lora_target_modules", PEFT_DEFAULT),
+        "lora_target_linear",
+        "lora_modules_to_save",
+    ),
+    formats={
+        "fp8": "fp8",
+        **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+        **dict.fromkeys(("fp16", "float16"), "fp16"),
+        "float32": "fp32",
+    },
+    usual="bf16",
+    pure=("bfloat16", "float16"),
+    filled=("sample_packing", "pad_to_sequence_len"),
+    refused={
+        **_PARTS,
+        "adapter": (None, (None, "", "lora"), _ALL),
+        "unfrozen_parameters": (None, (None, []), _ALL),
+        "relora": (None, (None, False), _ALL),
+        "rl": (None, (None, ""), _STEP),
+        "reward_model": (None, (None, False), _STEP),
+        "process_reward_model": (None, (None, False), _STEP),
+        "expert_parallel_size": (1, (1, None), "nest does not read Axolotl's expert parallelism"),
+        "qat": (None, (None,), "nest does not price quantisation in training"),
+        "lisa_n_layers": (None, (None,), _ALL),
+    },
+    unpriced={
+        "peft_use_dora": "adapters are taken to be those of LoRA",
+        "selective_checkpointing": "all of a layer is taken to run again",
+        "activation_offloading": "the inputs of layers are taken to stay on the device",
+        "layer_offloading": "weights are taken to stay on the device",
+        "tiled_mlp": "feed-forward networks are taken to run over the whole sequence",
+        **dict.fromkeys(
+            ("liger_fused_linear_cross_entropy", "chunked_cross_entropy", "cut_cross_entropy"),
+            "the head is taken to store its logits",
+        ),
+        "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
+        "deepcompile": "operators are taken to take what calibration says",
+        "overrides_of_model_config": "the model is taken to be as published",
+    },
+    harmless=(
+        *("model_type", "processor_type", "type_of_*", "is_*_derived_model", "strict", "special_tokens.*", "tokens"),
+        *("test_datasets", "val_set_size", "evals_per_epoch", "saves_per_epoch", "num_epochs", "wandb_*", "mlflow_*"),
+        *("use_wandb", "use_mlflow", "comet_*", "use_comet", "swanlab_*", "use_swanlab", "plugins", "train_on_inputs"),
+        *("sample_packing_*", "eval_sample_packing", "shuffle_*", "excess_length_strategy", "min_sample_len"),
+        *("pretraining_dataset", "streaming*", "pretrain_*", "liger_*", "lora_*", "peft_*", "loraplus_*", "eot_tokens"),
+        *("flash_attn_*", "cosine_*", "heads_k_stride", "early_stopping_patience", "fp32_norm*", "skip_prepare_*"),
+        *("loss_watchdog_*", "gc_steps", "default_system_message", "xformers_attention"),
+        *("fsdp_final_state_dict_type", "experts_implementation", "model_config.*", "torch_compile_*", "s2_attention"),
+        *("use_tensorboard", "revision_of_model", "auto_resume_*", "torchdistx_path", "axolotl_config_path"),
+        *("pad_to_multiple_of", "batch_flattening", "use_kernels", "world_size", "adapter", "unfrozen_parameters"),
+    ),
+)
+
+
+def hugging_face_name(model: Any) -> str:
+    """What Hugging Face calls `model` of a plan's problem; `UNKNOWN`: it is none of the catalogue's.
+
+    A configuration is one of these where it says all that the catalogue says of it.
+    """
+    if not isinstance(model, Mapping) or "model_type" not in model:
+        return UNKNOWN
+    said = configuration(model)
+
+    def holds(key: str, value: Any) -> bool:
+        found = said.get(RENAMED.get(key, key))
+        return found == value or (key == "rope_scaling" and value == {"rope_type": "default"} and found is None)
+
+    known = (name for name, each in library_models().items() if all(holds(*item) for item in each.config.items()))
+    return next((published(name) for name in known if published(name)), UNKNOWN)
+
+
+_SEEING = re.compile(r"(^|[-_.\d])(vl|omni|vision)([-_.\d]|$)|internvl|llava")
+
+
+def vocabulary_of(name: str) -> int:
+    """Tokens of the vocabulary of a model of the catalogue."""
+    return int(library_models()[name].config["vocab_size"])
+
+
+def with_model(keys: Keys, path: str, folder: Path | None) -> tuple[str | None, Architecture | None]:
+    """`model` of a problem for the model that a key names, and what it is made of; None: the problem has to say it.
+
+    `folder`: where the file lies, beside which the model may.
+    """
+    said = keys.value(path)
+    name = catalogued(said) if isinstance(said, str) else None
+    if isinstance(said, str) and _SEEING.search(said.rpartition("/")[2].lower()):
+        keys.problem(f"{path} is {said!r:.80}, a vision-language model; nest prices decoders like GPT's.")
+        return None, None
+    if name is not None:
+        return name, architecture_of(dict(library_models()[name].config))
+    if isinstance(said, str) and folder is not None and there_is(folder / said / "config.json"):
+        file = (folder / said / "config.json").resolve()
+        return str(file), architecture_of(read_mapping(file).mapping)
+    told = "is not given" if said is None else f"is {said!r:.80}, which the catalogue does not have"
+    keys.note(f"{path} {told}: the model is the problem's.")
+    return None, None

@@ -1,0 +1,190 @@
+"""What a file says and nest does not read is refused where it may change layout, memory or model."""
+
+from typing import Any
+
+import pytest
+
+from frameworks_tests.test_megatron_read import DENSE, read
+from nest.errors import InputError
+from nest_frameworks import deepspeed, maxtext_reading
+from nest_frameworks.accelerate import read as read_accelerate
+from nest_frameworks.megatron.reading.launch import find_launch
+from nest_frameworks.megatron.reading.read import read_megatron
+from nest_frameworks.megatron.reading.script import walk
+from nest_frameworks.megatron.relatives.swift import read as read_swift
+from nest_frameworks.megatron.relatives.verl import read as read_verl
+from nest_frameworks.torchtitan.reading import read as read_torchtitan
+from nest_frameworks.trainers.reading import read_axolotl, read_llama_factory, read_transformers
+
+RUN = "torchrun --nproc-per-node 8 pretrain_gpt.py " + " ".join(f"{flag} {value}" for flag, value in DENSE.items())
+MAXTEXT = "python3 -m MaxText.train base.yml per_device_batch_size=1 ici_fsdp_parallelism=8 "
+VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=fsdp "
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"{RUN} $(cat flags.txt)",
+        f"{RUN} `cat flags.txt`",
+        f'ARGS=($(cat flags.txt))\n{RUN} "${{ARGS[@]}}"',
+        f"mapfile -t ARGS < flags.txt\n{RUN} ${{ARGS[@]}}",
+        f"read -r -a ARGS < flags.txt\n{RUN} ${{ARGS[@]}}",
+        f'set -- $(cat flags.txt)\n{RUN} "$@"',
+        f"EXTRA=$(python flags.py)\n{RUN} --swiglu $EXTRA",
+        RUN.replace("--swiglu", "--swiglu $(cat flags.txt)"),
+        RUN.replace("torchrun", "torchrun $(cat launch.txt)"),
+    ],
+)
+def test_flags_out_of_a_command_are_refused(script: str) -> None:
+    with pytest.raises(InputError, match=r"\$\((cat|mapfile|read|python)\.\.\..*(into the script|give --nodes)"):
+        read_megatron(script)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (f"cat flags.txt | xargs {RUN}", r"\$\(xargs\.\.\..* stands among the flags"),
+        (f"{RUN} --{{use-distributed-optimizer,overlap-grad-reduce}}", "does not expand braces"),
+        (f"{RUN} --yaml-cfg conf.yaml", "its file replaces all flags"),
+        (f"mpirun -n 8 python {RUN.partition('8 ')[2]} : -n 8 python other.py", "nest prices one program"),
+    ],
+)
+def test_flags_that_are_elsewhere_are_refused(script: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_megatron(script)
+
+
+def test_a_checkpoint_that_may_change_the_model_is_told() -> None:
+    assert any("--use-checkpoint-args" in note for note in read_megatron(f"{RUN} --use-checkpoint-args").notes)
+
+
+def test_values_out_of_a_command_are_not() -> None:
+    told = "--save $(pwd) --data-path 1 $(ls data) --tensorboard-dir `pwd` --wandb-exp-name run-$(date)"
+    assert read_megatron(f"{RUN} {told}").settings == read_megatron(RUN).settings
+
+
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [(maxtext_reading.read, f"{MAXTEXT} $(cat settings)"), (read_verl, f"{VERL} $(cat overrides)")],
+)
+def test_settings_out_of_a_command_are_refused(reader: Any, text: str) -> None:
+    with pytest.raises(InputError, match="nest does not see what it prints"):
+        reader(text)
+
+
+LLAMA_FACTORY = "model_name_or_path: x\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n"
+AXOLOTL = "base_model: x\nmicro_batch_size: 1\nsequence_len: 512\n"
+TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n'
+SWIFT = "model: meta-llama/Llama-3.1-8B\nmax_length: 4096\nENV: {NPROC_PER_NODE: 8}\n"
+TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "key"),
+    [
+        (read_llama_factory, f"{LLAMA_FACTORY}tensor_model_parallel_size: 2", "tensor_model_parallel_size"),
+        (read_llama_factory, f"{LLAMA_FACTORY}expert_model_parallel_size: 4", "expert_model_parallel_size"),
+        (read_llama_factory, f"{LLAMA_FACTORY}recompute_granularity: full", "recompute_granularity"),
+        (read_transformers, f"{TRAINER}parallelism_config: {{tp_size: 2}}", "parallelism_config.tp_size"),
+        (read_transformers, f"{TRAINER}parallelism_config: mesh.json", "parallelism_config"),
+        (read_axolotl, f"{AXOLOTL}pipeline_parallel_size: 2", "pipeline_parallel_size"),
+        (read_torchtitan, f"{TITAN}tensor_shard_degree = 2", "parallelism.tensor_shard_degree"),
+        (read_accelerate, "distributed_type: MULTI_GPU\npp_size: 2", "pp_size"),
+        (read_axolotl, f"{AXOLOTL}use_tensor_parallel: true", "use_tensor_parallel"),
+        (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
+        (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),
+        (read_swift, f"{SWIFT}model_kwargs: {{num_hidden_layers: 4}}", "model_kwargs.num_hidden_layers"),
+        (read_swift, f"{SWIFT}load_in_4bit: true", "load_in_4bit"),
+        (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),
+        (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
+        (
+            maxtext_reading.read,
+            f"{MAXTEXT} model_name=llama3-8b override_model_config=true base_num_decoder_layers=4",
+            "override_model_config has base_num_decoder_layers change llama3-8b",
+        ),
+        (read_megatron, f"{RUN} --virtual-shard-degree 2", "--virtual-shard-degree"),
+    ],
+)
+def test_unread_keys_that_split_the_model_are_refused(reader: Any, text: str, key: str) -> None:
+    with pytest.raises(InputError) as error:
+        reader(text)
+    assert key in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["1", "false", "null", "none"])
+def test_unread_keys_that_ask_for_nothing_are_not(value: str) -> None:
+    read_axolotl(f"{AXOLOTL}pipeline_parallel_size: {value}")
+    read_axolotl(f"{AXOLOTL}colour: {value}")
+
+
+FULL = {"recompute_granularity": "full", "recompute_method": "block"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "changed", "recomputed"),
+    [
+        ("8", {"num_layers": "32"}, None),
+        ("8", {"num_layers": "32", "mtp_num_layers": "1"}, 8),
+        ("99", {"num_layers": "32", "mtp_num_layers": "1"}, 8),
+        ("4", {"num_virtual_stages_per_pipeline_rank": "2"}, None),
+        ("3", {"num_virtual_stages_per_pipeline_rank": "2"}, 3),
+        ("4", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, None),
+        ("3", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, 3),
+        ("10", {"decoder_first_pipeline_num_layers": "2"}, None),
+        ("9", {"decoder_first_pipeline_num_layers": "2"}, 9),
+        ("99", {}, None),
+    ],
+)
+def test_blocks_that_are_recomputed_count_in_each_chunk(
+    layers: str, changed: dict[str, str], recomputed: int | None
+) -> None:
+    """None: those of every chunk are all; layers that predict further tokens are never among them."""
+    found = read(DENSE, **{**changed, **FULL, "recompute_num_layers": layers})
+    assert found.settings["fixed"]["recompute"] == "full"
+    assert found.settings["fixed"].get("recompute_layers") == recomputed
+    assert not any("predict further tokens" in note for note in found.notes)
+
+
+def test_a_fork_that_counts_recomputed_blocks_by_the_stage_is_told() -> None:
+    found = read(DENSE, **FULL, recompute_num_layers="3", enable_recompute_layers_per_pp_rank="")
+    assert any("--enable-recompute-layers-per-pp-rank" in note and "each chunk" in note for note in found.notes)
+
+
+def test_more_blocks_than_stand_beside_those_that_predict_further_tokens_are_told() -> None:
+    changed = {"pipeline_model_parallel_layout": "Et*10|t*10|t*10|t*2mL", "mtp_num_layers": "1"}
+    for layers, told, recomputed in (("2", False, 2), ("5", True, 5), ("10", True, None)):
+        found = read(DENSE, **{**changed, **FULL, "recompute_num_layers": layers})
+        assert found.settings["fixed"].get("recompute_layers") == recomputed
+        assert any("predict further tokens" in note for note in found.notes) == told
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_ends_of_one_stage_are_the_model(end: str) -> None:
+    alone = {"pipeline_model_parallel_size": "1", f"decoder_{end}_pipeline_num_layers": "32"}
+    assert read(DENSE, **alone).settings == read(DENSE, pipeline_model_parallel_size="1").settings
+    with pytest.raises(InputError, match="builds a model of 30 layers in place of --num-layers 32"):
+        read(DENSE, **{**alone, f"decoder_{end}_pipeline_num_layers": "30"})
+
+
+WHITE = ["\u00a0", "\f", "\v", "\u2028", "\u2029", "\u200b", "\ufeff", "\x85", "\x1c", "\u3000"]
+
+
+@pytest.mark.parametrize("space", WHITE, ids=lambda each: f"U+{ord(each):04X}")
+def test_white_space_that_parts_no_words_is_refused(space: str) -> None:
+    number = f"U\\+{ord(space):04X}"
+    for script in (f"{RUN}{space}--bf16", f"{space}\n{RUN}", f"ARGS=(--x{space}1)\n{RUN}", f"X=a{space}b; {RUN}"):
+        with pytest.raises(InputError, match=f"line [12]: .*{number}"):
+            read_megatron(script)
+    with pytest.raises(InputError, match=number):
+        read_megatron(f"A='--save{space}4'\n{RUN} $A")  # One word, as an expansion is parted by IFS.
+    with pytest.raises(InputError, match=number):
+        maxtext_reading.read(f"{MAXTEXT}ici{space}_tensor_parallelism=2")
+    with pytest.raises(InputError, match=number):
+        read_verl(f"{VERL} 'trainer{space}.nnodes=2'")
+    assert walk(f"# a{space}b\npython x.py '{space}' \"{space}\"").calls[0].words == ("python", "x.py", space, space)
+
+
+def test_a_script_with_nul_is_refused() -> None:
+    with pytest.raises(InputError, match="NUL"):
+        find_launch(f"{RUN}\0--bf16")

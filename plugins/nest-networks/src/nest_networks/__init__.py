@@ -1,0 +1,50 @@
+"""Clusters as files of schedulers, fabric managers, hosts and simulators describe them: topology importers of nest.
+
+Belongs here: readers of formats. Does not: the reduction to levels.
+"""
+
+from nest.hooks.protocols import TopologyImporter
+from nest.hooks.spec import hook
+
+
+@hook
+def nest_topology_importers() -> list[TopologyImporter]:
+    """Graphs of networks, and files of tools."""
+    from nest_networks.astra_sim import AstraSimImporter
+    from nest_networks.graphs import NodeLinkImporter, gml, graphml
+    from nest_networks.htsim import HtsimImporter
+    from nest_networks.hwloc import HwlocImporter
+    from nest_networks.ibnetdiscover import IbnetdiscoverImporter
+    from nest_networks.infragraph import InfragraphImporter
+    from nest_networks.kubernetes import KubernetesImporter
+    from nest_networks.nccl_xml import NcclXmlImporter
+    from nest_networks.netq import NetqDomainsImporter, NetqImporter
+    from nest_networks.ns3 import Ns3Importer
+    from nest_networks.nvidia_smi import NvidiaSmiImporter
+    from nest_networks.rocm_smi import RocmSmiImporter
+    from nest_networks.slurm_files import SlurmConfImporter, SlurmYamlImporter
+    from nest_networks.slurm_nodes import SlurmNodesImporter
+    from nest_networks.topograph import TopographInstancesImporter, TopographModelImporter
+
+    return [
+        NodeLinkImporter(),
+        graphml,
+        NvidiaSmiImporter(),
+        RocmSmiImporter(),
+        NcclXmlImporter(),
+        HwlocImporter(),
+        SlurmConfImporter(),
+        SlurmNodesImporter(),
+        gml,
+        AstraSimImporter(),
+        Ns3Importer(),
+        HtsimImporter(),
+        TopographModelImporter(),
+        TopographInstancesImporter(),
+        KubernetesImporter(),
+        IbnetdiscoverImporter(),
+        NetqImporter(),
+        NetqDomainsImporter(),
+        InfragraphImporter(),
+        SlurmYamlImporter(),
+    ]

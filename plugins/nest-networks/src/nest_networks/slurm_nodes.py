@@ -1,0 +1,165 @@
+"""Slurm's `slurm.conf` and what `scontrol show nodes` prints: hosts with their accelerators, by `Gres` and `Feature`.
+
+slurm.conf(5), "NODE CONFIGURATION": `Feature` (also `Features`), `Gres=gpu:TYPE:COUNT`, `NodeName=DEFAULT`;
+scontrol(1), `show nodes`: `ActiveFeatures`, `AvailableFeatures`. States: `State` of both, slurm.conf(5), "DOWN NODE
+CONFIGURATION", and sinfo(1), "NODE STATE CODES". The switches are those of the `topology.conf` beside.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nest.errors import InputError
+from nest.network.imported import Imported
+from nest.spec import LinkProfile
+from nest_networks.files import beginning, host_names, text_of
+from nest_networks.slurm_files import SlurmConfImporter
+from nest_networks.switched.network import switched_network
+from nest_networks.switched.pools import pools_of_hosts
+from nest_networks.switched.profiles import is_slice, product_device
+from nest_networks.switched.tree import LocatedHost, left_out, tree_of_layers
+
+SWITCHES = "topology.conf"
+FEATURES = ("activefeatures", "features", "feature", "availablefeatures")
+"""Keys of a node's features, the first that it has."""
+
+OUT = frozenset({
+    "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT",
+    "NOT_RESPONDING", "NO_RESPOND", "RESERVED",
+})  # fmt: skip
+"""States in which a node takes no job; nodes that are powered down do, as Slurm starts them for it."""
+
+_SPACED = re.compile(r"(?<=\w)[ \t]+=[ \t]*")
+_INCLUDE = re.compile(r"^[ \t]*Include[ \t]+\S", re.IGNORECASE | re.MULTILINE)
+_DOWN = re.compile(r'^[ \t]*DownNodes=(?:"([^"]*)"|(\S*))', re.IGNORECASE | re.MULTILINE)
+_NODE = re.compile(r"^[ \t]*NodeName[ \t]*=", re.IGNORECASE | re.MULTILINE)
+_PAIR = re.compile(r'([A-Za-z]+)=(?:"([^"]*)"|(\S*))')
+_ACCELERATORS = re.compile(r"gpu(?::(?P<type>[A-Za-z][^:,(]*))?(?::(?P<count>\d{1,4}))?(?:\([^)]*\))?", re.IGNORECASE)
+
+
+class SlurmNodesImporter:
+    """Reads `slurm.conf`, or what `scontrol show nodes` prints; hosts of several kinds become pools."""
+
+    name = "slurm-nodes"
+    profiled = True
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a file with lines of nodes."""
+        return isinstance(source, Path) and _NODE.search(beginning(source)) is not None
+
+    def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
+        """Its hosts with accelerators, under the switches of the `topology.conf` beside it.
+
+        Raises:
+            InputError: no node has accelerators, or none of those that do is under a switch; hosts of one kind have
+                different numbers of them, or the catalogue does not know them.
+        """
+        kinds: dict[str | None, dict[str, LocatedHost]] = {}
+        text = _SPACED.sub("=", text_of(source))
+        seen, left = set[str](), dict[str, list[str]]()
+        down = {name for quoted, plain in _DOWN.findall(text) for name in host_names(quoted or plain)}
+        for name, keys in _nodes(text):
+            if name in seen:
+                raise InputError(f"node {name!r:.60} is described twice; Slurm takes one description of each.")
+            seen.add(name)
+            told = _accelerators(keys.get("gres", ""))
+            why = _why_not(told, "DOWN" if name in down else keys.get("state", ""))
+            if why is not None:
+                left.setdefault(why, []).append(name)
+                continue
+            ((product, count),) = told
+            features = next((keys[each] for each in FEATURES if keys.get(each)), "")
+            device = product_device(f"{product} {features}".strip(), profile) if product or features else None
+            kinds.setdefault(device, {})[name] = LocatedHost(name, devices=count)
+        notes = [left_out(names, why) for why, names in left.items()]
+        if _INCLUDE.search(text):
+            notes.append("Files that `Include` names are not read: nodes that they describe are not planned with.")
+        if not kinds:
+            if set(left) <= {BARE}:
+                raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
+            raise InputError(f"no node with accelerators takes jobs. {' '.join(notes[:3])}")
+        switches = source.parent / SWITCHES
+        layers: Mapping[str, tuple[str, ...]] = {}
+        if switches.is_file():
+            layers = SlurmConfImporter().layers(switches)
+            notes.append(f"The switches are those of the {SWITCHES} beside the file.")
+            lost = [name for own in kinds.values() for name in own if name not in layers]
+            if lost:
+                notes.append(left_out(lost, f"which {SWITCHES} does not have"))
+        placed = {
+            device: [LocatedHost(name, layers.get(name, ()), devices=each.devices) for name, each in own.items()]
+            for device, own in kinds.items()
+        }
+        if layers:
+            placed = {device: [host for host in own if host.layers] for device, own in placed.items()}
+        placed = {device: own for device, own in placed.items() if own}
+        if not placed:
+            raise InputError(
+                f"nodes have accelerators, and the {SWITCHES} beside the file has none of them; put that of the same "
+                "cluster there, or none."
+            )
+        if len(placed) > 1:
+            if None in placed:
+                raise InputError(
+                    f"node {placed[None][0].name!r:.60} does not say what accelerators it has, and others do; give "
+                    "`Gres=gpu:TYPE:COUNT` or a Feature that names them."
+                )
+            return pools_of_hosts({str(device): own for device, own in placed.items()}, profile, assumptions=notes)
+        ((device, own),) = placed.items()
+        tree, sentences = tree_of_layers(own)
+        return switched_network(tree, profile, device=device, assumptions=(*notes, *sentences))
+
+
+def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Every node with its keys in small letters; a record begins with `NodeName`, and may go over several lines."""
+    usual: dict[str, str] = {}
+    records = _NODE.split("\n".join(line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines()))
+    for record in records[1:]:
+        lines = record.split("\n")
+        # Of slurm.conf a line is a node; scontrol goes on in lines that are indented.
+        whole = [lines[0]]
+        for line in lines[1:]:
+            if not line.startswith((" ", "\t")):
+                break
+            whole.append(line)
+        names, _, rest = " ".join(whole).partition(" ")
+        keys = {
+            key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(rest) if (quoted or plain) != "(null)"
+        }
+        if names.strip('"').upper() == "DEFAULT":
+            usual |= keys
+            continue
+        for name in host_names(names.strip('"')):
+            yield name, {**usual, **keys}
+
+
+BARE = "which have no `Gres` of accelerators"
+
+
+def _accelerators(gres: str) -> tuple[tuple[str, int], ...]:
+    """What the accelerators of a node are called (empty: nobody says), and how many of each there are."""
+    counts: dict[str, int] = {}
+    for part in re.split(r",(?![^(]*\))", gres):
+        match = _ACCELERATORS.fullmatch(part.strip())
+        if match is not None:
+            kind = match["type"] or ""
+            counts[kind] = counts.get(kind, 0) + int(match["count"] or 1)
+    return tuple((kind, count) for kind, count in counts.items() if count)
+
+
+def _why_not(told: tuple[tuple[str, int], ...], state: str) -> str | None:
+    """Why a node is not planned with, as the end of a sentence; None: it is.
+
+    `state`: words and flags such as `IDLE+DRAIN`, `DOWN*` (does not respond) or `idle$` (maintenance).
+    """
+    if not told:
+        return BARE
+    words = re.split(r"[^A-Z_]+", state.upper())
+    out = [word for word in words if word in OUT]
+    out += [word for mark, word in (("*", "NOT_RESPONDING"), ("$", "MAINT")) if mark in state and word not in out]
+    if out:
+        return f"whose state is {' '.join(out)}"
+    if any(is_slice(kind) for kind, _ in told):
+        return "whose accelerators are split (MIG), which NCCL does not join"
+    return "which have accelerators of several kinds each" if len(told) > 1 else None

@@ -1,0 +1,168 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from nest.catalogue import profile
+from nest.errors import InputError
+from nest.network.graph import LinkGraph
+from nest.spec import LinkProfile
+from networks_tests.fabrics import FatTree, fat_trees, guids, ibnetdiscover
+from networks_tests.field import imported, levels, reduced, told
+
+SMALL = FatTree(pods=1, units=2, hosts=2, rails=4, spines=2, uplinks=1, cores=1, core_links=1)
+TALL = FatTree(pods=2, units=2, hosts=4, rails=8, spines=2, uplinks=2, cores=2, core_links=2)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "fabric.out"
+    path.write_text(text)
+    return path
+
+
+def expected(tree: FatTree, rate: float, inside: float) -> list[tuple[int, float]]:
+    """Levels of a fat tree with an accelerator for each rail; equal ones above one another are as they are built."""
+    unit, pod, above = (share * rate for share in tree.shares())
+    rows = [(tree.rails, inside), (tree.hosts, unit), (tree.units, pod), (tree.pods, above)]
+    return [(fanout, bandwidth) for fanout, bandwidth in rows if fanout > 1]
+
+
+def test_rails_links_and_oversubscription(tmp_path: Path) -> None:
+    found = imported(written(tmp_path, ibnetdiscover(TALL.links(), "4xNDR")))
+    assert levels(found) == [(8, 450e9), (4, 50e9), (2, 50e9), (2, 50e9 * 2 * 2 * 2 / 64)]
+    assert found.hosts == tuple(TALL.members)
+    assert (found.device, found.devices_per_host) == ("h100-sxm", 8)
+    assert "one for each of its links" in told(found)
+
+
+@given(tree=fat_trees(rails=(4, 8)))
+def test_levels_are_what_was_built(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = imported(written(tmp_path_factory.mktemp("ib"), ibnetdiscover(tree.links(), "4xNDR")))
+    assert [fanout for fanout, _ in levels(found)] == [fanout for fanout, _ in expected(tree, 50e9, 450e9)]
+    assert [each for _, each in levels(found)] == pytest.approx([each for _, each in expected(tree, 50e9, 450e9)])
+    assert sorted(found.hosts) == tree.members
+
+
+@given(tree=fat_trees(rails=(4,)))
+def test_the_part_of_the_switches_says_all(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("ib")
+    whole = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}")))
+    part = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}", nics=False)))
+    assert (whole.network, whole.hosts, whole.device) == (part.network, part.hosts, "a100-sxm-80g")
+
+
+@given(tree=fat_trees(rails=(4,)))
+def test_the_order_of_the_file_says_nothing(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("ib")
+    text = ibnetdiscover(tree.links(), "4xNDR")
+    head, *sections = text.split("\nvendid")
+    turned = head + "".join(f"\nvendid{section}" for section in reversed(sections))
+    one, two = imported(written(folder, text)), imported(written(folder, turned))
+    assert levels(one) == levels(two)
+    assert one.hosts == two.hosts
+
+
+def test_one_nic_serves_the_accelerators_a_profile_says(tmp_path: Path) -> None:
+    tree = FatTree(pods=1, units=2, hosts=2, rails=1, spines=1, uplinks=1, cores=1, core_links=1)
+    path = written(tmp_path, ibnetdiscover(tree.links(), "4xHDR"))
+    assert levels(imported(path))[:2] == [(8, 300e9), (2, 25e9 / 8)]
+    assert levels(imported(path, LinkProfile(devices_per_host=4)))[:2] == [(4, 300e9), (2, 25e9 / 4)]
+    assert imported(path, profile("h200-ndr")).device == "h200-sxm"
+
+
+def test_rates_of_single_links_count(tmp_path: Path) -> None:
+    text = ibnetdiscover(SMALL.links(), "4xNDR")
+    leaf, spine = guids(SMALL.links())["leaf0.0"], guids(SMALL.links())["spine0.0"]
+    slow = [
+        line.replace("4xNDR", "2xNDR") if (f'"{spine}"' in line and '# "spine' in line) else line
+        for line in text.splitlines()
+    ]
+    assert f'"{leaf}"' in text
+    found = imported(written(tmp_path, "\n".join(slow)))
+    assert levels(found) == [(4, 450e9), (2, 50e9), (2, 37.5e9)]
+
+
+def test_what_is_no_host_to_plan_with_is_left_out(tmp_path: Path) -> None:
+    links = SMALL.links()
+    links += [
+        ("login/1", "leaf0.0"),
+        ("manager/1", "spine0.0"),
+        ("localhost/0", "leaf0.1"),
+        ("localhost/0 ", "leaf0.2"),
+    ]
+    text = ibnetdiscover(links, "4xNDR").replace('"localhost HCA-0 "', '"localhost HCA-0"')
+    text = text.replace('"manager HCA-1"', '"Mellanox Technologies Aggregation Node"')
+    found = imported(written(tmp_path, text))
+    assert levels(found) == levels(imported(written(tmp_path, ibnetdiscover(SMALL.links(), "4xNDR"))))
+    assert "login (1 host), which do not have 4 links" in told(found)
+    assert "2 NICs that do not say which host they are in" in told(found)
+    assert "manager" not in told(found)
+
+
+def test_storage_beside_the_hosts_adds_no_way_up(tmp_path: Path) -> None:
+    storage = [(f"store{index}/0", "storage") for index in range(2)]
+    storage += [("storage", f"spine{pod}.{spine}") for pod in range(2) for spine in range(2) for _ in range(8)]
+    inside = [("storage0", f"spine0.{spine}") for spine in range(2) for _ in range(8)]
+    inside += [("store9/0", "storage0")]
+    alone = imported(written(tmp_path, ibnetdiscover(TALL.links(), "4xNDR")))
+    assert levels(imported(written(tmp_path, ibnetdiscover(TALL.links() + inside, "4xNDR")))) == levels(alone)
+    # A switch that joins the spines of two pods does carry what they send each other.
+    both = imported(written(tmp_path, ibnetdiscover(TALL.links() + storage, "4xNDR")))
+    assert levels(both)[-1][1] > levels(alone)[-1][1]
+
+
+def test_hosts_nobody_names_go_by_their_nics(tmp_path: Path) -> None:
+    text = ibnetdiscover(SMALL.links(), "4xNDR")
+    for host in SMALL.members:
+        for rail in range(4):
+            text = text.replace(f'"{host} HCA-{rail}"', '"MT4129 ConnectX7   Mellanox Technologies"')
+    found = imported(written(tmp_path, text))
+    assert "called by its GUID" in told(found)
+    assert len(found.hosts) == 16
+
+
+def test_linked_leaf_switches_are_planned_link_by_link(tmp_path: Path) -> None:
+    links = [(f"n{index}/{rail}", f"leaf{index % 2}") for index in range(4) for rail in range(4)]
+    links += [("leaf0", "leaf1")] * 4
+    found = imported(written(tmp_path, ibnetdiscover(links, "4xNDR")))
+    assert isinstance(found.network, LinkGraph)
+    assert "of one tier are linked" in told(found)
+    inner, middle, outer = reduced(found)
+    assert [level.fanout for level in (inner, middle, outer)] == [4, 2, 2]
+    assert outer.bandwidth == pytest.approx(middle.bandwidth / 2)  # Four links for the eight accelerators of a leaf.
+
+
+def test_hosts_on_some_switches_in_common_are_planned_link_by_link(tmp_path: Path) -> None:
+    pairs = [("a", "b"), ("b", "c"), ("a", "b"), ("b", "c")]
+    links = [
+        (f"n{index}/{rail}", f"leaf {name}") for index, names in enumerate(pairs) for rail, name in enumerate(names)
+    ]
+    found = imported(written(tmp_path, ibnetdiscover(links, "4xNDR")), LinkProfile(devices_per_host=2))
+    assert isinstance(found.network, LinkGraph)
+    assert "share some leaf switches, not all" in told(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('Ca\t1 "H-b8e92403009ca838"\t\t# "dgx-gb200-n01-c1 HCA-1"\n', "no switches, only 1 NIC"),
+        ('Switch\t65 "S-2c5eab0300b87b40"\t\t# "leaf" enhanced port 0 lid 73 lmc 0\n', "no host hangs on a switch"),
+        (ibnetdiscover([*SMALL.links(), ("far/0", "island"), *((f"far/{i}", "island") for i in (1, 2, 3))], "4xNDR"),
+         "not joined by any switch above them"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_named(text: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        imported(written(tmp_path, text))
+
+
+def test_shared_samples(shared: Path) -> None:
+    folder = shared / "topologies" / "topograph" / "output" / "ibnetdiscover"
+    found = imported(folder / "example.out")
+    assert isinstance(found.network, LinkGraph)
+    assert len(found.network.devices) == 4 * 109
+    assert "a08-p1-dgx-04-c01.0" in found.network.names
+    # The worst leaf switch has 15 links up for 18 hosts; a message reaches 0.91 of a link's rate.
+    assert reduced(found)[-1].bandwidth == pytest.approx(0.91 * 50e9 * 15 / 18)
+    with pytest.raises(InputError, match="no switches"):
+        imported(folder / "example-bad.out")

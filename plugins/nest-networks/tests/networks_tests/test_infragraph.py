@@ -1,0 +1,130 @@
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest.errors import InputError
+from nest.network.graph import LinkGraph
+from networks_tests.field import imported, reduced, told
+
+
+def edge(one: str, two: str, link: str, scheme: str = "many2many") -> dict[str, Any]:
+    return {"ep1": {"component": one}, "ep2": {"component": two}, "link": link, "scheme": scheme}
+
+
+def component(name: str, count: int, choice: str) -> dict[str, Any]:
+    return {"name": name, "count": count, "choice": choice}
+
+
+def rated(name: str, gigabits: float) -> dict[str, Any]:
+    return {"name": name, "physical": {"bandwidth": {"choice": "gigabits_per_second", "gigabits_per_second": gigabits}}}
+
+
+MACHINE: dict[str, Any] = {
+    "name": "box",
+    "components": [component("xpu", 4, "xpu"), component("nvsw", 2, "switch"), component("cpu", 1, "cpu")],
+    "edges": [edge("xpu", "nvsw[0:2]", "fast"), edge("cpu", "xpu[0:2]", "slow")],
+    "links": [{"name": "fast", "description": "nvlink_4"}, {"name": "slow"}],
+}
+
+
+def test_nvlink_of_the_catalogue_is_shared_out_to_switches_that_are_one() -> None:
+    found = imported(MACHINE)
+    [level] = reduced(found)
+    assert (level.fanout, level.bandwidth) == (4, pytest.approx(0.68 * 450e9))
+    assert isinstance(found.network, LinkGraph)
+    assert [each for each in found.network.names if each.startswith("box")] == [f"box.{index}" for index in range(4)]
+    assert found.devices_per_host == 4
+    assert "Left out: the links slow" in told(found)
+
+
+@given(hosts=st.integers(2, 4), nics=st.integers(2, 4))
+def test_instances_of_devices(hosts: int, nics: int) -> None:
+    source = {
+        "devices": [
+            {
+                "name": "server",
+                "components": [
+                    component("xpu", nics, "xpu"), component("nic", nics, "nic"), component("bus", 1, "switch")
+                ],
+                "edges": [edge("xpu", "nic", "pcie", "one2one"), edge("xpu", "bus", "inside")],
+                "links": [{"name": "pcie", "description": "PCI Express PCIE_GEN5 x16"}, rated("inside", 3200)],
+            },
+            {"name": "tor", "components": [component("port", 64, "port"), component("asic", 1, "switch")],
+             "edges": [edge("port", "asic", "ic")], "links": [rated("ic", 51200)]},
+        ],
+        "instances": [{"name": "host", "device": "server", "count": hosts}, {"name": "leaf", "device": "tor"}],
+        "links": [rated("cable", 400)],
+        "edges": [
+            {
+                "ep1": {"instance": f"host[0:{hosts}]", "component": f"nic[0:{nics}]"},
+                "ep2": {"instance": "leaf[0]", "component": f"port[:{hosts * nics}]"},
+                "link": "cable",
+                "scheme": "one2one",
+            }
+        ],
+    }  # fmt: skip
+    found = imported(source)
+    inner, outer = reduced(found)
+    assert (inner.fanout, inner.bandwidth) == (nics, 400e9)
+    assert (outer.fanout, outer.bandwidth) == (hosts, 50e9)
+    assert isinstance(found.network, LinkGraph)
+    assert "host1.0" in found.network.names
+    assert "PCI Express 5, 16 lanes" in told(found)
+
+
+def test_devices_in_devices() -> None:
+    card = {"name": "card", "components": [component("xpu", 1, "xpu"), component("plug", 1, "port")],
+            "edges": [edge("xpu", "plug", "wire")], "links": [rated("wire", 80)]}  # fmt: skip
+    box = {"name": "box", "components": [component("card", 3, "device"), component("hub", 1, "switch")],
+           "edges": [edge("card[0:3].plug[0]", "hub", "wire")], "links": [rated("wire", 80)]}  # fmt: skip
+    source = {"devices": [card, box], "instances": [{"name": "b", "device": "box", "count": 1}]}
+    assert [(level.fanout, level.bandwidth) for level in reduced(imported(source))] == [(3, 10e9)]
+
+
+def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    source = deepcopy(MACHINE)
+    place: Any = source
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return source
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            changed(("links", 0, "description"), "copper"),
+            "without the links fast, slow, which have no physical.bandwidth",
+        ),
+        (changed(("components", 0, "count"), 1), "1 accelerators"),
+        (changed(("components", 0, "count"), "x"), r"components\[0\].count must be a whole number"),
+        (changed(("edges", 0, "ep2"), {"component": "gone"}), r"edges\[0\].ep2 is 'gone', which names no component"),
+        (changed(("edges", 0, "ep2"), {"component": "nvsw[7]"}), "leads to 'device.0.nvsw.7', which there is not"),
+        (changed(("edges", 0, "ep2"), {"component": "nvsw[a]"}), "write `name`"),
+        (changed(("edges", 0, "scheme"), "star"), "scheme is 'star'"),
+        (changed(("edges",), 3), "edges must be a list"),
+        (changed(("edges", 0, "ep1"), None), "ep1 of an edge must hold keys and values"),
+        (changed(("links", 1, "physical"), {"bandwidth": {"gigabits_per_second": -1}}), "must be at least 0, is -1"),
+        (changed(("components", 0, "count"), 10**9), "must be a whole number"),
+        ({"devices": [], "instances": [{"name": "a", "device": "b"}]}, r"instances\[0\].device is 'b'"),
+    ],
+)
+def test_what_cannot_be_is_named(source: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        imported(source)
+
+
+def test_devices_inside_themselves() -> None:
+    card = {"name": "card", "components": [component("card", 1, "device")], "edges": [], "links": []}
+    with pytest.raises(InputError, match="inside themselves"):
+        imported({"devices": [card], "instances": [{"name": "b", "device": "card", "count": 1}]})
+
+
+def test_shared_samples(shared: Path) -> None:
+    [level] = reduced(imported(shared / "topologies" / "misc" / "infragraph_dgx_h100.yaml"))
+    assert (level.fanout, level.bandwidth) == (8, pytest.approx(306e9))

@@ -1,0 +1,121 @@
+"""`nest report`: a plan, or the rows of a study, as one HTML page."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from nest.errors import InputError
+from nest.public.commands import STRICT_PLUGINS, StepLine, warn_of_plugins
+from nest.public.commands import time_limit as time_limit_option
+from nest_page import verbs
+
+USUAL_OUTPUT = Path("report.html")
+"""In the current folder, where nobody says another place."""
+
+
+def report(
+    source: Path = typer.Argument(
+        ...,
+        metavar="PLAN|STUDY|RESULT",
+        help="A plan file; or what `nest sweep` wrote (.parquet, .csv, .jsonl), or a study with that beside it.",
+    ),
+    output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
+    without: list[str] = typer.Option(
+        [],
+        "--without",
+        metavar="PART",
+        help="Of a plan: leave out alternatives, frontier or sensitivity, which take searches; may be repeated.",
+    ),
+    time_limit: float | None = time_limit_option(
+        "Of a plan: time for each search; then the best plan so far is taken."
+    ),
+    jobs: int | None = typer.Option(
+        None, "--jobs", "-j", metavar="N", help="Of a plan: processes that search; left out, one for each processor."
+    ),
+    metric: str | None = typer.Option(
+        None,
+        "--metric",
+        metavar="NAME",
+        help="Of a study: what figures show: step-time, samples, tokens, tokens-per-device, mfu or cost. Left out, the "
+        "step time, or where the batch varies tokens.",
+    ),
+    at: list[str] = typer.Option(
+        [],
+        "--at",
+        metavar="KEY=VALUE",
+        help="Of a study: the value that figures show which do not draw the key; may be repeated. Left out, the "
+        "middle one.",
+    ),
+    plans: Path | None = typer.Option(
+        None,
+        "--plans",
+        metavar="FOLDER",
+        help="Of a study: write every row's plan to this folder, which the page leads to.",
+    ),
+    row: int | None = typer.Option(None, "--row", metavar="N", help="Of a result: report on the plan of row N."),
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Write a plan, or all rows of a study, as one HTML page that needs no network.
+
+    Of a plan: figures, launch flags, cluster, batch, memory, time. It is checked first. What it beats, or what would
+    let one fit, and what more or less devices, memory and bandwidth are worth takes searches of their own.
+    Of a study: curves over numbers, heat maps, which plan wins where, the Pareto front, and every row.
+    Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
+    """
+    from nest.io import check_writable
+
+    check_writable(output, source)
+    if row is None and _is_study(source):
+        _refuse("a plan", without=without or None, time_limit=time_limit, jobs=jobs)
+        verbs.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans)
+    else:
+        _refuse("a study", metric=metric, at=at or None, plans=plans)
+        _plan_page(source, output, row, without, time_limit, jobs)
+    typer.echo(output)
+
+
+def _plan_page(
+    source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None, jobs: int | None
+) -> None:
+    from nest.io import write_text
+
+    read: Path | dict[str, Any] = source
+    if row is not None:
+        from nest_studies.sweep.rows import plan_of
+
+        read = plan_of(source, row)
+    line = StepLine()
+    try:
+        text = verbs.report_page(
+            read,
+            without=without,
+            time_limit=time_limit,
+            jobs=jobs,
+            progress=lambda search, done, most: line.tell(search, done, most, at_most=True),
+        )
+    finally:
+        line.clear()
+    warn_of_plugins()
+    write_text(output, text)
+
+
+def _is_study(source: Path) -> bool:
+    """Whether a file has rows of a sweep, or is a study; a pipe, which can be read once, has a plan."""
+    from nest.io import read_mapping
+    from nest_studies.sweep.output import is_result
+
+    return is_result(source) or (source.is_file() and "base" in read_mapping(source).mapping)
+
+
+def _refuse(of: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with {of} only.")
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--at {text}: write it as KEY=VALUE, such as 'cluster.memory=80 GB'.")
+    return key.strip(), value.strip()

@@ -1,0 +1,91 @@
+"""A plan as one HTML page: drawn from templates, with everything in it that it needs.
+
+Nothing is searched here: `nest_page.page_of_plan` asks what further searches answer, and hands it over.
+"""
+
+from collections.abc import Sequence
+
+from nest.hooks.registry import Registry
+from nest.instance import Cluster, Instance
+from nest.public.planning import build_cluster, build_pools
+from nest.public.text import title
+from nest.spec import PlanDocument, Problem
+from nest_page.cluster import cluster_figure, pool_figures
+from nest_page.headline import (
+    batch_size,
+    cluster_size,
+    headline,
+    levels_in_words,
+    model_size,
+    plan_status,
+)
+from nest_page.network import network_figure
+from nest_page.records import Figure, Heading, Section, Subject
+from nest_page.rendering import rendered
+from nest_page.sections import Export, launch, reproduce, stage_table
+from nest_page.stage_bars import memory_figure, time_figure
+from nest_page.timeline import timeline
+
+
+def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section]) -> str:
+    """The HTML file of a feasible plan: why it is the best, `export` for its files, answers to what more is worth."""
+    sections = (
+        headline(subject),
+        *why,
+        launch(subject, export),
+        Section("cluster", "Cluster", figures=_cluster_figures(subject)),
+        timeline(subject),
+        _drawn("memory", "Memory", memory_figure(subject)),
+        _drawn("time", "Time", time_figure(subject)),
+        *answers,
+        stage_table(subject),
+        reproduce(subject.plan),
+    )
+    heading = _heading(subject.problem, _clusters(subject.instance), subject.known)
+    return rendered(heading, plan_status(subject.plan), sections)
+
+
+def _cluster_figures(subject: Subject) -> tuple[Figure, ...]:
+    return pool_figures(subject) or (network_figure(subject) or cluster_figure(subject),)
+
+
+def _clusters(instance: Instance) -> tuple[Cluster, ...]:
+    """The cluster, or its pools."""
+    return (instance.cluster,) if instance.pools is None else tuple(each.cluster for each in instance.pools.members)
+
+
+def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section]) -> str:
+    """The HTML file of a problem without a plan: what is tightest, what would let one fit, and what was asked.
+
+    Args:
+        plan: says that there is none.
+        problem: its problem, as written.
+        known: registered importers and the like.
+        freeing: what would let a plan fit.
+    """
+    pooled = problem.cluster.pools is not None
+    clusters = (
+        tuple(each.cluster for each in build_pools(problem.cluster)[0].members)
+        if pooled
+        else (build_cluster(problem.cluster, known, None)[0],)
+    )
+    heading = _heading(problem, clusters, known)
+    diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
+    return rendered(heading, plan_status(plan), (diagnosis, *freeing, reproduce(plan)))
+
+
+def _drawn(name: str, title: str, figure: Figure) -> Section:
+    return Section(name, title, figures=(figure,))
+
+
+def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
+    """Of a page: model and cluster, which is several where it has pools."""
+    if problem.cluster.pools is None:
+        where = cluster_size(problem, clusters[0])
+    else:
+        named = zip(problem.cluster.pools, clusters, strict=True)
+        where = ", and ".join(f"{pool.name}: {levels_in_words(cluster)}" for pool, cluster in named)
+    written = problem.to_dict()
+    sizes = (model_size(problem, known), where, batch_size(problem))
+    name = title(written.get("model"), written["cluster"], [each.size for each in clusters])
+    return Heading(name, tuple(each for each in sizes if each))

@@ -1,0 +1,96 @@
+"""The rows of a study as one HTML page, drawn by `nest_page.study`."""
+
+from collections.abc import Mapping
+from json import dumps
+from pathlib import Path
+
+from nest.catalogue import unknown_name
+from nest.errors import InputError
+from nest.io import write_files
+from nest_page.study import study_page
+from nest_page.study.points import METRICS, Study, study_of, usual_metric
+from nest_studies.sweep.output import is_result
+from nest_studies.sweep.rows import result_of, result_rows, study_point, varied_columns
+
+PLANS_TOGETHER = 500
+"""Plans of a study that are in memory at a time, each of some 10 kB."""
+
+
+def page_of_study(
+    path: Path, metric: str | None, held: Mapping[str, str], plans: Path | None, linked_from: Path | None
+) -> str:
+    """The HTML page of a study's rows (`nest.study_page`, which says what the arguments are).
+
+    Args:
+        path: a result, or a study whose result is beside it.
+        metric: of `nest_page.study.points.METRICS`; None: the usual one.
+        held: by the name of a key, the value that figures which do not draw it show.
+        plans: folder that the plans are written to, which the page refers to; None: they are not written.
+        linked_from: the folder of the page; None: the current one.
+
+    Raises:
+        InputError: there is no result, it cannot be read, there is no such metric or value, or plans cannot be written.
+    """
+    result = path if is_result(path) else result_of(path)
+    columns = varied_columns(result)
+    refers = "" if plans is None else _relative(plans, linked_from or Path())
+    points, texts = [], {}
+    for number, row in enumerate(result_rows(result), 1):
+        name = f"row-{number}.json"
+        try:
+            points.append(study_point(number, row, columns, f"{refers}{name}" if plans is not None else ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(f"{result}: row {number} is none that this version of `nest sweep` writes.") from None
+        if plans is not None and points[-1].link:
+            plan = row["plan"]
+            texts[name] = plan if isinstance(plan, str) else dumps(plan, ensure_ascii=False)
+            if len(texts) == PLANS_TOGETHER:
+                write_files(plans, texts)
+                texts.clear()
+    if plans is not None:
+        write_files(plans, texts)
+    if not points:
+        raise InputError(f"{result}: it has no rows.")
+    study = study_of(columns, points)
+    if metric is not None and metric not in METRICS:
+        raise unknown_name("--metric", "figure of a plan", metric, METRICS)
+    chosen = usual_metric(study) if metric is None else METRICS[metric]
+    how = (
+        f"The number of a row leads to its plan's document in `{plans}`."
+        if plans is not None
+        else f"`nest report {result} --row N` reports on the plan of row N; with `--plans FOLDER`, the page of a study "
+        "leads to the documents of all plans."
+    )
+    return study_page(_study_title(path), study, chosen, _held(study, held), how)
+
+
+def _study_title(path: Path) -> str:
+    """What a study is called: its file, or where that says nothing its folder."""
+    usual = path.stem in ("study", "rows", "results", "result")
+    return (path.absolute().parent.name if usual else path.stem) or path.stem
+
+
+def _relative(folder: Path, start: Path) -> str:
+    """A reference to files in a folder from a page in `start`."""
+    from os.path import relpath
+    from urllib.parse import quote
+
+    return quote(Path(relpath(folder, start)).as_posix()) + "/"
+
+
+def _held(study: Study, wanted: Mapping[str, str]) -> dict[int, int]:
+    """Values of axes by index.
+
+    Raises:
+        InputError: no such key varies, or it has no such value.
+    """
+    held = {}
+    names = [study.axes[index].name for index in study.varying]
+    for name, value in wanted.items():
+        if name not in names:
+            raise unknown_name("--at", "key that varies", name, names)
+        index = next(i for i, axis in enumerate(study.axes) if axis.name == name)
+        if value not in study.axes[index].values:
+            raise unknown_name(f"--at {name}", "value", value, study.axes[index].values)
+        held[index] = study.axes[index].values.index(value)
+    return held

@@ -1,0 +1,173 @@
+"""The Pareto front of a study: rows that no other row of the same training beats in time, devices, memory and cost."""
+
+from collections.abc import Sequence
+
+import numpy
+from markupsafe import Markup
+
+from nest.units import format_seconds
+from nest_page.records import Cell, Drawing, Figure, Key, Table
+from nest_page.study.curves import linked
+from nest_page.study.points import DEFAULT, Study
+from nest_page.svg import (
+    WIDTHS,
+    Scale,
+    bottom_axis,
+    element,
+    joined,
+    left_axis,
+    mark,
+    number,
+    shortened,
+    text,
+    ticks,
+)
+from nest_studies.sweep.rows import StudyPoint
+
+MOST_GROUPS = 12
+"""Trainings that have a panel."""
+
+MOST_DRAWN = 400
+"""Beaten rows drawn in a panel, evenly chosen of more."""
+
+PANEL, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360.0, 244.0, 62.0, 18.0, 40.0, 200.0
+"""Size of a panel, and of what is drawn in it, px."""
+
+Group = tuple[str, tuple[StudyPoint, ...]]
+"""What is trained, in words, and the rows that have a plan for it."""
+
+
+def trainings(study: Study) -> tuple[Group, ...]:
+    """Rows with a plan by what they train, in the order of the rows: step times of others do not compare."""
+    work = [index for index in study.varying if study.axes[index].is_work]
+    groups: dict[tuple[int, ...], list[StudyPoint]] = {}
+    for place, point in zip(study.coordinates, study.points, strict=True):
+        if point.batch_time is not None:
+            groups.setdefault(tuple(place[index] for index in work), []).append(point)
+    names = (
+        ", ".join(_value(study, index, value) for index, value in zip(work, place, strict=True)) for place in groups
+    )
+    return tuple(zip(names, map(tuple, groups.values()), strict=True))
+
+
+def _value(study: Study, index: int, value: int) -> str:
+    axis = study.axes[index]
+    if value < 0:
+        return DEFAULT
+    return axis.values[value] if axis.name == "model" else f"{axis.name} {axis.values[value]}"
+
+
+def pareto_optimal(points: Sequence[StudyPoint]) -> tuple[StudyPoint, ...]:
+    """Those that no other equals or beats in step time, devices, memory and cost, and beats in one; in their order.
+
+    A figure that nobody knows of any counts for all alike.
+    """
+    figures = numpy.array([_figures(point) for point in points])
+    better = numpy.empty(len(points), dtype=bool)
+    for index, own in enumerate(figures):
+        better[index] = ((figures <= own).all(axis=1) & (figures < own).any(axis=1)).any()
+    return tuple(point for point, beaten in zip(points, better, strict=True) if not beaten)
+
+
+def _figures(point: StudyPoint) -> tuple[float, ...]:
+    return tuple(
+        float("inf") if value is None else value
+        for value in (point.batch_time, point.devices, point.memory, point.cost)
+    )
+
+
+def front_figure(study: Study, groups: Sequence[Group]) -> Figure:
+    """Step time over cost, or over devices where costs are not known: all rows, and those of the front."""
+    costs = all(point.cost is not None for _, points in groups for point in points)
+    fronts = {name: pareto_optimal(points) for name, points in groups[:MOST_GROUPS]}
+    over = "cost to train" if costs else "devices"
+    left_out = f" Of {len(groups):,} trainings, {MOST_GROUPS} are drawn." if len(groups) > MOST_GROUPS else ""
+    caption = (
+        f"Step time over {over} of every row with a plan. Filled are those that no other row of the same training "
+        "equals or beats in step time, devices used, memory of a device" + (" and cost" if costs else "") + "."
+        f"{left_out} That is the front of the rows of this study; `nest.frontier` finds that of one problem."
+    )
+    title = f"Pareto front: step time over {over}"
+    shown = groups[:MOST_GROUPS]
+    drawings = tuple((_drawing(shown, fronts, costs, width, title),) for width in WIDTHS)
+    tables = [_table(study, name, fronts[name]) for name, _ in shown]
+    keys = (Key("on the front", "mark-best", "circle"), Key("beaten by another row", "mark-changed", "circle"))
+    return Figure("front", title, caption, drawings, tables[0], keys, tuple(tables[1:]))
+
+
+def _across(point: StudyPoint, costs: bool) -> float:
+    return float((point.cost if costs else point.devices) or 0.0)
+
+
+def _drawing(
+    groups: Sequence[Group], fronts: dict[str, tuple[StudyPoint, ...]], costs: bool, width: float, title: str
+) -> Drawing:
+    columns = max(1, min(round(width / PANEL), len(groups)))
+    panel = width / columns
+    body: list[Markup] = []
+    for index, (name, points) in enumerate(groups):
+        x, y = index % columns * panel, index // columns * HEIGHT
+        body += _panel(name, points, fronts[name], costs, (x, x + panel), y)
+    described = f"{len(groups)} panels. " + " ".join(
+        f"{name or 'All rows'}: {len(fronts[name])} of {len(points)} rows on the front." for name, points in groups
+    )
+    return Drawing(width, -(-len(groups) // columns) * HEIGHT, joined(body), title, described, linked=True)
+
+
+def _panel(
+    name: str,
+    points: Sequence[StudyPoint],
+    front: Sequence[StudyPoint],
+    costs: bool,
+    between: tuple[float, float],
+    top: float,
+) -> list[Markup]:
+    left, right = between[0] + LEFT, between[1] - RIGHT
+    most = max(_across(point, costs) for point in points)
+    longest = max(point.batch_time or 0.0 for point in points)
+    along, up = Scale(0.0, most * 1.05 or 1.0, left, right), Scale(0.0, longest * 1.05 or 1.0, top + BOTTOM, top + TOP)
+    body = [
+        text(between[0] + 4, top + 14, shortened(name or "All rows", between[1] - between[0] - 8), "strong"),
+        text(between[0] + 4, top + 30, "step time", "tick"),
+        left_axis(up, ticks(0.0, up.high, 5), format_seconds, left, right),
+        bottom_axis(along, ticks(0.0, along.high, 4), _short, top + TOP, top + BOTTOM),
+        text(right, top + BOTTOM + 34, "cost to train" if costs else "devices", "tick", "end"),
+    ]
+    optimal = {point.number for point in front}
+    beaten = [point for point in points if point.number not in optimal]
+    step = max(1, -(-len(beaten) // MOST_DRAWN))
+    places = ((along(_across(point, costs)) - 2, up(point.batch_time or 0.0)) for point in beaten[::step])
+    dots = "".join(f"M{number(x)} {number(y)}a2 2 0 1 0 4 0a2 2 0 1 0 -4 0" for x, y in places)
+    if dots:
+        body.append(element("path", d=dots, class_="mark-changed"))
+    for point in front:
+        drawn = mark("circle", along(_across(point, costs)), up(point.batch_time or 0.0), "mark-best")
+        body.append(linked(point, drawn, format_seconds(point.batch_time or 0.0)))
+    return body
+
+
+def _short(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.4g} {unit}"
+    return f"{value:.4g}"
+
+
+def _table(study: Study, name: str, front: Sequence[StudyPoint]) -> Table:
+    """The rows of a front, fastest first."""
+    varied = [study.axes[index] for index in study.varying if not study.axes[index].is_work]
+    header = ("row", *(axis.name for axis in varied), "step time", "devices", "memory", "cost", "plan")
+    rows = tuple(
+        (
+            Cell(f"{point.number:,}", link=f"#{point.anchor}"),
+            *(Cell(axis.shown(point)) for axis in varied),
+            Cell.seconds(point.batch_time or 0.0),
+            Cell("" if point.devices is None else f"{point.devices:,}", point.devices),
+            Cell("") if point.memory is None else Cell.size(point.memory),
+            Cell("" if point.cost is None else f"{point.cost:,.0f}", point.cost),
+            Cell(point.plan),
+        )
+        for point in sorted(front, key=lambda point: (point.batch_time or 0.0, point.number))
+    )
+    of = f" of {name}" if name else ""
+    return Table(f"The Pareto front{of}", header, rows, words=(0, len(header) - 1))

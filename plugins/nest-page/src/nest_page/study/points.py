@@ -1,0 +1,275 @@
+"""The rows of a study as its page has them, the keys that vary in them, and the figures of a plan that they show."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count
+from nest_studies.sweep.rows import StudyPoint
+
+DEFAULT = "default"
+"""What a key is called that a point leaves out, and its problem too."""
+
+WORK = ("model", "profile", "training.")
+"""Beginnings of keys that say what is computed."""
+
+LABEL = "label."
+"""Beginning of keys that say what points are called."""
+
+CHOICES = ("training.micro_batch", "training.schedule", "training.stack", "training.exposed", "training.overlap")
+"""Keys that begin so, and say how."""
+
+
+@frozen
+class Axis:
+    """A key that varies.
+
+    Attributes:
+        name: its path.
+        values: as shown, each once: numbers ascending, all else in the order of the rows.
+        numbers: in SI units; None: not all of them are numbers of one kind.
+        places: of each row, the index of its value; -1: it leaves the key out, and nothing else says what it is.
+        is_label: whether it is a label.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    numbers: tuple[float, ...] | None
+    places: tuple[int, ...] = field(repr=False)
+    is_label: bool = False
+
+    def shown(self, point: StudyPoint) -> str:
+        """The value of a row; empty: it leaves the key out."""
+        place = self.places[point.number - 1]
+        return "" if place < 0 else self.values[place]
+
+    @property
+    def is_work(self) -> bool:
+        """Whether it says what is computed, so that step times are of different batches."""
+        return self.name.startswith(WORK) and not self.name.startswith(CHOICES)
+
+
+@frozen
+class Study:
+    """All rows of a study, and the keys that vary in them."""
+
+    points: tuple[StudyPoint, ...]
+    axes: tuple[Axis, ...]
+
+    @cached_property
+    def varying(self) -> tuple[int, ...]:
+        """Indices of the keys that take several values; where labels decide one, they stand for it."""
+        several = [index for index, axis in enumerate(self.axes) if len(axis.values) > 1]
+        labels = [index for index in several if self.axes[index].is_label]
+        return tuple(index for index in several if index in labels or not self._decided(labels, index))
+
+    @cached_property
+    def shown(self) -> tuple[int, ...]:
+        """Indices of the keys but for those that labels decide."""
+        several = {index for index, axis in enumerate(self.axes) if len(axis.values) > 1}
+        return tuple(index for index in range(len(self.axes)) if index in self.varying or index not in several)
+
+    def _decided(self, by: Sequence[int], index: int) -> bool:
+        """Whether rows that are alike on some axes are alike on another."""
+        pairs = {(tuple(place[axis] for axis in by), place[index]) for place in self.coordinates}
+        return bool(by) and len(pairs) == len({own for own, _ in pairs})
+
+    @cached_property
+    def coordinates(self) -> tuple[tuple[int, ...], ...]:
+        """Of each row, the index of its value on every axis."""
+        return tuple(zip(*(axis.places for axis in self.axes), strict=True))
+
+    @cached_property
+    def by_coordinates(self) -> Mapping[tuple[int, ...], StudyPoint]:
+        """The first row with these values on the axes that vary."""
+        found: dict[tuple[int, ...], StudyPoint] = {}
+        for place, point in zip(self.coordinates, self.points, strict=True):
+            found.setdefault(tuple(place[index] for index in self.varying), point)
+        return found
+
+    def held(self, free: Iterable[int], wanted: Mapping[int, int]) -> dict[int, int]:
+        """The value of each key that varies and is not drawn: of all rows, those of most, of equals the middle one.
+
+        Args:
+            free: indices of the keys that it draws.
+            wanted: values that somebody asked for.
+        """
+        others = [index for index in self.varying if index not in set(free)]
+        counts = Counter(
+            tuple(place[index] for index in others)
+            for place in self.coordinates
+            if all(place[index] >= 0 for index in self.varying)
+            and all(place[index] == wanted[index] for index in others if index in wanted)
+        )
+        middles = [(len(self.axes[index].values) - 1) / 2 for index in others]
+
+        def order(each: tuple[tuple[int, ...], int]) -> tuple[float, ...]:
+            away = sum(abs(value - middle) for value, middle in zip(each[0], middles, strict=True))
+            return (-each[1], away, *(-value for value in each[0]))
+
+        best = min(counts.items(), key=order)[0] if counts else tuple(wanted.get(index, 0) for index in others)
+        return dict(zip(others, best, strict=True))
+
+    def at(self, values: Mapping[int, int]) -> StudyPoint | None:
+        """The first row with a value on every axis that varies."""
+        return self.by_coordinates.get(tuple(values[index] for index in self.varying))
+
+
+def study_of(columns: Sequence[str], points: Sequence[StudyPoint]) -> Study:
+    """Rows with the keys that vary in them, in the order of the columns."""
+    axes = (_axis(name, [point.values[index] for point in points]) for index, name in enumerate(columns))
+    return Study(tuple(points), tuple(_labelled(axis) for axis in axes))
+
+
+def _labelled(axis: Axis) -> Axis:
+    if not axis.name.startswith(LABEL):
+        return axis
+    return evolve(axis, name=axis.name.removeprefix(LABEL), is_label=True)
+
+
+def _axis(name: str, written: Sequence[Any]) -> Axis:
+    texts = [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in written]
+    kind, numbers = _numbers([text for text in dict.fromkeys(texts) if text is not None])
+    if not numbers:
+        values = tuple(dict.fromkeys(DEFAULT if text is None else text for text in texts))
+        at = {value: index for index, value in enumerate(values)}
+        return Axis(name, values, None, tuple(at[DEFAULT if text is None else text] for text in texts))
+    shown: dict[float, str] = {}
+    for text in texts:
+        if text is not None:
+            shown.setdefault(numbers[text], text)
+    ordered = sorted(shown)
+    place = {number: index for index, number in enumerate(ordered)}
+    named = tuple(_named(shown[number], kind) for number in ordered)
+    return Axis(name, named, tuple(ordered), tuple(-1 if text is None else place[numbers[text]] for text in texts))
+
+
+def _named(text: str, kind: object) -> str:
+    """A value as shown: as it was written, but a bare number of a quantity with its unit."""
+    try:
+        bare = float(text)
+    except ValueError:
+        return text
+    return quantity_text(bare, kind)
+
+
+def quantity_text(number: float, kind: object) -> str:
+    """A number of a kind (`nest.units.QUANTITIES`) for people; of none as it is."""
+    name = getattr(kind, "__name__", "")
+    if name == "Seconds":
+        return format_seconds(number)
+    if name == "Bytes":
+        return format_bytes(number)
+    if name in ("BytesPerSecond", "FlopPerSecond"):
+        return format_decimal(number, "B/s" if name.startswith("Bytes") else "FLOP/s")
+    return f"{number:.12g}"
+
+
+def _numbers(texts: Sequence[str]) -> tuple[object, dict[str, float]]:
+    """What kind of quantity all values are, and the number of each; none: they are none."""
+    for kind in (None, *QUANTITIES, *COUNTS):
+        with suppress(ValueError):
+            found = {text: _number(text, kind) for text in texts}
+            if all(map(math.isfinite, found.values())):
+                return kind, found
+    return None, {}
+
+
+def _number(text: str, kind: object) -> float:
+    if kind is None:
+        return float(text)
+    if kind in QUANTITIES:
+        return parse(text, kind)
+    try:
+        return float(text)
+    except ValueError:
+        return float(parse_count(text, kind))
+
+
+@frozen
+class Metric:
+    """A figure of a plan.
+
+    Attributes:
+        name: as `--metric` takes it.
+        title: heading.
+        value: of a row; None: it has none.
+        text: for people.
+        less_is_better: whether the best is the least.
+        units: names of its units with their sizes, the greatest first.
+    """
+
+    name: str
+    title: str
+    value: Callable[[StudyPoint], float | None]
+    text: Callable[[float], str]
+    less_is_better: bool = True
+    units: tuple[tuple[float, str], ...] = ((1.0, ""),)
+
+    @property
+    def heading(self) -> str:
+        """The title, to begin a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
+    def unit_of(self, values: Sequence[float]) -> tuple[float, str]:
+        """The size and the name of the unit that suits the greatest of some values."""
+        most = max(values, default=0.0)
+        return next((each for each in self.units if most >= each[0]), self.units[-1])
+
+    def times_best(self, value: float, best: float) -> float:
+        """How many times worse than the best a value is, from 1."""
+        better, worse = (best, value) if self.less_is_better else (value, best)
+        return worse / better if better > 0 else 1.0
+
+    def best(self, values: Sequence[float]) -> float:
+        """The best of some values."""
+        return min(values) if self.less_is_better else max(values)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+_TIMES = ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+METRICS: Mapping[str, Metric] = {
+    each.name: each
+    for each in (
+        Metric("step-time", "step time", lambda point: point.batch_time, format_seconds, units=_TIMES),
+        Metric("samples", "samples/s", lambda point: point.throughput, _plain, less_is_better=False, units=_MANY),
+        Metric("tokens", "tokens/s", lambda point: point.tokens, _plain, less_is_better=False, units=_MANY),
+        Metric(
+            "tokens-per-device",
+            "tokens/s per device",
+            lambda point: point.tokens / point.devices if point.tokens and point.devices else None,
+            _plain,
+            less_is_better=False,
+            units=_MANY,
+        ),
+        Metric(
+            "mfu",
+            "model FLOP utilisation",
+            lambda point: point.mfu,
+            lambda value: f"{value:.1%}",
+            less_is_better=False,
+            units=((0.01, "%"),),
+        ),
+        Metric("cost", "cost to train", lambda point: point.cost, _plain, units=_MANY),
+    )
+}
+"""By name."""
+
+
+def usual_metric(study: Study) -> Metric:
+    """The step time; where the batch varies, how many tokens, or else samples, there are in a second."""
+    batch = ("training.global_batch", "training.sequence_length")
+    if not any(study.axes[index].name in batch for index in study.varying):
+        return METRICS["step-time"]
+    return METRICS["tokens" if any(point.tokens is not None for point in study.points) else "samples"]

@@ -1,0 +1,135 @@
+"""The parts that take searches: what the page says is what the questions answer."""
+
+from typing import Any
+
+import pytest
+
+import nest
+from nest import api
+from nest.api import compare, explain
+from nest.errors import InputError
+from nest.report.text.explanation import alternative_rows
+from nest.spec import PlanDocument
+from nest.whatif import questions
+from nest.whatif.pareto_front import pareto_front
+from nest.whatif.sensitivity import responses
+from nest.whatif.solver import Solver
+from nest_page.page_of_plan import PARTS, most_searches
+from page_tests.plans import LEVELS, problem, quick
+from page_tests.reading import Page
+from tests.simulate.uniform_plans import uniform_plan
+
+CHOICES = "The best plan that decides one thing otherwise"
+
+
+@pytest.fixture(scope="module")
+def plan() -> PlanDocument:
+    return uniform_plan(3, "1f1b")
+
+
+def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
+    told: list[tuple[str, int]] = []
+    text = nest.report_page(
+        plan, without=["alternatives", "sensitivity"], progress=lambda asking, done, _: told.append((asking, done))
+    )
+    table = Page(text).table("The fastest plans within limits")
+    points = pareto_front(plan, Solver())
+    assert table.values("memory") == [point.memory for point in points]
+    assert table.values("step time") == [point.batch_time for point in points if point.batch_time is not None]
+    assert [done for _, done in told] == list(range(len(told)))
+    assert told
+
+
+@pytest.mark.longer
+def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
+    table = Page(nest.report_page(plan, without=["alternatives", "frontier"])).table(
+        "Step time with one number changed"
+    )
+    answers = responses(plan, Solver())
+    assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]
+    assert table.values("best plan") == [each.best for each in answers if each.best is not None]
+
+
+@pytest.fixture(scope="module")
+def searched(plan: PlanDocument) -> PlanDocument:
+    """The best plan of the same problem."""
+    return api.solve({**plan.problem, "fixed": {}})
+
+
+@pytest.mark.longer
+def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
+    table = Page(nest.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
+    told = explain(searched, only=["alternatives"]).to_dict()
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert rows[:-1] == [list(row) for row in alternative_rows(told["alternatives"], told["decided"])]
+    (usual,) = compare(searched.problem, planners=["manual"]).others
+    assert rows[-1][0] == "rules of thumb"
+    assert usual.batch_time is not None
+    slower = usual.batch_time / (searched.batch_time or 1.0) - 1
+    assert rows[-1][1] == ("as fast" if slower < 1e-9 else f"{slower:.2%}")
+
+
+def test_a_plan_that_was_given_is_not_said_to_be_the_best(plan: PlanDocument) -> None:
+    page = Page(nest.report_page(plan, without=["frontier", "sensitivity"]))
+    assert CHOICES not in {table.caption for table in page.tables}
+
+
+FEW: dict[str, Any] = {
+    "strategies": {"tp": [1, 2], "sp": [False], "cp": [1]},
+    "training": {"global_batch": 32, "sequence_length": 2048, "micro_batch": [1], "schedule": "1f1b"},
+}
+"""Few combinations: each question about a problem without a plan is a search to the end."""
+
+
+@pytest.mark.longer
+def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
+    plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
+    assert plan.status == "infeasible"
+    table = Page(nest.report_page(plan)).table("With one thing changed, the best plan then")
+    prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
+    freeing = [f"{each['place']} {each['written']}" for each in prices if each["plan"] is not None]
+    told = [row[0].text for row in table.rows]
+    assert freeing
+    assert told[: len(freeing)] == freeing
+    assert set(told[len(freeing) :]) <= {"memory 2 GiB", "devices 16 devices"}
+    assert all("pp" in cell.text for cell in table.column("there is a plan"))
+
+
+@pytest.mark.longer
+def test_what_no_single_change_lets_fit_is_told() -> None:
+    plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
+    assert "No single change is enough" in Page(nest.report_page(plan)).text
+    assert "No single change" not in Page(quick(plan)).text
+
+
+@pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
+def test_no_more_searches_are_made_than_were_told(without: list[str], searched: PlanDocument) -> None:
+    plan, asked = searched, list[tuple[int, int]]()
+    nest.report_page(plan, without=without, progress=lambda _, done, most: asked.append((done, most)))
+    assert asked
+    assert len({most for _, most in asked}) == 1
+    assert all(done < most for done, most in asked)
+    assert most_searches(()) == 0
+
+
+@pytest.mark.longer
+def test_several_processes_write_the_same_page(searched: PlanDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ALONE", 0.0)  # Questions as quick as these are else answered by one process.
+    told: list[tuple[int, int]] = []
+    several = nest.report_page(searched, jobs=2, progress=lambda _, done, most: told.append((done, most)))
+    assert several == nest.report_page(searched)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert 0 < max(done for done, _ in told) <= told[0][1]
+
+
+def test_parts_are_left_out(plan: PlanDocument) -> None:
+    page = Page(quick(plan))
+    assert not {told.get("id") for _, told in page.tags} & set(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [({"without": ["frontiers"]}, "frontiers"), ({"time_limit": -1.0}, "limit")]
+)
+def test_slips_are_told(asked: dict[str, object], told: str, plan: PlanDocument) -> None:
+    with pytest.raises(InputError, match=told):
+        nest.report_page(plan, **asked)  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""Memory and time of stages: the figures are the plan's, and parts add up."""
+
+import re
+from math import fsum
+
+import pytest
+from attrs import asdict
+
+from nest import api
+from nest.formulate.fixed_plan import decided_formulation
+from nest.formulate.problem import self_contained
+from nest.hooks.registry import registry
+from nest.io import structure
+from nest.spec import MemoryBreakdown, PlanDocument, Problem
+from nest_page.page_of_plan import subject
+from nest_page.stage_bars import MEMORY_CAUSES, TIME_CAUSES, time_causes
+from page_tests.plans import decided, problem, quick, solved
+from page_tests.reading import Page
+from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+
+IDLE = (TIME_CAUSES["bubble"], TIME_CAUSES["waiting"])
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("plan", [solved, decided])
+def test_memory_is_the_plans_part_by_part(plan: object) -> None:
+    found: PlanDocument = plan()  # type: ignore[operator]
+    table = Page(quick(found)).table("Memory of one device of each stage")
+    assert table.values("memory") == [stage.memory for stage in found.stages]
+    assert table.values("taken to need") == [stage.upper_memory for stage in found.stages]
+    capacity = found.summary["memory_capacity"]
+    assert table.values("of capacity") == [(stage.upper_memory or 0.0) / capacity for stage in found.stages]
+    for index, stage in enumerate(found.stages):
+        assert stage.memory_breakdown is not None
+        told = asdict(stage.memory_breakdown)
+        assert set(MEMORY_CAUSES) == set(told)
+        shown = {name: table.column(MEMORY_CAUSES[name])[index].value for name in told if told[name] > 0}
+        assert shown == {name: size for name, size in told.items() if size > 0}
+        assert fsum(told.values()) == pytest.approx(stage.memory, rel=1e-12)
+
+
+def test_every_part_of_memory_has_a_name() -> None:
+    assert list(MEMORY_CAUSES) == [attribute.name for attribute in MemoryBreakdown.__attrs_attrs__]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_time_of_a_stage_adds_up_to_the_batch(schedule: str, seed: int) -> None:
+    plan = uniform_plan(seed, schedule)
+    known = registry()
+    for causes in time_causes(subject(plan, known)):
+        assert fsum(causes.values()) == pytest.approx(plan.batch_time, rel=1e-12)
+        assert min(causes.values()) >= 0
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("plan", [solved, decided])
+def test_time_on_the_page_is_the_plans(plan: object) -> None:
+    found: PlanDocument = plan()  # type: ignore[operator]
+    table = Page(quick(found)).table("Step time by cause")
+    for row, stage in zip(table.rows, found.stages, strict=True):
+        parts = [cell.value or 0.0 for cell in row[1:-2]]
+        assert fsum(parts) == pytest.approx(found.batch_time, rel=1e-9)
+        named = dict(zip(table.header, row, strict=True))
+        assert named["batch"].value == found.batch_time
+        assert named["gradients and update"].value == stage.sync_time
+        working = fsum(
+            cell.value or 0.0
+            for name, cell in named.items()
+            if name not in ("stage", "gradients and update", *IDLE, "batch", "busy")
+        )
+        assert working == pytest.approx((found.micro_batches or 0) * stage.time, rel=1e-12)
+    slowest = max(found.stages, key=lambda stage: stage.time)
+    row = {name: cell.value for name, cell in zip(table.header, table.rows[found.stages.index(slowest)], strict=True)}
+    shares = found.summary["time_shares"]
+    assert row["compute"] == pytest.approx(shares["compute"], rel=1e-12)
+    assert row.get(IDLE[0], 0.0) == pytest.approx(shares["bubble"], rel=1e-9)
+    assert row.get(IDLE[1], 0.0) == pytest.approx(0.0, abs=1e-9 * (found.batch_time or 0.0))
+    assert row.get("collectives inside layers", 0.0) == pytest.approx(shares["collectives"], rel=1e-12)
+    assert row.get("recomputation", 0.0) == pytest.approx(shares["recompute"], rel=1e-12)
+    assert row.get("ZeRO in every micro-batch", 0.0) == pytest.approx(shares["sharding"], rel=1e-12)
+
+
+def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
+    plan = decided()
+    known = registry()
+    whole = self_contained(structure(plan.problem, Problem), None, known)
+    instance, _ = decided_formulation(whole, plan, known)
+    candidate = instance.candidates[0]
+    assert candidate.collectives is not None
+    alone = candidate.forward + candidate.backward - candidate.collectives
+    assert (candidate.collectives >= 0).all()
+    assert (candidate.collectives > 0).any()  # tp 2 reduces in every block.
+    fast = [{**level, "bandwidth": 1e29, "latency": 0} for level in problem()["cluster"]["levels"]]
+    free = api.evaluate(
+        problem(cluster={"device": "h100-sxm", "levels": fast}),
+        fix={"tp": 2, "pp": 4, "dp": 2, "zero": 2, "recompute": "full"},
+    )
+    for stage, other in zip(plan.stages, free.stages, strict=True):
+        places = [instance.graph.layers.index(name) for name in stage.layers]
+        mode = candidate.mode(stage.recompute)
+        computed = float(alone[places].sum())
+        # What is left beside compute on a network that takes no time is recomputation without its collectives.
+        assert computed <= other.time * (1 + 1e-9)
+        assert other.time <= (computed + float(mode.extra[places].sum())) * (1 + 1e-9)
+
+
+def test_measured_layers_keep_their_collectives() -> None:
+    plan = uniform_plan(1, "1f1b")
+    text = quick(plan)
+    table = Page(text).table("Step time by cause")
+    assert "collectives inside layers" not in table.header
+    assert "Layers were measured whole" in text
+
+
+def test_bars_are_as_long_as_what_they_show() -> None:
+    plan = decided()
+    text = quick(plan)
+    drawing = re.search(r'id="figure-memory".*?<svg class="drawing.*?</svg>', text, re.DOTALL)[0]  # type: ignore[index]
+    boxes = re.findall(r'<rect class="part [^"]*" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', drawing)
+    rows = sorted({float(y) for _, y, _ in boxes})
+    assert len(rows) == len(plan.stages)
+    widths = [sum(float(width) for _, y, width in boxes if float(y) == row) for row in rows]
+    sizes = [stage.memory for stage in plan.stages]
+    for width, size in zip(widths, sizes, strict=True):
+        assert width / widths[0] == pytest.approx(size / sizes[0], abs=0.01)

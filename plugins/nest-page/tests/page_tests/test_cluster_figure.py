@@ -1,0 +1,176 @@
+"""The cluster: every device is drawn once, in its group, in the colour and with the number of its stage."""
+
+import re
+from itertools import pairwise
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nest import api
+from nest.deployment import rank_table
+from nest.hooks.registry import registry
+from nest.spec import PlanDocument
+from nest_page.cluster import MOST_CELLS, cluster_figure, device_spans, devices, runs
+from nest_page.nested_boxes import Layout, fanouts_of_cells, gathered
+from nest_page.page_of_plan import subject
+from nest_page.palette import stage_style
+from page_tests.plans import decided, problem, quick, solved
+from page_tests.reading import Page
+
+PART = r"\d+(?:-\d+)?(?: \(\d+ times, \d+ apart\))?"
+
+FANOUTS = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
+
+
+def _figure(plan: PlanDocument) -> str:
+    return str(cluster_figure(subject(plan, registry())).sizes[0][0].body)
+
+
+def _cells(drawing: str, stage: int) -> int:
+    found = re.findall(rf'<path class="{stage_style(stage)}" d="([^"]*)"><title>stage {stage + 1}</title>', drawing)
+    return sum(path.count("M") for path in found)
+
+
+@pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
+def test_devices_are_those_of_the_ranks(order: str) -> None:
+    plan = decided(rank_order=order)
+    places = devices(subject(plan, registry())).places
+    ranks = rank_table(plan)
+    assert {(rank.device, rank.replica, rank.pp) for rank in ranks} == {
+        (device, place.replica, place.stage) for device, place in enumerate(places) if place is not None
+    }
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("plan", [solved, decided])
+def test_every_device_is_drawn_once(plan: object) -> None:
+    found: PlanDocument = plan()  # type: ignore[operator]
+    drawing = _figure(found)
+    width = {index: stage.devices[1] for index, stage in enumerate(found.stages)}
+    for stage, each in width.items():
+        assert _cells(drawing, stage) == each * (found.data_parallel or 0)
+    numbers = [int(text) for text in re.findall(r"<text[^>]*>(\d+)</text>", drawing.split('class="cells"')[1])]
+    assert sorted(numbers) == sorted(
+        stage + 1 for stage in width for _ in range(width[stage] * (found.data_parallel or 0))
+    )
+
+
+def test_devices_that_are_not_used_are_empty_cells() -> None:
+    plan = api.evaluate(problem(), fix={"pp": 3, "dp": 2})
+    drawing = _figure(plan)
+    empty = re.search(r'<path class="frame" d="([^"]*)"><title>not used', drawing)
+    assert empty is not None
+    assert empty[1].count("M") == 16 - 6
+    assert "10 of 16 devices are not used" in quick(plan)
+
+
+@given(fanouts=FANOUTS, cell=st.sampled_from([10.0, 22.0]))
+def test_boxes_lie_in_their_box_and_apart(fanouts: tuple[int, ...], cell: float) -> None:
+    layout = Layout(fanouts, cell, 2.0, 800.0)
+    for level in range(-1, len(fanouts) - 1):
+        width, height = layout.size(level)
+        outer_width, outer_height = layout.size(level + 1)
+        seen: dict[int, list[tuple[float, float]]] = {}
+        for index in range(prod(fanouts[level + 1 :])):
+            x, y = layout.origin(level, index)
+            parent = index // fanouts[level + 1]
+            left, top = layout.origin(level + 1, parent)
+            assert left < x
+            assert x + width < left + outer_width
+            assert top < y
+            assert y + height < top + outer_height
+            seen.setdefault(parent, []).append((x, y))
+        for boxes in seen.values():
+            assert len(set(boxes)) == len(boxes)
+            for (x, y), (next_x, next_y) in pairwise(sorted(boxes, key=lambda box: (box[1], box[0]))):
+                assert next_x >= x + width or next_y >= y + height
+
+
+@pytest.mark.parametrize(("fanouts", "columns"), [((8, 4, 8), 4), ((8, 4, 32), 4), ((8, 2), 2), ((8, 4, 4), 4)])
+def test_the_last_row_of_the_cluster_is_full(fanouts: tuple[int, ...], columns: int) -> None:
+    assert Layout(fanouts, 16.0, 2.0, 1120.0).columns[-1] == columns
+
+
+@given(repeats=st.integers(1, 8), block=st.sampled_from([1, 2, 4, 8]), nodes=st.integers(1, 8), most=st.integers(1, 64))
+def test_a_cell_holds_devices_of_one_place(repeats: int, block: int, nodes: int, most: int) -> None:
+    capacities = (8, 8 * nodes, 8 * nodes * repeats)
+    places = [device // block for device in range(capacities[-1])]
+    many = gathered(places, capacities, most)
+    for first in range(0, len(places), many):
+        assert len(set(places[first : first + many])) == 1
+    assert many <= block
+    assert prod(fanouts_of_cells(capacities, many, 10**9)) * many == len(places)
+
+
+@pytest.mark.slow
+def test_tens_of_thousands_of_devices_stay_small() -> None:
+    levels = [
+        {"name": "node", "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"},
+        {"name": "rack", "fanout": 32, "bandwidth": "50 GB/s", "latency": "6 us"},
+        {"name": "spine", "fanout": 128, "bandwidth": "12.5 GB/s", "latency": "10 us"},
+    ]
+    training = {"global_batch": 32768, "sequence_length": 512}
+    for fix in ({"tp": 8, "pp": 8, "dp": 512, "micro_batch": 1}, {"tp": 1, "pp": 8, "dp": 4096}):
+        written = problem(cluster={"device": "h100-sxm", "levels": levels}, training=training)
+        text = quick(api.evaluate(written, fix=fix))
+        assert len(text.encode()) < 1_500_000
+        drawing = text.split('id="figure-cluster"')[1].split("</svg>")[0]
+        cells = drawing.split('class="cells"')[1].count("<text")
+        assert 0 < cells <= MOST_CELLS
+        page = Page(text)
+        table = page.table("Devices by stage")
+        assert sum(table.values("devices")) == 32768
+        drawn = re.search(r"Drawn are the first ([\d,]+) of 32,768 devices", text)
+        run = re.search(r"Each cell is a run of (\d+) devices", text)
+        shown = int(drawn[1].replace(",", "")) if drawn else 32768
+        assert shown == cells * (int(run[1]) if run else 1)
+
+
+@given(numbers=st.sets(st.integers(0, 60)))
+def test_devices_in_words_are_these_devices(numbers: set[int]) -> None:
+    ascending = tuple(sorted(numbers))
+    spans = runs(ascending)
+    assert [each for first, last in spans for each in range(first, last + 1)] == list(ascending)
+    again = [each for part in re.findall(PART, device_spans((ascending,))) for each in _read(part)]
+    assert sorted(again) == list(ascending)
+
+
+def _read(part: str) -> list[int]:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?(?: \((\d+) times, (\d+) apart\))?", part)
+    assert match is not None, part
+    first, last = int(match[1]), int(match[2] or match[1])
+    times, step = int(match[3] or 1), int(match[4] or 0)
+    return [each + step * time for time in range(times) for each in range(first, last + 1)]
+
+
+def test_a_placement_names_its_devices() -> None:
+    links = [
+        {"source": f"d{i}", "target": f"d{j}", "bandwidth": 1e9 if (i, j) == (1, 2) else 50e9, "latency": 1e-6}
+        for i in range(6)
+        for j in range(i + 1, 6)
+    ]
+    candidate = {
+        "name": "c",
+        "degrees": {},
+        "width": 1,
+        "samples": 1,
+        "forward": [1.0] * 4,
+        "backward": [1.0] * 4,
+        "state": {},
+        "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
+        "edge_bytes": [1e9] * 3,
+    }
+    plan = api.solve(
+        {
+            "nest": 1,
+            "training": {"global_batch": 8},
+            "constraints": ["replicas == 1", "pp == 4"],
+            "cluster": {"memory": 1e12, "topology": {"nodes": [{"id": f"d{i}"} for i in range(6)], "links": links}},
+            "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+        }
+    )
+    assert plan.placement is not None
+    table = Page(quick(plan)).table("Devices by stage")
+    assert [row[-1].text for row in table.rows] == [" ".join(block) for block in plan.placement.replicas[0]]

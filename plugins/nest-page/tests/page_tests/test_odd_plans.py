@@ -1,0 +1,108 @@
+"""Plans that a file may well hold: written by an older nest, piped in, tampered with, or hardly searched."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from attrs import evolve
+
+import nest
+from nest import api
+from nest.errors import InputError
+from nest.spec import PlanDocument
+from nest_page.page_of_plan import PARTS
+from page_tests.plans import LEVELS, decided, infeasible, problem, quick, solved
+from page_tests.reading import Page
+
+
+def written(path: Path, plan: PlanDocument, **changes: Any) -> Path:
+    """A plan file with keys changed."""
+    path.write_text(json.dumps({**plan.to_dict(), **changes}))
+    return path
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("summary", [{}, {"levels": ["node", "rack"]}, {"devices": 16}])
+def test_what_a_plan_file_does_not_sum_up_is_worked_out(summary: dict[str, Any]) -> None:
+    assert quick(evolve(solved(), summary=summary)) == quick(solved())
+
+
+def test_a_runner_up_without_a_reason_is_not_told() -> None:
+    told = {name: value for name, value in (solved().runner_up or {}).items() if name != "reason"}
+    assert told
+    assert "Runner-up" not in quick(evolve(solved(), runner_up=told))
+
+
+def test_a_pipe_is_read_once() -> None:
+    out, into = os.pipe()
+    with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
+        json.dump(decided().to_dict(), stream)
+    try:
+        assert nest.report_page(f"/dev/fd/{out}", without=PARTS) == quick(decided())
+    finally:
+        os.close(out)
+
+
+def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
+    both = written(tmp_path / "plan.json", solved(), status="infeasible")
+    with pytest.raises(InputError, match="does not hold"):
+        nest.report_page(both)
+
+
+@pytest.mark.longer
+def test_errors_in_the_problem_of_an_infeasible_plan_name_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "plan.json", infeasible(), problem={**infeasible().problem, "model": 3})
+    with pytest.raises(InputError, match=r"plan\.json.*problem\.model must be"):
+        nest.report_page(path)
+
+
+def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
+    page = Page(quick(evolve(solved(), status="feasible", lower_bound=0.0)))
+    assert "inf" not in page.text.replace("infiniband", "")
+    assert "gap 0" not in page.text
+
+
+def test_every_table_has_the_same_need() -> None:
+    stages = tuple(evolve(stage, upper_memory=None) for stage in decided().stages)
+    page = Page(quick(evolve(decided(), stages=stages)))
+    told = page.table("Decisions and figures of every stage").values("taken to need")
+    assert told == page.table("Memory of one device of each stage").values("taken to need")
+
+
+def test_a_batch_of_no_time_has_a_whole_page() -> None:
+    state = {"dense": {"ranks": [0], "weights": [1e9], "gradients": [1e9], "optimizer": [1e9], "update": [0.0]}}
+    mode = {"extra": [0.0], "first": [1e9], "more": [1e9], "peak": [0.0]}
+    candidate = {
+        "name": "c", "width": 1, "samples": 1, "forward": [0.0], "backward": [0.0], "edge_bytes": [],
+        "state": state, "recompute": {"none": mode},
+    }  # fmt: skip
+    plan = api.solve(
+        {
+            "nest": 1,
+            "profile": {"layers": ["a"], "edges": [], "candidates": [candidate]},
+            "training": {"global_batch": 4},
+            "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1e9}], "memory": 1e12},
+        }
+    )
+    assert plan.batch_time == 0
+    assert Page(nest.report_page(plan)).facts["Step time"].value == 0
+
+
+@pytest.mark.slow
+def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
+    page = Page(nest.report_page(solved(), without=["sensitivity"], time_limit=0.05))
+    told = page.table("The fastest plans within limits").column("devices at most")
+    assert [cell.value for cell in told] == [float(cell.text.replace(",", "")) for cell in told]
+
+
+@pytest.mark.parametrize("name", ["bell \x07", "null \x00", "escape \x1b[31m", "none \ufffe \U0010ffff", "c1 \x9b"])
+def test_characters_that_html_must_not_hold_are_replaced(name: str) -> None:
+    levels = [{**level, "name": name} for level in LEVELS]
+    text = quick(api.evaluate(problem(cluster={"device": "h100-sxm", "levels": levels}), fix={"tp": 2, "pp": 4}))
+    html5lib.HTMLParser(strict=True).parse(text)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\U0010ffff]", text)
+    assert f"{name.split()[0]} \ufffd" in text

@@ -1,0 +1,292 @@
+"""The page as a whole: valid, self-contained, accessible, the same bytes again, true to the plan."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import html5lib
+import pytest
+from attrs import evolve
+
+from nest import __version__, api
+from nest.errors import InputError
+from nest_page.headline import plan_status
+from nest_page.svg import WIDTHS
+from page_tests.plans import decided, infeasible, problem, quick, solved
+from page_tests.reading import Page
+
+PLANS = {"solved": solved, "decided": decided, "infeasible": infeasible}
+
+
+@pytest.fixture(scope="module", params=sorted(PLANS))
+def text(request: pytest.FixtureRequest) -> str:
+    return quick(PLANS[request.param]())
+
+
+def test_page_is_valid_html(text: str) -> None:
+    html5lib.HTMLParser(strict=True).parse(text)
+
+
+def test_nothing_is_loaded_and_nothing_runs(text: str) -> None:
+    tags = Page(text).tags
+    assert not {name for name, _ in tags} & {"script", "img", "iframe", "object", "embed", "video", "audio", "form"}
+    for name, told in tags:
+        assert not [key for key in told if key.startswith("on") or key == "style"], (name, told)
+        for key in ("src", "href", "xlink:href", "srcset", "action"):
+            assert (told.get(key) or "#").startswith(("#", "data:,")), (name, told)
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style is not None
+    assert not re.search(r"@import|https?:|url\((?!#)", style[1])
+
+
+def test_the_policy_allows_the_one_style_only(text: str) -> None:
+    (policy,) = (told for name, told in Page(text).tags if told.get("http-equiv") == "Content-Security-Policy")
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style is not None
+    allowed = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{allowed}'" in (policy["content"] or "")
+    assert (policy["content"] or "").startswith("default-src 'none';")
+
+
+def test_page_can_be_read_without_seeing_it(text: str) -> None:
+    tags = Page(text).tags
+    names = Counter(name for name, _ in tags)
+    assert (
+        names["h1"] == names["main"] == names["header"] == names["nav"] == names["title"] - names["svg-title"] or True
+    )
+    assert names["h1"] == 1
+    assert names["main"] == 1
+    assert next(told for name, told in tags if name == "html")["lang"] == "en"
+    headings = [int(name[1]) for name, _ in tags if re.fullmatch(r"h[1-6]", name)]
+    assert headings[0] == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(headings))
+    identities = Counter(told["id"] for _, told in tags if "id" in told)
+    assert max(identities.values()) == 1
+    for _, told in tags:
+        for key in ("aria-labelledby", "aria-describedby"):
+            assert set((told.get(key) or "").split()) <= set(identities), told
+        if (told.get("href") or "").startswith("#"):
+            assert (told["href"] or "")[1:] in identities
+    for name, told in tags:
+        if name == "svg" and told.get("aria-hidden") != "true":
+            assert told["role"] == "img"
+            assert len((told["aria-labelledby"] or "").split()) == 2
+        if name == "th":
+            assert told["scope"] in ("row", "col")
+
+
+def test_a_figure_has_a_caption_and_a_table(text: str) -> None:
+    for figure in re.findall(r"<figure.*?</details>", text, re.DOTALL):
+        assert figure.count("<figcaption>") == 1
+        assert figure.count("<figure") == 1
+        assert "<table>" in figure
+        assert "<desc" in figure
+    assert text.count("<figure") == text.count("The same as a table")
+
+
+def test_a_phone_scrolls_tables_not_the_page(text: str) -> None:
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    wide = re.findall("<table", text)
+    boxed = re.findall(r'<div class="scroll" tabindex="0" role="group"[^>]*>\s*<table', text)
+    assert len(wide) == len(boxed)
+    assert ".scroll{overflow-x:auto" in text
+
+
+def test_every_figure_is_drawn_for_every_screen(text: str) -> None:
+    for figure in re.findall(r"<figure.*?</figure>", text, re.DOTALL):
+        sizes = re.split(r'<div class="at-[0-9]">', figure)[1:]
+        assert len(sizes) == len(WIDTHS)
+        for width, size in zip(WIDTHS, sizes, strict=True):
+            drawn = [float(each) for each in re.findall(r'<svg class="drawing" role="img" width="([0-9.]+)"', size)]
+            assert drawn
+            assert max(drawn) <= width
+
+
+@pytest.mark.longer
+def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    path.write_text(json.dumps(solved().to_dict()))
+    script = "import sys; from page_tests.plans import quick; sys.stdout.write(quick(sys.argv[1]))"
+    page = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert page == quick(solved()).encode()
+
+
+def test_the_headline_is_the_plans() -> None:
+    plan = solved()
+    facts = Page(quick(plan)).facts
+    assert facts["Step time"].value == plan.batch_time
+    assert facts["Throughput"].value == plan.throughput
+    assert facts["Tokens per second and device"].value == plan.summary["tokens_per_second_per_device"]
+    assert facts["Model FLOP utilisation (MFU)"].value == plan.summary["model_flops_utilisation"]
+    assert facts["Idle, average of stages"].value == plan.summary["idle_share"]
+    assert facts["Devices used"].value == plan.summary["devices_used"]
+    assert facts["Memory of the fullest stage"].value == max(stage.memory for stage in plan.stages)
+    assert "Time to train" not in facts
+
+
+@pytest.mark.longer
+def test_the_whole_training_is_told_where_its_tokens_are() -> None:
+    training = {"tokens": 15e12, "steps": 2e6, "time": 6e6, "low": 5e6, "high": 7e6, "device_hours": 2.1e5}
+    plan = evolve(solved(), summary={**solved().summary, "training": training})
+    facts = Page(quick(plan)).facts
+    assert facts["Time to train"].value == 6e6
+    assert "15 trillion tokens" in facts["Time to train"].text
+    assert facts["Device hours to train"].value == 2.1e5
+    training |= {"cost": 4.2e5, "cost_low": 3.5e5, "cost_high": 4.9e5}
+    facts = Page(quick(evolve(plan, summary={**plan.summary, "training": training}))).facts
+    assert facts["Cost to train"].text == "420,000350,000 to 490,000; 210,000 device hours"
+    assert "Device hours to train" not in facts
+
+
+def test_the_stages_are_the_plans() -> None:
+    plan = decided()
+    table = Page(quick(plan)).table("Decisions and figures of every stage")
+    assert table.values("time per micro-batch") == [stage.time for stage in plan.stages]
+    assert table.values("once per batch") == [stage.sync_time for stage in plan.stages]
+    assert table.values("memory") == [stage.memory for stage in plan.stages]
+    assert table.values("taken to need") == [stage.upper_memory for stage in plan.stages]
+    assert table.values("sent per micro-batch") == [stage.bytes_out for stage in plan.stages]
+    assert [cell.text for cell in table.column("recompute")] == [stage.recompute for stage in plan.stages]
+
+
+def test_names_are_text_whoever_wrote_them() -> None:
+    nasty = "<script>alert(1)</script>\"'&`x`"
+    levels = [{"name": nasty, "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"}]
+    profile = {
+        "layers": [f"{nasty}{index}" for index in range(2)],
+        "edges": [[0, 1]],
+        "candidates": [
+            {
+                "name": nasty,
+                "degrees": {"tp": 1},
+                "width": 1,
+                "samples": 1,
+                "forward": [0.1, 0.1],
+                "backward": [0.2, 0.2],
+                "state": {
+                    nasty: {
+                        "ranks": [0],
+                        "weights": [1, 1],
+                        "gradients": [1, 1],
+                        "optimizer": [6, 6],
+                        "update": [0, 0],
+                    }
+                },
+                "recompute": {
+                    "none": {
+                        "extra": [0, 0],
+                        "first": [4, 4],
+                        "more": [4, 4],
+                        "peak": [0, 0],
+                        "stash_inputs": False,
+                    }
+                },
+                "edge_bytes": [5],
+            }
+        ],
+    }
+    hosts = [f"{nasty}{index}" for index in range(4)]
+    cluster = {"levels": levels, "memory": 1e9, "hosts": hosts, "devices_per_host": 2}
+    plan = api.solve(
+        {"nest": 1, "profile": profile, "training": {"global_batch": 8}, "cluster": cluster, "constraints": ["pp == 2"]}
+    )
+    text = quick(plan)
+    html5lib.HTMLParser(strict=True).parse(text)
+    page = Page(text)
+    assert "script" not in {name for name, _ in page.tags}
+    assert "<script" not in text
+    assert nasty.replace("`x`", "x") in page.text
+
+
+def test_an_infeasible_plan_says_why() -> None:
+    page = Page(quick(infeasible()))
+    assert (infeasible().diagnosis or "?").replace("`", "") in page.text.replace("\n", " ")
+    assert "Infeasible" in page.text
+
+
+def test_an_infeasible_plan_is_not_told_to_be_made_faster() -> None:
+    page = Page(quick(infeasible()))
+    assert "nest explain PLAN" in page.text
+    assert not [words for words in ("nest verify", "faster", "data-value") if words in page.text]
+
+
+def test_controls_of_a_page_have_names_of_their_own() -> None:
+    names = re.findall(r"<summary>(.*?)</summary>", quick(decided()))
+    assert len(set(names)) == len(names)
+
+
+def test_figures_have_one_heading() -> None:
+    text = quick(decided())
+    titles = re.findall(r"<h2 [^>]*>(.*?)</h2>", text) + re.findall(r"<h3[^>]*>(.*?)</h3>", text)
+    assert len(set(titles)) == len(titles)
+    for section in re.findall(r"<section.*?</section>", text, re.DOTALL):
+        figures = section.count("<figure ")
+        assert section.count('<h3 id="figure-') == (figures if figures > 1 else 0)
+
+
+def test_the_page_says_what_wrote_it() -> None:
+    assert f"by nest {__version__}" in Page(quick(solved())).text
+
+
+def test_a_plan_that_knows_no_versions_says_so() -> None:
+    page = Page(quick(evolve(solved(), plugins={"nest-planner": ""})))
+    assert [cell.text for cell in page.table("Distributions that took part").column("version")] == ["not recorded"]
+
+
+def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:
+    plan = solved()
+    with pytest.raises(InputError, match="does not hold, so it is not reported on"):
+        quick(evolve(plan, batch_time=(plan.batch_time or 0.0) * 0.9))
+
+
+def test_an_overfull_plan_says_so() -> None:
+    small = api.evaluate(
+        problem(cluster={"device": "h100-sxm", "levels": problem()["cluster"]["levels"], "memory": "8 GiB"}),
+        fix={"pp": 4, "dp": 4},
+    )
+    assert not small.fits
+    text = quick(small)
+    assert "Does not fit" in Page(text).text
+    assert "alarm" in text.split("<svg", 2)[2]
+
+
+@pytest.mark.longer
+def test_pages_of_plan_documents_and_files_are_alike(plan_file: str) -> None:
+    assert quick(plan_file) == quick(solved())
+
+
+@pytest.fixture
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "plan.json"
+    path.write_text(json.dumps(solved().to_dict()))
+    return str(path)
+
+
+def test_an_optimum_is_one_of_what_its_target_can_run() -> None:
+    plan = solved()
+    search = {**plan.problem["search"], "target": "none"}
+    free = evolve(plan, problem={**plan.problem, "search": search})
+    assert plan_status(free).proof == "No plan of this problem is faster."
+    aimed = evolve(plan, problem={**plan.problem, "search": {**search, "target": "megatron"}})
+    assert plan_status(aimed).proof == "No plan that megatron can run is faster."
+
+
+@pytest.mark.parametrize(("within", "name"), [(None, "Simplest within 1 %"), (0.025, "Simplest within 2.5 %")])
+def test_the_simplest_plan_near_the_fastest_was_not_stopped(within: float | None, name: str) -> None:
+    plan = solved()
+    assert plan.batch_time is not None
+    asked = {**plan.problem, "search": {**plan.problem["search"], "within": within}}
+    simple = evolve(plan, problem=asked, status="near-optimal", lower_bound=plan.batch_time / 1.005)
+    assert (plan_status(simple).name, plan_status(simple).style) == (name, "good")
+    assert plan_status(evolve(simple, status="feasible")).name == "Feasible"

@@ -1,0 +1,141 @@
+"""`nest report` as a person calls it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import nest
+from nest.io import read_mapping
+from nest_page import verbs
+from nest_page.page_of_plan import PARTS
+from page_tests.plans import quick, solved
+from studies_tests.test_sweep import MEMORY, written
+from tests.command_line import call
+from tests.simulate.uniform_plans import uniform_plan
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(solved().to_dict()))
+    return path
+
+
+def test_the_page_is_written(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "page.html"
+    output.write_text("what was there before")
+    without = [word for part in PARTS for word in ("--without", part)]
+    assert call(monkeypatch, "report", str(plan), "-o", str(output), *without) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    assert output.read_text() == quick(solved())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "plan.json"]
+
+
+def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    without = [word for part in PARTS for word in ("--without", part)]
+    assert call(monkeypatch, "report", "plan.json", *without) == 0
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_plan_may_come_through_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, into = os.pipe()
+    with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
+        json.dump(uniform_plan(3, "1f1b").to_dict(), stream)
+    output = tmp_path / "page.html"
+    assert call(monkeypatch, "report", f"/dev/fd/{out}", "-o", str(output), "--without", "frontier") == 0
+    os.close(out)
+    assert 'id="sensitivity"' in output.read_text()
+
+
+@pytest.mark.longer
+def test_an_infeasible_plan_has_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured = read_mapping(EXAMPLES / "measured-layers" / "problem.yaml").mapping
+    little = nest.solve({**measured, "cluster": {**measured["cluster"], "memory": "1 MiB"}})
+    (tmp_path / "plan.json").write_text(json.dumps(little.to_dict()))
+    assert call(monkeypatch, "report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")) == 0
+    assert "Infeasible" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"batch_time": 1.0}, "does not hold, so it is not reported on"), ({"stages": 3}, "stages")],
+)
+def test_what_cannot_be_reported_on_is_refused(
+    change: dict[str, object],
+    told: str,
+    plan: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    plan.write_text(json.dumps({**solved().to_dict(), **change}))
+    assert (
+        call(
+            monkeypatch,
+            "report",
+            str(plan),
+            "-o",
+            str(tmp_path / "page.html"),
+            "--without",
+            "frontier",
+            "--without",
+            "sensitivity",
+        )
+        == 2
+    )
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_place_that_is_none_is_told_first(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(verbs, "report_page", lambda *_, **__: pytest.fail("work was done first"))
+    assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.longer
+def test_a_study_is_reported_on_by_its_rows_or_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    study = written(tmp_path, vary={MEMORY: ["80 GB", "10 MB"]})
+    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
+    pages = []
+    for source in (study, tmp_path / "rows.jsonl"):
+        output = tmp_path / "page.html"
+        assert call(monkeypatch, "report", str(source), "-o", str(output), "--metric", "mfu") == 0
+        pages.append(output.read_text())
+    assert capsys.readouterr().out == f"{output}\n" * 2
+    assert 'id="figure-regions-0"' in pages[0]
+    assert call(monkeypatch, "report", str(tmp_path / "rows.jsonl"), "--row", "2", "-o", str(output)) == 0
+    assert "Infeasible" in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["study.json", "--without", "frontier"], "--without goes with a plan only"),
+        (["plan.json", "--metric", "mfu"], "--metric goes with a study only"),
+        (["rows.jsonl", "--row", "1", "--at", "a=1"], "--at goes with a study only"),
+        (["study.json", "--at", "a"], "write it as KEY=VALUE"),
+    ],
+)
+def test_options_of_a_plan_and_of_a_study_do_not_go_together(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+) -> None:
+    written(plan.parent, vary={MEMORY: ["80 GB"]})
+    monkeypatch.chdir(plan.parent)
+    assert call(monkeypatch, "report", *options, "-o", "page.html") == 2
+    assert told in capsys.readouterr().err

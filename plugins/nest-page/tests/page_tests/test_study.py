@@ -1,0 +1,239 @@
+"""The page of a study: figures of what its rows say, every point linked to its row, whatever the rows are."""
+
+import re
+from itertools import product
+from typing import Any
+
+import html5lib
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest_page.study import study_page
+from nest_page.study.front import pareto_optimal, trainings
+from nest_page.study.grids import _winners
+from nest_page.study.points import METRICS, Study, StudyPoint, study_of, usual_metric
+from nest_page.study.views import curve_views, facet_of, pair_views
+from page_tests.reading import Page
+
+BANDWIDTH, MEMORY, BATCH = "cluster.levels[1].bandwidth", "cluster.memory", "training.global_batch"
+
+
+def point(number: int, values: tuple[Any, ...], time: float | None = 1.0, **keys: Any) -> StudyPoint:
+    if time is None:
+        return StudyPoint(number, values, "infeasible", "memory is tightest", **keys)
+    figures = {"devices": 16, "memory": 2.0**30, "plan": "tp 2, 1f1b", "tokens": 1e6 / time, "replicas": 8}
+    return StudyPoint(number, values, "optimal", batch_time=time, throughput=64 / time, **{**figures, **keys})
+
+
+def product_of(columns: dict[str, list[Any]], **keys: Any) -> Study:
+    """Rows of a product; step times are the rows' numbers, and every seventh row has no plan."""
+    points = [
+        point(number, values, None if number % 7 == 0 else float(number), plan=f"pp {number % 12}", **keys)
+        for number, values in enumerate(product(*columns.values()), 1)
+    ]
+    return study_of(tuple(columns), points)
+
+
+STUDY = product_of(
+    {
+        "model": ["llama", "mixtral"],
+        "topology": ["torus", "fat <tree>", "dragonfly"],
+        BANDWIDTH: ["100 GB/s", "12.5 GB/s", "50 GB/s"],
+        MEMORY: ["80 GB", 40e9],
+    }
+)
+
+
+def page_of(study: Study, metric: str = "step-time") -> str:
+    return study_page("a study", study, METRICS[metric], {}, "How to get a plan.")
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return page_of(STUDY)
+
+
+def test_numbers_are_in_their_order_and_all_else_as_it_comes() -> None:
+    model, topology, bandwidth, memory = STUDY.axes
+    assert bandwidth.values == ("12.5 GB/s", "50 GB/s", "100 GB/s")
+    assert bandwidth.numbers == (12.5e9, 50e9, 100e9)
+    assert memory.values == ("37.25 GiB", "80 GB")
+    assert (model.numbers, topology.values) == (None, ("torus", "fat <tree>", "dragonfly"))
+    left_out = study_of((MEMORY, "model"), [point(1, ("8 GB", "a")), point(2, (None, None))])
+    assert left_out.axes[0].numbers == (8e9,)
+    assert [axis.shown(left_out.points[1]) for axis in left_out.axes] == ["", "default"]
+
+
+def test_page_is_valid_and_loads_nothing(text: str) -> None:
+    html5lib.HTMLParser(strict=True).parse(text)
+    tags = Page(text).tags
+    assert not {name for name, _ in tags} & {"script", "img", "iframe", "form"}
+    assert all((told.get("href") or "#").startswith(("#", "data:,")) for _, told in tags)
+
+
+def test_every_point_leads_to_its_row(text: str) -> None:
+    tags = Page(text).tags
+    names = [told["id"] for _, told in tags if "id" in told]
+    assert len(names) == len(set(names))
+    rows = {name for name in names if re.fullmatch("row-[0-9]+", name or "")}
+    assert rows == {f"row-{each.number}" for each in STUDY.points}
+    leads = {(told.get("href") or "")[1:] for name, told in tags if name == "a"}
+    assert leads <= set(names)
+    # Whatever a figure draws, its tables have, and lead there too.
+    for figure in re.findall(r"<figure.*?</details>", text, re.DOTALL):
+        drawing, tables = figure.split("<table", 1)
+        assert set(re.findall('href="#(row-[0-9]+)"', drawing)) <= set(re.findall('href="#(row-[0-9]+)"', tables))
+
+
+def test_drawings_with_links_are_no_pictures(text: str) -> None:
+    """Who cannot see a picture is told nothing of what is in it, links included (WAI-ARIA 1.2, `img`)."""
+    drawings = re.findall(r'<svg class="drawing" role="(\w+)".*?</svg>', text, re.DOTALL)
+    assert set(drawings) == {"group"}
+
+
+def test_tables_say_what_rows_say(text: str) -> None:
+    table = Page(text).table("All rows")
+    assert table.column("row")[4].text == "5"
+    assert table.values("step time") == [each.batch_time for each in STUDY.points if each.batch_time is not None]
+    assert [cell.text for cell in table.column("topology")] == [STUDY.axes[1].shown(each) for each in STUDY.points]
+
+
+def test_a_curve_shows_the_rows_it_says(text: str) -> None:
+    (view,) = (each for each in curve_views(STUDY, METRICS["step-time"], {}) if each.across == 2)
+    assert (view.facet, view.other) == (0, 1)
+    held = STUDY.axes[3].values[view.held[3]]
+    table = Page(text).table(f"Step time of mixtral over {BANDWIDTH}, by topology")
+    for row in table.rows:
+        for name, cell in zip(table.header[1:], row[1:], strict=True):
+            (own,) = (
+                each
+                for each in STUDY.points
+                if [axis.shown(each) for axis in STUDY.axes] == ["mixtral", name, row[0].text, held]
+            )
+            assert cell.value == own.batch_time
+
+
+def test_what_is_not_drawn_can_be_chosen() -> None:
+    for value in range(2):
+        (view,) = (each for each in curve_views(STUDY, METRICS["step-time"], {3: value}) if each.across == 2)
+        assert view.held[3] == value
+        assert f"`{MEMORY}` at {STUDY.axes[3].values[value]}" in view.note
+
+
+def test_every_two_keys_have_a_grid() -> None:
+    pairs = {frozenset([view.across, view.other]) for view in pair_views(STUDY, METRICS["step-time"], {})}
+    assert facet_of(STUDY) == 0
+    assert pairs == {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
+
+
+def test_the_best_alternative_of_a_column_is_framed(text: str) -> None:
+    (figure,) = re.findall(r'<figure id="figure-heat-2-1".*?</figure>', text, re.DOTALL)
+    assert "The best <code>topology</code> of each column is framed." in figure
+    assert figure.count('class="own"') == 2 * 3  # Of each panel of each size, one path of all frames.
+    (view,) = (each for each in pair_views(STUDY, METRICS["step-time"], {}) if (each.across, each.other) == (2, 1))
+    for column in view.columns:
+        cells = [each for row in view.rows if (each := view.point(0, column, row)) is not None]
+        fastest = min((each for each in cells if each.batch_time is not None), key=lambda each: each.batch_time or 0.0)
+        assert fastest.number in _winners(view)
+
+
+def test_labels_stand_for_the_keys_that_they_decide() -> None:
+    rows = [
+        point(number, (name, nic, [{"bandwidth": number % 6}], model), float(number))
+        for number, (model, name, nic) in enumerate(product("ab", ["torus", "fat tree"], [25, 50, 100]), 6)
+    ]
+    rows = [evolve(row, number=index) for index, row in enumerate(rows, 1)]
+    study = study_of(("label.network", "label.nic", "cluster.levels", "model"), rows)
+    assert [study.axes[index].name for index in study.varying] == ["network", "nic", "model"]
+    text = page_of(study)
+    table = Page(text).table("Step time of b over nic, by network")
+    assert [[cell.value for cell in row[1:]] for row in table.rows] == [[12.0, 15.0], [13.0, 16.0], [14.0, 17.0]]
+    assert 'figure id="figure-heat-1-0"' in text
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    points = [
+        point(1, (1,), 2.0, devices=8, memory=4.0),
+        point(2, (2,), 1.0, devices=16, memory=4.0),
+        point(3, (3,), 2.0, devices=16, memory=4.0),
+        point(4, (4,), 2.0, devices=16, memory=3.0),
+        point(5, (5,), 2.0, devices=8, memory=4.0),
+    ]
+    assert [each.number for each in pareto_optimal(points)] == [1, 2, 4, 5]
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 4)] * 4), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_the_front_equals_brute_force(figures: list[tuple[int, int, int, int]]) -> None:
+    points = [
+        point(number, (number,), float(time), devices=devices, memory=float(memory), cost=float(cost))
+        for number, (time, devices, memory, cost) in enumerate(figures, 1)
+    ]
+    expected = [
+        number
+        for number, own in enumerate(figures, 1)
+        if not any(all(a <= b for a, b in zip(each, own, strict=True)) and each != own for each in figures)
+    ]
+    assert [each.number for each in pareto_optimal(points)] == expected
+
+
+def test_step_times_of_different_batches_are_not_compared() -> None:
+    study = product_of({BATCH: [8, 16], MEMORY: ["40 GB", "80 GB"]})
+    assert usual_metric(study).name == "tokens"
+    assert [name for name, _ in trainings(study)] == [f"{BATCH} 8", f"{BATCH} 16"]
+    assert usual_metric(product_of({"training.micro_batch": [1, 2], MEMORY: [1, 2]})).name == "step-time"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"model": ["a", "b"]},
+        {MEMORY: ["8 GB"]},
+        {MEMORY: ["8 GB", "9 GB"]},
+        {"topology": ["a", "b", "c"]},
+        {"model": ["a", "b"], "topology": ["x", "y"]},
+        {MEMORY: [f"{each} GB" for each in range(1, 300)]},
+        {"model": [f"m{each}" for each in range(20)], MEMORY: ["8 GB", "9 GB"]},
+        {"search.zero": [[0], [1, 2]], "strategies": [{"tp": [1]}, None]},
+        {"a": [1, 2], "b": [1, 2], "c": [1, 2], "d": [1, 2], "e": [1, 2]},
+    ],
+)
+def test_any_keys_make_a_page(columns: dict[str, list[Any]]) -> None:
+    text = page_of(product_of(columns))
+    html5lib.HTMLParser(strict=True).parse(text)
+    assert text.count("<figure ") == text.count("The same as a table")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_figure_may_show_any_of_what_rows_say(metric: str) -> None:
+    study = product_of({"model": ["a", "b"], MEMORY: ["8 GB", "9 GB"]}, mfu=0.5)
+    values = [value for each in study.points if (value := METRICS[metric].value(each)) is not None]
+    title, heading = METRICS[metric].title, METRICS[metric].heading
+    table = Page(page_of(study, metric)).table(f"{heading} of a over {MEMORY}")
+    assert table.values(title) == values[:2]
+
+
+def test_without_any_plan_there_is_a_page() -> None:
+    study = study_of((MEMORY,), [point(1, ("1 GB",), None), point(2, ("2 GB",), None)])
+    page = Page(page_of(study))
+    (row,) = page.table("Why rows have no plan").rows
+    assert [cell.text for cell in row] == ["infeasible", "2", "1", "memory is tightest"]
+
+
+def test_the_status_is_that_of_the_worst_row() -> None:
+    near = StudyPoint(2, ("2 GB",), "near-optimal", batch_time=1.0, plan="pp 1", devices=1)
+    rows = [point(1, ("1 GB",)), near]
+    assert "1 optimal and 1 near-optimal; those near-optimal are simpler or safer" in page_of(study_of((MEMORY,), rows))
+    rows[1] = StudyPoint(2, ("2 GB",), "feasible", batch_time=1.0, plan="pp 1", devices=1)
+    assert "Partly proved" in page_of(study_of((MEMORY,), rows))
+    rows.append(StudyPoint(3, ("3 GB",), "error", "a bug"))
+    assert "Errors" in page_of(study_of((MEMORY,), rows))
+
+
+@pytest.mark.slow
+def test_ten_thousand_rows_make_a_page_of_some_megabytes() -> None:
+    text = page_of(product_of({f"key{each}": [*range(10)] for each in range(4)}))
+    assert len(text) < 15e6
+    html5lib.HTMLParser(strict=True).parse(text)

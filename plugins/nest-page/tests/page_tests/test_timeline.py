@@ -1,0 +1,340 @@
+"""The timeline against the replay it draws."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nest
+from nest.simulate.replay import Replay
+from nest.simulate.timeline import Task, Timeline
+from nest_page.task_table import STYLE_OF, STYLES, TaskTable, busy, groups
+from nest_page.timeline import MOST_BOXES, batch_figures, timeline_figure, windows_of
+from nest_page.timeline_drawing import FOOT, MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
+from page_tests.drawn_paths import boxes_of, elements
+from page_tests.long_plans import long_plan
+from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+
+MOST_BYTES = 400_000
+TENTH = 0.1
+
+
+def replay_of(name: str) -> Replay:
+    if name == "1f1b":
+        return nest.simulate(long_plan("1f1b", 6, 200, zero=2))
+    if name == "gpipe":
+        return nest.simulate(long_plan("gpipe", 5, 150))
+    if name == "interleaved":
+        return nest.simulate(long_plan("interleaved", 4, 96, chunks=3))
+    if name == "zero-bubble-h2":
+        return nest.simulate(long_plan("zero-bubble-h2", 6, 120))
+    return nest.simulate(long_plan("1f1b", 3, 8))
+
+
+@pytest.fixture(scope="module", params=["short", "1f1b", "gpipe", "interleaved", "zero-bubble-h2"])
+def replay(request: pytest.FixtureRequest) -> Replay:
+    return replay_of(request.param)
+
+
+def table_of(replay: Replay) -> TaskTable:
+    return TaskTable.of(replay.timeline.tasks, len(replay.stages))
+
+
+def windows_of_replay(replay: Replay) -> Windows:
+    return windows_of(table_of(replay))
+
+
+def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None:
+    table, found = table_of(replay), windows_of_replay(replay)
+    place = placing(found)
+    drawing = timeline_figure(replay, table, found).sizes[0][-1]
+    for name, _, kinds in STYLES:
+        expected = []
+        for task in replay.timeline.tasks:
+            for scale in place.scales:
+                if (
+                    task.kind in kinds
+                    and task.stage in found.stages
+                    and task.start < scale.high
+                    and task.end > scale.low
+                ):
+                    row = found.stages.index(task.stage)
+                    left, right = scale(max(task.start, scale.low)), scale(min(task.end, scale.high))
+                    expected.append((place.top(row), left, right))
+        drawn = sorted((top, left, right) for left, top, right, _ in boxes_of(drawing, f"task-{name}"))
+        assert len(drawn) == len(expected), name
+        for (top, left, right), told in zip(drawn, sorted(expected), strict=True):
+            assert top == pytest.approx(told[0], abs=TENTH)
+            assert left == pytest.approx(told[1], abs=0.051)
+            # What is thinner than a tenth of a pixel is drawn as a tenth.
+            assert right == pytest.approx(max(told[2], left + TENTH), abs=0.051)
+
+
+def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> None:
+    found = windows_of_replay(replay)
+    parts = sorted([*found.windows, *found.gaps])
+    assert parts[0][0] == 0.0
+    assert parts[-1][1] == max(task.end for task in replay.timeline.tasks)
+    assert all(before[1] == after[0] for before, after in pairwise(parts))
+    assert all(start < end for start, end in parts)
+    if replay.schedule != "zero-bubble-h2":
+        assert sum(end - start for start, end in parts) == pytest.approx(replay.batch_time, rel=1e-12)
+    told = timeline_figure(replay, table_of(replay), found).more[0]
+    assert sum(row[3].value or 0.0 for row in told.rows) == pytest.approx(parts[-1][1], rel=1e-12)
+
+
+def test_short_batches_are_shown_whole() -> None:
+    found = windows_of_replay(replay_of("short"))
+    assert found.gaps == ()
+    assert found.stages == (0, 1, 2)
+
+
+def _passes(replay: Replay) -> list[Task]:
+    """What the last stage computes for micro-batches, in order."""
+    kinds = {"forward", "backward", "input-gradients", "weight-gradients"}
+    last = len(replay.stages) - 1
+    tasks = (task for task in replay.timeline.tasks if task.stage == last and task.kind in kinds)
+    return sorted(tasks, key=lambda task: task.start)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "zero-bubble-h2"])
+def test_long_batches_are_shown_in_three_phases(name: str) -> None:
+    replay = replay_of(name)
+    found, passes, stages = windows_of_replay(replay), _passes(replay), len(replay.stages)
+    warm_up, steady, drain = found.windows
+    period = stages if name == "interleaved" else 1
+    assert len({task.micro_batch for task in passes if task.start < warm_up[1] and task.kind == "forward"}) >= stages
+    inside = [task for task in passes if steady[0] <= task.start < steady[1]]
+    assert len(inside) == 2 * period * len(passes) // replay.micro_batches
+    assert sum(task.start >= drain[0] for task in passes) == stages * len(passes) // replay.micro_batches
+    # Once the pipeline is full, gradients come back to the first stage, too; in GPipe all forward passes come first.
+    back = (task.start for task in replay.timeline.tasks if task.stage == 0 and task.run not in (None, "forward"))
+    assert name == "gpipe" or min(back) < warm_up[1]
+    caption = timeline_figure(replay, table_of(replay), found).caption
+    assert "all at the same scale: warm-up, two steady periods and drain." in caption
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_steady_periods_are_alike(name: str) -> None:
+    replay = replay_of(name)
+    start, end = windows_of_replay(replay).windows[1]
+    middle = (start + end) / 2
+    for stage in range(len(replay.stages)):
+        begun = [task.start for task in replay.timeline.tasks if task.stage == stage]
+        one, other = (sum(low <= each < high for each in begun) for low, high in ((start, middle), (middle, end)))
+        assert abs(one - other) <= 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "micro_batches", "fixed"),
+    [
+        ("1f1b", 40, 32, {"zero": 1}),
+        ("1f1b", 48, 256, {"zero": 2}),
+        ("gpipe", 40, 128, {"zero": 3}),
+        ("zero-bubble-h2", 40, 128, {"zero": 1}),
+    ],
+)
+@pytest.mark.slow
+def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int, fixed: dict[str, int]) -> None:
+    replay = nest.simulate(long_plan(schedule, stages, micro_batches, **fixed))
+    figures = batch_figures(replay, 1e13, [1e12] * stages)
+    assert sum(len(drawing.body.encode()) for figure in figures for drawing in figure.sizes[0]) < MOST_BYTES
+    found = windows_of_replay(replay)
+    assert len(found.stages) <= MOST_ROWS
+    assert {0, stages - 1} <= set(found.stages)
+    assert f"Of {stages} stages, {len(found.stages)} are drawn" in figures[0].caption
+    assert ("the strip and" in figures[0].caption) == (figures[0].sizes[0][0].title == "The whole batch")
+
+
+def test_the_later_a_chunk_the_higher_the_foot_of_its_boxes() -> None:
+    replay = replay_of("interleaved")
+    table, found = table_of(replay), windows_of_replay(replay)
+    place = placing(found)
+    drawing = timeline_figure(replay, table, found).sizes[0][-1]
+    feet = [(left, right, bottom, round(bottom - top, 1)) for left, top, right, bottom in boxes_of(drawing, "foot")]
+    passes = [STYLE_OF[kind] for kind in ("forward", "backward")]
+    expected = [
+        (
+            box.left,
+            box.right,
+            place.top(box.row) + place.bar,
+            round(place.bar * FOOT * int(table.part[box.task]) / 2, 1),
+        )
+        for box in task_boxes(table, found, place)
+        if table.style[box.task] in passes and table.part[box.task]
+    ]
+    assert numpy.allclose(sorted(feet), sorted(expected), atol=1e-6)
+    assert {height for _, _, _, height in feet} == {round(place.bar * FOOT / 2, 1), round(place.bar * FOOT, 1)}
+
+
+def _down_and_up(micro_batches: int) -> list[Task]:
+    """Two stages that run two chunks of each micro-batch in a V, one micro-batch after the other."""
+    steps = [("forward", 0, 0), ("forward", 1, 0), ("forward", 1, 1), ("forward", 0, 1)]
+    steps += [("backward", stage, chunk) for _, stage, chunk in reversed(steps)]
+    return [
+        Task(stage, kind, kind, index, chunk, float(8 * index + place), float(8 * index + place + 1))
+        for index in range(micro_batches)
+        for place, (kind, stage, chunk) in enumerate(steps)
+    ]
+
+
+def test_a_schedule_of_chunks_may_repeat_itself_with_every_micro_batch() -> None:
+    found = windows_of(TaskTable.of(_down_and_up(200), 2))
+    start, end = found.windows[1]
+    assert end - start == 2 * 8
+
+
+def test_what_belongs_to_the_other_of_two_stages_has_a_foot() -> None:
+    tasks = [Task(0, "forward", "forward", index, 0, float(index), index + 1.0) for index in range(4)]
+    done = Task(0, "update", None, None, 0, 4.0, 5.0)
+    assert TaskTable.of([*tasks, done], 1, 2).part.tolist() == [0, 0, 1, 1, 0]
+    assert TaskTable.of([*tasks, done], 1).parts == 1
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> TaskTable:
+    """Tasks of no schedule at all."""
+    stages, most = draw(st.integers(1, 70)), draw(st.integers(1, 400))
+    random = numpy.random.default_rng(draw(st.integers(0, 2**32)))
+    kinds = draw(st.lists(st.sampled_from(sorted(STYLE_OF)), min_size=1, unique=True))
+    tasks = []
+    for stage in range(stages):
+        clock = 0.0
+        for index in range(int(random.integers(1, most + 1))):
+            start = clock + float(random.choice([0.0, random.exponential()]))
+            clock = start + float(random.exponential(10.0 ** random.integers(-4, 1)))
+            kind = kinds[int(random.integers(len(kinds)))]
+            tasks.append(Task(stage, kind, "forward", index, 0, start, clock))
+    return TaskTable.of(tasks, stages)
+
+
+def test_many_tasks_of_few_passes_are_bounded() -> None:
+    tasks = [
+        Task(stage, "forward" if index == 0 else "receive-activations", "forward", index, 0, start, start + 0.5)
+        for stage in range(40)
+        for index, start in enumerate(numpy.cumsum(numpy.random.default_rng(stage).uniform(0.5, 1.5, 1000)).tolist())
+    ]
+    table = TaskTable.of(tasks, 40)
+    found = windows_of(table)
+    assert found.cut
+    assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
+
+
+@pytest.mark.longer
+@settings(max_examples=10)
+@given(tables())
+def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
+    found = windows_of(table)
+    drawn = task_boxes(table, found, placing(found))
+    assert 0 < len(drawn) <= MOST_BOXES
+    assert found.windows[0][0] == 0.0
+    assert found.windows[-1][1] == table.end_of_all
+    assert all(start < end for start, end in (*found.windows, *found.gaps))
+
+
+@pytest.mark.longer
+@settings(max_examples=10)
+@given(tables())
+def test_the_strip_counts_every_second_once(table: TaskTable) -> None:
+    told = busy(table, 7)
+    assert told.edges[0] == 0.0
+    assert told.edges[-1] == table.end_of_all
+    expected = numpy.zeros_like(told.seconds)
+    for stage, style, start, end in zip(table.stage, table.style, table.start, table.end, strict=True):
+        inside = numpy.minimum(end, told.edges[1:]) - numpy.maximum(start, told.edges[:-1])
+        expected[stage, style] += numpy.maximum(inside, 0.0)
+    numpy.testing.assert_allclose(told.seconds, expected, rtol=1e-9, atol=1e-9 * table.end_of_all)
+    assert told.seconds.sum() == pytest.approx((table.end - table.start).sum(), rel=1e-9)
+    rows = groups(table.stages, 32)
+    assert [stage for first, last in rows for stage in range(first, last)] == list(range(table.stages))
+
+
+def test_the_strip_is_as_dark_as_stages_are_busy(replay: Replay) -> None:
+    found = windows_of_replay(replay)
+    told = busy(table_of(replay), PARTS)
+    drawing = strip(told, found)
+    rows = groups(len(replay.stages), MOST_ROWS)
+    shares = told.shares(rows)
+    part = (boxes_of(drawing, "bracket")[-1][2] - boxes_of(drawing, "bracket")[0][0]) / PARTS
+    cells: Counter[tuple[int, int]] = Counter()
+    first = boxes_of(drawing, "bracket")[0][0]
+    tops = sorted({top for shade in range(1, 6) for _, top, _, _ in boxes_of(drawing, f"busy-{shade}")})
+    for shade in range(1, 6):
+        for left, top, right, _ in boxes_of(drawing, f"busy-{shade}"):
+            for index in range(round((left - first) / part), round((right - first) / part)):
+                cells[tops.index(top), index] += 1
+                assert (shade - 1) / 5 - 1e-6 <= shares[tops.index(top), index] <= shade / 5 + 1e-6
+    assert set(cells.values()) == {1}
+    assert len(cells) == int((shares > 1e-6).sum())
+
+
+def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
+    table = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).table
+    assert len(table.rows) == len(replay.stages)
+    for row, stage in zip(table.rows, replay.stages, strict=True):
+        values = [cell.value for cell in row]
+        *seconds, idle, share, peak = values[1:]
+        assert (idle, peak) == (stage.idle, stage.memory_peak)
+        assert share == stage.idle / replay.batch_time
+        assert sum(each or 0.0 for each in seconds) + stage.idle == pytest.approx(replay.batch_time, rel=1e-9)
+        assert all(len(cell.text) > 0 for cell in row)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
+    for seed in range(6):
+        replay = nest.simulate(uniform_plan(seed, schedule))
+        caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
+        assert (
+            f"the batch takes {nest.units.format_seconds(replay.batch_time)}, as the plan's closed form says" in caption
+        )
+        shares = [stage.idle / replay.batch_time for stage in replay.stages]
+        alike = len({f"{share:.1%}" for share in shares}) == 1
+        assert alike or f"Stages are idle for {replay.idle_share:.1%} of the batch on average" in caption
+        assert f" for {max(shares):.1%}" in caption
+        assert f" for {min(shares):.1%}" in caption
+
+
+def test_the_caption_says_by_how_much_the_closed_form_differs() -> None:
+    replay = nest.simulate(long_plan("gpipe", 5, 150))
+    caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
+    difference = replay.batch_time - replay.closed_form
+    assert f"{nest.units.format_seconds(difference)} more ({difference / replay.closed_form:.2%}) than" in caption
+
+
+def test_micro_batches_stand_in_their_boxes() -> None:
+    replay = replay_of("short")
+    table, found = table_of(replay), windows_of_replay(replay)
+    place = placing(found)
+    drawing = timeline_figure(replay, table, found).sizes[0][0]
+    told = [
+        (float(text.get("y", "")), float(part.get("x", "")), int(part.text or ""))
+        for text in elements(drawing).iter("text")
+        for part in text.iter("tspan")
+    ]
+    assert {number for _, _, number in told} == set(range(1, 9))
+    for y, x, number in told:
+        row = int((y - place.top(0)) // place.row)
+        (around,) = [box for box in task_boxes(table, found, place) if box.row == row and box.left < x < box.right]
+        assert int(table.micro_batch[around.task]) + 1 == number
+
+
+def test_the_same_plan_gives_the_same_bytes() -> None:
+    one, other = (batch_figures(replay_of("gpipe"), 1e12, [1e11] * 5) for _ in range(2))
+    assert one == other
+
+
+def test_a_batch_that_takes_no_time_is_drawn() -> None:
+    replay = nest.simulate(long_plan("1f1b", 2, 1))
+    empty = Timeline(0, (), (), (), (((0.0, 5.0),), ((0.0, 5.0),)), (5.0, 5.0))
+    figures = batch_figures(evolve(replay, batch_time=0.0, closed_form=0.0, timeline=empty), 10.0, [5.0, 5.0])
+    assert "the batch takes 0 s" in figures[0].caption
+    for figure in figures:
+        for drawing in figure.sizes[0]:
+            assert "nan" not in drawing.body
+            assert len(elements(drawing)) > 0

@@ -1,0 +1,1 @@
+"""Which cluster trains a model in time: `nest recommend`."""

@@ -1,0 +1,1 @@
+"""Engines that run the points of a study."""

@@ -1,0 +1,38 @@
+"""`nest sweep` says what came of the points, and its exit code whether any has a plan."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies_tests.test_sweep import MEMORY, written
+from tests import processes
+
+
+def sweep(folder: Path, **keys: Any) -> Any:
+    written(folder, **keys)
+    command = [sys.executable, "-m", "nest", "sweep", "study.json", "--output", "rows.csv", "--jobs", "1"]
+    return processes.run(command, cwd=folder)
+
+
+def test_what_is_no_problem_is_told_with_its_row(tmp_path: Path) -> None:
+    done = sweep(tmp_path, points=[{MEMORY: "80 GB"}, {"model": "nonsense"}, {"model": "nonsense"}])
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "rows.csv: 3 points, 1 optimal, 2 invalid; 1 solved now"
+    assert done.stderr.startswith("nest: row 2 and 1 more: ")
+    assert "nonsense" in done.stderr
+
+
+@pytest.mark.longer
+def test_without_any_plan_it_fails(tmp_path: Path) -> None:
+    done = sweep(tmp_path, vary={MEMORY: ["1 MB"]})
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1] == "rows.csv: 1 point, 1 infeasible; 1 solved now"
+
+
+def test_a_wrong_path_is_bad_input(tmp_path: Path) -> None:
+    done = sweep(tmp_path, vary={"cluster.memroy": ["80 GB"]})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cluster.memroy is not a known key; did you mean memory?" in done.stderr
+    assert list(tmp_path.glob("rows.*")) == []
