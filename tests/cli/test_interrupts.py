@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 import nest
-from tests import processes
+from tests import processes, shared_answers
 from tests.test_deadline import OPEN
+
+
+@pytest.fixture(autouse=True)
+def searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stopped has to search."""
+    monkeypatch.setenv(shared_answers.FOLDER, "")
+
 
 PRESSED = """
 import os, signal, sys

@@ -14,8 +14,15 @@ import pytest
 
 import nest
 from nest.cli import watch
-from tests import processes
+from tests import processes, shared_answers
 from tests.test_deadline import OPEN
+
+
+@pytest.fixture(autouse=True)
+def searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is watched has to search."""
+    monkeypatch.setenv(shared_answers.FOLDER, "")
+
 
 SCRIPT = """
 import signal, sys
