@@ -190,7 +190,9 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
     wide_format, wide = _first_peak(formats.other, device, training)
     chosen, nominal = _first_peak(formats.formats_of(operator), device, training)
     kind = _kind(operator)
-    detail = KERNELS.get(training.attention_kernel or "", chosen) if kind == "attention" else chosen
+    # What they reach backward is published for heads of up to `USUAL_HEAD` channels alone.
+    usual = kind == "attention" and axis_size(operator.space, "head") <= USUAL_HEAD
+    detail = KERNELS.get(training.attention_kernel or "", chosen) if usual else chosen
     share = efficiency(device, kind, detail) * device.calibration.sustained
     if any(parameter.group == "expert" for parameter in operator.parameters):
         # The rank with the busiest experts is waited for.

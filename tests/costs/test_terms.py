@@ -342,6 +342,13 @@ def test_kernels_of_fused_attention_have_their_own_share() -> None:
     assert priced(attention(), ampere, {"attention_kernel": "cudnn"}).forward == pytest.approx(4.0 * seconds)
 
 
+def test_kernels_written_for_a_device_count_for_heads_they_are_published_for() -> None:
+    hopper = evolve(FAST_MEMORY, efficiency={"attention": 0.25, "attention.cudnn": 0.5})
+    for head, times in ((64, 0.5), (128, 1.0), (192, 3.0), (256, 4.0)):  # of 128 channels at twice the speed
+        found = priced(attention(head=head), hopper, {"attention_kernel": "cudnn"}).forward
+        assert found == pytest.approx(times * priced(attention(), hopper, {"attention_kernel": "cudnn"}).forward)
+
+
 @pytest.mark.parametrize(
     ("training", "times"),
     [({}, 1), ({"kernels": "eager"}, 9), ({"kernels": "eager", "norms": "fused"}, 1), ({"norms": "eager"}, 9)],
