@@ -15,7 +15,6 @@ from nest.report.text.first_screen import format_tokens
 from nest.report.text.layout import WIDE
 from nest.report.text.summary import verdict_text
 from nest.testing.exporter import sample_plans
-from nest_studies.clusters.recommendation import recommendation_text
 
 DECIDED = {"tp": ["2"], "pp": ["4"]}
 PLAN: dict[str, Any] = {
