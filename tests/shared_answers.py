@@ -19,6 +19,9 @@ import pytest
 FOLDER = "NEST_TESTS_ANSWERS"
 """Environment variable with the folder."""
 
+SHARING = ("tests/cli/", "tests/docs/", "tests/report/", "tests/whatif/", "plugins/nest-page/", "plugins/nest-studies/")
+"""Tests that share: of other folders what a process keeps of its own questions is under test."""
+
 LEAST = 0.05
 """Processor seconds of an answer that is worth a file."""
 
@@ -41,7 +44,7 @@ def _sharing(plain: Callable[..., Any]) -> Callable[..., Any]:
         lasts: Callable[[], bool] = lambda: True,
     ) -> Any:
         folder, test = os.environ.get(FOLDER), os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
-        if not folder or not test or os.environ.get("NEST_CACHE") != "off":
+        if not folder or not test.startswith(SHARING) or os.environ.get("NEST_CACHE") != "off":
             return plain(question, plans, answer, kind, lasts)
         asked = f"{question} {plans}"
         path = Path(folder, sha256(asked.encode()).hexdigest())

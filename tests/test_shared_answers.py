@@ -16,7 +16,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     answers = iter(range(1, 9))
 
     def asked(test: str) -> int:
-        monkeypatch.setenv("PYTEST_CURRENT_TEST", f"{test} (call)")
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", f"tests/whatif/{test} (call)")
         return disk_cache.kept(("solve", 0), "a problem", lambda: next(answers), int)
 
     return asked
@@ -30,6 +30,11 @@ def test_a_test_that_replaces_a_part_of_nest_shares_nothing(ask, monkeypatch: py
     assert [ask("a"), ask("b")] == [1, 1]
     monkeypatch.setattr(disk_cache, "MOST", 1)
     assert ask("c") == 2
+
+
+def test_what_a_process_keeps_of_its_own_is_tested_alone(ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_answers, "SHARING", ("tests/cli/",))
+    assert [ask("a"), ask("b")] == [1, 2]
 
 
 def test_a_store_of_its_own_is_the_only_one(ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
