@@ -154,6 +154,7 @@ TERMS = (
         "launch overhead", "kernels start at once", device=lambda device: evolve(device, launch_overhead=Seconds(0.0))
     ),
     Term("host", "it is never late", unknown=lambda unknown: unknown in {"host_launch", "grace_launch"}),
+    coefficient("host_launch", "a host of the x86 family is never late"),
     coefficient("grace_launch", "a Grace host launches as fast as one of the x86 family"),
     Term(
         "attention kernels",
