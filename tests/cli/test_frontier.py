@@ -15,7 +15,12 @@ from tests.command_line import call
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     training = {**PROBLEM["training"], "tokens": 10**9, "micro_batch": [1]}
-    problem: dict[str, Any] = {**PROBLEM, "training": training, "cluster": {**PROBLEM["cluster"], "price": 2}}
+    problem: dict[str, Any] = {
+        **PROBLEM,
+        "search": {"within": 0},
+        "training": training,
+        "cluster": {**PROBLEM["cluster"], "price": 2},
+    }
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     path.write_text(json.dumps(api.solve(problem).to_dict()))
     return path

@@ -20,10 +20,20 @@ def problem(
     return {
         "nest": 1,
         "model": {"transformer": model},
-        "training": {"global_batch": batch, "sequence_length": length, "memory_risk": 0.2, "micro_batch": [2]},
+        "training": {
+            "global_batch": batch,
+            "sequence_length": length,
+            "memory_risk": 0.2,
+            "micro_batch": [2],
+            **OF_GRAPHS,
+        },
         "cluster": {"device": device, "levels": levels},
         "search": {"within": 0, "target": target},
     }
+
+
+OF_GRAPHS = {"graphs": "iteration"}
+"""Small models that no host holds up."""
 
 
 @pytest.mark.parametrize(

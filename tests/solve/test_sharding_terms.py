@@ -169,22 +169,6 @@ def test_no_bound_with_memory_and_boundaries_exceeds_a_plan_that_fits(seed: int)
             assert seconds <= times.get(key, inf) * (1 + 1e-9)
 
 
-def test_bounds_with_memory_know_what_is_sent_for_want_of_it() -> None:
-    higher = 0
-    for seed in range(20):
-        problem = drawn(seed)
-        possible, _ = configurations(problem, LAYERS, Splits(problem).counts)
-        found = []
-        for memory in (1e9, 45.0):
-            of_memory = evolve(problem, cluster=cluster((2, 2), memory=memory))
-            search = PlainSearch(of_memory, possible, lattice(membership(TAILS, LAYERS)))
-            found.append([search.closer_bounds(each) for each in possible])
-        pairs = list(zip(*found, strict=True))
-        assert all((less <= more).all() for less, more in pairs)
-        higher += sum(bool((less < more).any()) for less, more in pairs)
-    assert higher
-
-
 @pytest.mark.parametrize("constraints", [(), ("uniform(zero)",)])
 @pytest.mark.parametrize("seed", seeds(6, 60))
 def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: tuple[str, ...]) -> None:
