@@ -40,7 +40,7 @@ OF_GRAPHS = {"graphs": "iteration"}
     ("asked", "other"),
     [
         (
-            problem(EXPERTS, 16, 2048, "h100-sxm", [(4, "100 GB/s"), (2, "2.5 GB/s")], "megatron"),
+            problem(EXPERTS, 16, 2048, "h100-sxm", [(4, "100 GB/s"), (2, "10 GB/s")], "megatron"),
             ["pp == 1", "replicas == 1"],
         ),
         (problem(LARGE_EXPERTS, 8, 512, OWN, [(4, "5 GB/s")], "torchtitan"), ["pp == 3"]),
