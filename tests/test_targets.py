@@ -200,6 +200,7 @@ def exporters_of(plan: PlanDocument) -> list[str]:
     return taken
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
 @pytest.mark.parametrize("seed", [*seeds(6, 51), *seeds(2, 149, 51)])
 def test_runs_on_of_random_plans_names_those_that_export_them(seed: int, order: str) -> None:

@@ -13,6 +13,7 @@ import nest
 from nest.documents.runner_up import with_contenders
 from nest.formulate import candidates, worth
 from nest.formulate.instance import Wanted, build_instance, formulate, read_options
+from nest.formulate.kept_model import LASTING
 from nest.formulate.problem import read_record, self_contained
 from nest.formulate.worth import BoundedFamily, Bounds
 from nest.hooks import hook
@@ -60,12 +61,15 @@ def test_no_plan_takes_less_than_its_devices_compute(schedule: str) -> None:
 
 
 def pruned(monkeypatch: pytest.MonkeyPatch, asked: Problem) -> PlanDocument:
-    """The answer where candidates are left out from the first on."""
+    """The answer where candidates are left out from the first on, of which the process keeps nothing."""
+    registry().take(LASTING)
     with monkeypatch.context() as few:
         few.setattr(candidates, "MANY", 1)
         few.setattr(worth, "FEW", 8)
         few.setattr(worth, "TRIED", 3)
-        return nest.solve(asked)
+        plan = nest.solve(asked)
+    registry().take(LASTING)
+    return plan
 
 
 CASES: dict[str, dict[str, Any]] = {

@@ -134,6 +134,9 @@ def test_models_of_nemo_are_those_that_its_table_says() -> None:
     assert answers == {True, False}
 
 
+GAPS = {"pp": 3, "devices": 12}
+"""Replicas of three of the four devices that each has of 16."""
+
 EDGES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
     ("pytorch", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
     ("torchtitan", "as many micro-batches as stages", {"micro_batches": 4}, {"micro_batches": 3}),
@@ -141,8 +144,12 @@ EDGES: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
     ("deepspeed", "refuses ZeRO 2 and 3", {"zero": 1}, {"zero": 2}),
     ("lightning", "as ZeRO 2 or 3", {"pp": 1, "zero": 2}, {"pp": 1, "zero": 1}),
     ("megatron", "neither documents nor tests with pipelines", {"zero": 1}, {"zero": 2}),
+    ("nemo", "leaves out none in between", {}, GAPS),
+    ("nemo", "leaves out none in between", {**GAPS, "rank_order": "dp-inner"}, GAPS),
+    ("nemo", "leaves out none in between", {**GAPS, "replicas": 1, "dp": 1, "devices": 3}, GAPS),
 )
 PLANNED = {"pp": 4, "dp": 4, "cp": 1, "tp": 1, "batch": 1, "micro_batches": 4, "schedule": "1f1b", "zero": 0}
+PLANNED |= {"devices": 16, "width": 1, "replicas": 4, "rank_order": "pp-inner"}
 
 
 @pytest.mark.parametrize(("name", "reason", "last", "first"), EDGES)
