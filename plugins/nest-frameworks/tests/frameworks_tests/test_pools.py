@@ -201,9 +201,9 @@ def test_a_plan_in_one_pool_is_one_on_a_cluster() -> None:
 
 def test_the_target_searches_what_is_split_alike() -> None:
     free = problem(constraints=["pp >= 3", "devices == 12", "replicas == 1"])
-    bound = nest.solve({**free, "search": {"target": "megatron"}})
+    bound = nest.solve({**free, "search": {"target": "megatron", "within": 0}})
     assert len({stage.candidate.split("-", 1)[1] for stage in bound.stages}) == 1
-    whole = nest.solve({**free, "search": {"target": "none"}})
+    whole = nest.solve({**free, "search": {"target": "none", "within": 0}})
     assert whole.batch_time is not None
     assert bound.batch_time is not None
     assert whole.batch_time <= bound.batch_time
