@@ -44,7 +44,7 @@ def test_it_prices_the_inside_of_blocks_for_its_own_network():
     written = {
         "nest": 1,
         "model": {"transformer": {"layers": 2, "hidden": 1024, "ffn": 4096, "heads": 8, "vocab": 1000}},
-        "training": {"global_batch": 1, "sequence_length": 1024, "micro_batch": [1]},
+        "training": {"global_batch": 1, "sequence_length": 1024, "micro_batch": [1], "graphs": "iteration"},
         "cluster": {
             "device": "h100-sxm",
             "levels": [{"fanout": 2, "bandwidth": fast}, {"fanout": 4, "bandwidth": slow}],
