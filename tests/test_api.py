@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {
             "gated_mlp": False,
         }
     },
-    "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": [1, 2]},
+    "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": [1, 2], "graphs": "iteration"},
     "cluster": {
         "device": "h100-sxm",
         "levels": [

@@ -54,8 +54,7 @@ MIXING: dict[str, Any] = {
 def problem(gigabytes: float, within: float | None = None, **training: Any) -> dict[str, Any]:
     levels = SMALL["cluster"]["levels"]
     cluster = {"device": "h100-sxm", "levels": levels, "memory": gigabytes * 1e9}
-    of_model = {**SMALL["training"], "graphs": "iteration", **training}  # So that no host holds up a model as small.
-    return {**SMALL, "training": of_model, "cluster": cluster, "search": {"within": within}}
+    return {**SMALL, "training": {**SMALL["training"], **training}, "cluster": cluster, "search": {"within": within}}
 
 
 def test_stages_that_are_alike_are_the_first_plan_where_they_are_hardly_slower() -> None:

@@ -100,7 +100,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"training.micro_batch": [3, 5]}, "divides training.global_batch (64)"),
         M({"training.sequence_length": 8193}, "8192 would not", exit=0),
         M({"training.global_batch": 60}, "64 would use all of them", exit=0, beside={"cluster.levels[1].fanout": 8}),
-        M({"training.global_batch": 15}, "8 or 16 would allow", exit=0),
+        M({"training.global_batch": 15}, "16 would use all of them", exit=0),
         M({"training.tokens": 15}, "such as 15T", exit=0),
     ),
     "Keys": (

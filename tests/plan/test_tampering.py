@@ -14,6 +14,7 @@ from tests.plan.test_check import PROBLEM
 from tests.pooled_problems import two_pools
 from tests.seeds import few
 from tests.test_any_problem import DESCRIBED
+from tests.test_first_plan import MIXING
 from tests.test_first_plan import problem as tight
 
 Steps = tuple[str | int, ...]
@@ -59,7 +60,7 @@ PLANS = {
     "of a model": lambda: nest.solve(MODEL),
     "on a torus": lambda: nest.solve(TORUS),
     "with a safer one": lambda: nest.solve(tight(3.2)),
-    "near the fastest": lambda: nest.solve(tight(2.2)),
+    "near the fastest": lambda: nest.solve({**MIXING, "search": {"within": 0.01}}),
     "mixed": lambda: nest.solve(MIXED),
     "of chunks": lambda: nest.solve(CHUNKED),
     "on pools": lambda: nest.solve(two_pools()),

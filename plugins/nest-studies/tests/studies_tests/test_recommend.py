@@ -45,7 +45,7 @@ def problem(cluster: Any = None, **training: Any) -> dict[str, Any]:
             "micro_batch": [1, 2],
             **training,
         },
-        "search": {"target": "none", "recompute": ["none"], "zero": [0, 1]},
+        "search": {"target": "none", "recompute": ["none"], "zero": [0, 1], "within": 0},
         "strategies": {"tp": [1, 2, 4, 8], "cp": [1], "sp": [1]},
     }
 

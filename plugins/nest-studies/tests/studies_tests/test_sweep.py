@@ -30,6 +30,7 @@ PROBLEM: dict[str, Any] = {
     "nest": 1,
     "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 2, "vocab": 4000}},
     "training": {"global_batch": 8, "sequence_length": 512, "micro_batch": [1, 2], "schedule": ["1f1b"]},
+    "search": {"within": 0},
     "cluster": {
         "device": "a100-sxm-80g",
         "levels": [{"fanout": 2, "link": "nvlink3"}, {"fanout": 2, "bandwidth": "10 GB/s", "latency": "5 us"}],
@@ -94,7 +95,7 @@ def test_a_path_changes_its_key_alone() -> None:
         PROBLEM["cluster"]["levels"][0],
         {**PROBLEM["cluster"]["levels"][1], "bandwidth": 1},
     ]
-    assert changed["search"] == {"zero": [1]}
+    assert changed["search"] == {"within": 0, "zero": [1]}
     assert changed["training"] == {"global_batch": 8, "sequence_length": 512, "schedule": ["1f1b"]}
 
 
