@@ -190,7 +190,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
         {
             "nest": 1,
             "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 1024}},
-            "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2]},
+            "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2], "graphs": "iteration"},
             "cluster": {
                 "device": "h100-sxm",
                 "levels": [

@@ -88,8 +88,10 @@ def simpler(plan: PlanDocument) -> Iterator[tuple[str, Search]]:
     if above:
         yield "degrees", held.held(*at_most(above - 1))
     held = held.held(*at_most(above))
-    assert {stage.zero for stage in plan.stages} == {USUAL_ZERO}
-    held = held.held(f"zero == {USUAL_ZERO}")
+    if {stage.zero for stage in plan.stages} != {USUAL_ZERO}:
+        yield "ZeRO", held.held(f"zero == {USUAL_ZERO}")
+    else:
+        held = held.held(f"zero == {USUAL_ZERO}")
     if stages > 1 and (plan.data_parallel or 1) > 1:
         if plan.rank_order == "pp-inner":
             yield "rank order", held.held("rank_order == 'dp-inner'")

@@ -54,7 +54,7 @@ def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(
     arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024", "--against-best")
     assert call(monkeypatch, *arguments, "--write-problem", str(problem), "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["best"]["status"] == "optimal"
+    assert found["best"]["status"] in ("optimal", "near-optimal")
     assert found["best"]["batch_time"] <= found["plan"]["batch_time"]
     written = json.loads(problem.read_text())
     assert "fixed" not in written

@@ -101,7 +101,7 @@ def test_the_best_plans_so_far_are_told(problem: Path, tmp_path: Path) -> None:
 def test_a_proof_is_left_open(problem: Path, tmp_path: Path) -> None:
     code, printed, _ = interrupted(tmp_path, "solve", str(problem), "--verify", "--json", when=PROVING)
     plan = json.loads(printed)
-    assert (code, plan["status"], plan["verification"]["status"]) == (1, "optimal", "open")
+    assert (code, plan["status"] in ("optimal", "near-optimal"), plan["verification"]["status"]) == (1, True, "open")
     written = tmp_path / "plan.json"
     written.write_text(printed)
     code, printed, errors = interrupted(tmp_path, "verify", str(written), "--json", when="True", command="verify")

@@ -12,7 +12,7 @@ from nest.report.text.comparison import shortlist_text
 PROBLEM = {
     "nest": 1,
     "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 4, "vocab": 1024}},
-    "training": {"global_batch": 8, "sequence_length": 256},
+    "training": {"global_batch": 8, "sequence_length": 256, "graphs": "iteration"},
     "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
 }
 

@@ -152,7 +152,7 @@ def test_smaller_devices_divide_the_model_more() -> None:
         plans.append(nest.solve(written))
     whole, sharded, *_ = plans
     assert all(plan.status == "optimal" and plan.fits for plan in plans)
-    assert [parts(plan) for plan in plans] == [1, 2, 8, 8]
+    assert [parts(plan) for plan in plans] == [8, 2, 8, 8]
     assert [recomputes(plan) for plan in plans] == [False, False, False, True]
     assert [plan.candidate.degrees["tp"] for plan in plans if plan.candidate] == [1, 2, 4, 4]
     assert [len(plan.stages) for plan in plans] == [1, 1, 2, 2]
