@@ -189,13 +189,13 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
     plan = nest.solve(
         {
             "nest": 1,
-            "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 1024}},
-            "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2], "graphs": "iteration"},
+            "model": {"transformer": {"layers": 2, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
+            "training": {"global_batch": 8, "sequence_length": 256, "micro_batch": [1, 2], "graphs": "iteration"},
             "cluster": {
                 "device": "h100-sxm",
                 "levels": [
                     {"name": "node", "fanout": 2, "bandwidth": 4e10, "latency": 3e-6},
-                    {"name": "rack", "fanout": 2, "bandwidth": 1.49e9, "latency": 6e-6},
+                    {"name": "rack", "fanout": 2, "bandwidth": 8.91e9, "latency": 6e-6},
                 ],
             },
             "strategies": {"cp": [1], "sp": [1]},
@@ -204,8 +204,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
         }
     )
     assert plan.runner_up is not None
-    (found,) = plan.runner_up["wins_if"]
-    assert found["level"] == "rack"
+    (found,) = (each for each in plan.runner_up["wins_if"] if each["level"] == "rack")
     assert nest.check(plan.to_dict()).ok
     problem = structure(plan.problem, Problem)
     rack = bandwidths(problem.cluster, registry())[1]

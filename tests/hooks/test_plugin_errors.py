@@ -350,7 +350,7 @@ def test_an_absent_strategy_has_degree_1(asked: dict[str, Any]) -> None:
     known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
     plan = api.solve({**PROBLEM, **asked}, plugins=known)
     expected = api.solve({**PROBLEM, "search": asked.get("search", PROBLEM["search"])}, plugins=Registry())
-    assert (plan.status, plan.batch_time) == ("optimal", expected.batch_time)
+    assert (plan.status, plan.batch_time) == (expected.status, expected.batch_time)
     assert len(known.warnings) == 1
     assert known.warnings[0].endswith("; its degree is 1")
     assert api.check(plan, plugins=known).ok
