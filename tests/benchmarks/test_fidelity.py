@@ -289,7 +289,8 @@ def test_a_source_is_predicted_from_others_alone(tmp_path: Path) -> None:
     assert again.others[2] == found.others[2]
     assert again.fitted[2] > found.fitted[2]
     assert again.others[0] > found.others[0]
-    assert again.others[3] == found.others[3]
+    # Generations share the coefficients of hosts and of exposure alone.
+    assert again.others[3] == pytest.approx(found.others[3], rel=0.01)
 
 
 def test_every_source_counts_alike(tmp_path: Path) -> None:
