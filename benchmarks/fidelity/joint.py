@@ -61,7 +61,7 @@ class Joint:
 
     @property
     def count(self) -> int:
-        """Of all runs."""
+        """Number of runs."""
         return sum(len(each) for each in self.places)
 
     def off(self, at: Array) -> Array:
@@ -141,7 +141,7 @@ class Fitted:
         return at, here
 
     def nearly(self, held: Mask) -> Array:
-        """The same on the one straight line through the fit to all: nothing is priced."""
+        """Predict as `without` does, along one straight line through the fit to all runs, without pricing."""
         prior = self.joint.prior
         at = _along(self.joint.weighed(~held), self.off, self.slopes, self.at, prior)
         return self.off + self.slopes @ (at - self.at)

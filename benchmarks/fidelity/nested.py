@@ -20,7 +20,7 @@ CHOSEN = ("attention kernels", "host", "grace_launch", "routing_launches", "eage
 """Names of the terms about which each source's others decide."""
 
 TOUCHED = 1e-3
-"""Change of a prediction, relative to that of a coefficient, from which a term is about a run."""
+"""Least relative change of a prediction, per relative change of a coefficient, for a term to be about a run."""
 
 DRAWS = 400
 """Bootstrap samples of a source's errors."""
@@ -28,7 +28,7 @@ DRAWS = 400
 
 @frozen
 class Row:
-    """What one source says.
+    """Errors on the runs of one source.
 
     Attributes:
         source: its name.
@@ -93,7 +93,7 @@ def kept(with_: Mapping[str, Array], without: Mapping[str, Array], about: Sequen
 
 
 def standard_error(errors: Array) -> float:
-    """Of the mean, by bootstrap, always with the same draws."""
+    """Estimate the standard error of the mean by bootstrap, with the same draws every time."""
     draws = numpy.random.default_rng(0).integers(0, len(errors), (DRAWS, len(errors)))
     return float(errors[draws].mean(axis=1).std())
 
@@ -201,7 +201,7 @@ def _kinds(
 
 
 def kind(run: MeasuredRun) -> str:
-    """What is told apart: runs on TPUs, and on GPUs those with experts and dense ones."""
+    """Name the kind of a run: TPU, GPU with experts, or dense GPU."""
     if generation(run.device).startswith("tpu"):
         return "TPU"
     rows = (row for layer in run.breakdown.layers for row in layer.rows)

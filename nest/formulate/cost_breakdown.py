@@ -103,17 +103,10 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
         For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
         what of them is `shown` and `hidden`.
     """
-    classes = formulation.classes
-    assert classes is not None
-    slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
-    stage = solution.stages[slowest]
-    pricing = formulation.pricing_of(stage.candidate)
-    assert pricing is not None
-    block = formulation.sharded[stage.candidate]
-    counts = Counter(classes.class_of[layer] for layer in stage.layers)
+    block, pricing, layers, counts = _slowest_stage(formulation, solution, priced)
     seconds_by_place: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
     part = 0
-    for layer, _ in priced_layers(block, classes, pricing):
+    for layer in layers:
         for rows in layer.parts:
             if counts[part]:
                 for place, seconds, exposed in _of_part(layer, rows, block, pricing):
@@ -138,19 +131,27 @@ def launching(formulation: Formulation, solution: Solution, priced: PricedPlan) 
 
     What layers that run again wait for is left out: it is part of `recompute`.
     """
-    classes = formulation.classes
-    assert classes is not None
-    slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
-    stage = solution.stages[slowest]
-    pricing = formulation.pricing_of(stage.candidate)
-    assert pricing is not None
-    counts = Counter(classes.class_of[layer] for layer in stage.layers)
+    _, pricing, layers, counts = _slowest_stage(formulation, solution, priced)
     waiting, part = 0.0, 0
-    for layer, _ in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
+    for layer in layers:
         seconds = sum(layer.waiting(direction, pricing.timing) for direction in Direction)
         waiting += sum(counts[part + index] for index in range(len(layer.parts))) / len(layer.parts) * seconds
         part += len(layer.parts)
     return priced.micro_batches * waiting if waiting > 0 else None
+
+
+def _slowest_stage(
+    formulation: Formulation, solution: Solution, priced: PricedPlan
+) -> tuple[Block, Pricing, list[PricedLayer], Counter[int]]:
+    """The slowest stage's block and prices, all layers priced for it, and how many of each class it has."""
+    classes = formulation.classes
+    assert classes is not None
+    slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
+    stage = solution.stages[slowest]
+    block, pricing = formulation.sharded[stage.candidate], formulation.pricing_of(stage.candidate)
+    assert pricing is not None
+    layers = [layer for layer, _ in priced_layers(block, classes, pricing)]
+    return block, pricing, layers, Counter(classes.class_of[layer] for layer in stage.layers)
 
 
 def _of_part(
