@@ -23,7 +23,7 @@ REFERENCE = REPOSITORY / "docs" / "reference"
         ("problem.md", r"([\d,]+) values", source.MOST_VALUES),
         ("problem.md", r"(\d+) levels of nesting", source.DEEPEST),
         ("problem.md", r"whole numbers up to 2\^(\d+)", units.LARGEST_WHOLE.bit_length() - 1),
-        ("problem.md", r"from (\S+) to", units.SMALLEST),
+        ("problem.md", r"0 or from (\S+) to", units.SMALLEST),
         ("problem.md", r"from 1e-30 to (\S+) in SI", units.LARGEST),
         ("problem.md", r"([\d,]+) devices \|", cluster.MOST_DEVICES),
         ("problem.md", r"([\d,]+) layers \|", config.MOST_LAYERS),
