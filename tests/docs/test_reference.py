@@ -79,15 +79,12 @@ def test_stacks_are_those_of_the_catalogue() -> None:
     assert stack_reference.refreshed(page) == page, "python -m tests.docs.refresh docs/reference/stacks.md"
 
 
-def test_every_command_and_option_is_described() -> None:
+def test_every_command_is_described() -> None:
+    """By what its help does not say; the options are in the help."""
     page = (REFERENCE / "command-line.md").read_text()
     group: Any = typer.main.get_command(app.app)
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        assert f"`nest {name}" in page
-        row = next(line for line in page.splitlines() if line.startswith(f"| `nest {name}"))
-        options = [each for option in command.params for each in option.opts if each.startswith("--")]
-        assert [option for option in options if option != "--help" and option not in row] == []
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `nest ")]
+    assert [name for name in group.list_commands(None) if not any(f"`nest {name}`" in row for row in rows)] == []
 
 
 @pytest.mark.parametrize("page", ["docs/explanation/cost-model.md", "docs/reference/devices.md"])
