@@ -1,6 +1,5 @@
 """Files of the field, gathered in the shared test data: what nest makes of each, and of each kind in a table."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,25 +60,14 @@ def refreshed(page: str) -> str:
 
 
 def table() -> str:
-    """Counts by kind, and the reasons of what was refused."""
+    """Counts by kind."""
     found = list(outcomes())
-    rows = ["| files | | levels | graph or matrix | refused | why |", "|---|---|---|---|---|---|"]
+    rows = ["| files | number | levels | graph or matrix | refused |", "|---|---|---|---|---|"]
     for kind in dict.fromkeys(each.kind for each in found):
         mine = [each for each in found if each.kind == kind]
         taken = [each.cluster for each in mine if each.cluster is not None]
         levels = sum(cluster.levels is not None for cluster in taken)
         counts = (len(mine), levels, len(taken) - levels, len(mine) - len(taken))
-        rows.append(f"| `{kind}` | {' | '.join(map(str, counts))} | {'; '.join(_reasons(mine))} |")
+        rows.append(f"| `{kind}` | {' | '.join(map(str, counts))} |")
     refused = sum(each.cluster is None for each in found)
     return "\n".join(rows) + f"\n\n{len(found)} files, {len(found) - refused} imported, {refused} refused.\n"
-
-
-def _reasons(mine: list[Outcome]) -> list[str]:
-    """What refused files were told, those of one sentence together."""
-    alike: dict[str, list[str]] = {}
-    for each in mine:
-        if each.reason:
-            sentence = re.split(r"(?<=\w)[.;] |\.$", each.reason.split(f"{each.path.name}: ", 1)[-1])[0]
-            sentence = re.sub(r"^.*?:\d+: ", "", sentence).replace("|", "\\|")
-            alike.setdefault(re.sub(r"'[^']*'|\d+", "", sentence), []).append(sentence)
-    return [sentences[0] + (f" ({len(sentences)} such)" if len(sentences) > 1 else "") for sentences in alike.values()]
