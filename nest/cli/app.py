@@ -90,7 +90,7 @@ def _commands_of(module: str) -> Mapping[str, Any]:
 app = typer.Typer(
     name="nest",
     cls=_Commands,
-    help="Plan the training of a large model on a cluster: the fastest plan, with a proof that none is faster.",
+    help="Plan the training of a large model on a cluster: the fastest plan, proved.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -112,7 +112,7 @@ def _options(
         [],
         "--plugin",
         metavar="FILE.py",
-        help="Use the plug-in in this file, as if it were installed (repeatable; before or behind the command).",
+        help="Load the plug-in in this file; repeatable.",
     ),
 ) -> None:
     """Options before the command."""
@@ -255,7 +255,7 @@ def _add_plugin_commands(known: "Registry") -> frozenset[str]:
     for plugin, own, names in known.commands(typer.Typer, _names):
         clash = next((name for name in names if name in taken), None)
         if clash is not None:
-            known.refuse(plugin, f"the command {clash!r} it adds is one of {taken[clash]} already")
+            known.refuse(plugin, f"its command {clash!r} is already a command of {taken[clash]}")
             continue
         taken.update(dict.fromkeys(names, plugin.origin))
         brought.update(names)

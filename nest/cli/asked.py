@@ -16,30 +16,28 @@ MODEL = typer.Option(
     "--model",
     metavar="NAME|FILE",
     autocompletion=complete_models,
-    help="A config.json, a name that `nest models` lists, or the model's on Hugging Face.",
+    help="Name (`nest models` lists them) or config.json.",
 )
 CLUSTER = typer.Option(
     None,
     "--cluster",
     metavar="NAME|FILE",
     autocompletion=complete_clusters,
-    help="A cluster that `nest clusters` lists, NAME-N for N devices of it, or a file of one.",
+    help="Name (`nest clusters`), NAME-N for N devices, or file.",
 )
-NODES = typer.Option(None, "--nodes", metavar="N", help="Machines, in place of --cluster; left out, one.")
-GPUS_PER_NODE = typer.Option(
-    None, "--gpus-per-node", metavar="N", help="GPUs of each; left out, as usual for the device."
-)
+NODES = typer.Option(None, "--nodes", metavar="N", help="Number of nodes, without --cluster; default 1.")
+GPUS_PER_NODE = typer.Option(None, "--gpus-per-node", metavar="N", help="GPUs per node; default: usual for the device.")
 DEVICE = typer.Option(
-    None, "--device", metavar="NAME", autocompletion=complete_devices, help="Their kind, such as h100 or a100-80gb."
+    None, "--device", metavar="NAME", autocompletion=complete_devices, help="GPU type, such as h100 or a100-80gb."
 )
 NETWORK = typer.Option(
     None,
     "--network",
     metavar="BANDWIDTH",
-    help="Between machines, per GPU and direction, as in '400 Gbit/s', or '3.2 Tbit/s per node'; left out, as usual.",
+    help="Between nodes, per GPU, such as '400 Gbit/s'.",
 )
-BATCH = typer.Option(None, "--batch", metavar="N", help="Samples per optimizer step (global batch).")
-SEQUENCE = typer.Option(None, "--sequence", metavar="N", help="Tokens per sample, as in 8k.")
+BATCH = typer.Option(None, "--batch", metavar="N", help="Global batch: samples per optimizer step.")
+SEQUENCE = typer.Option(None, "--sequence", metavar="N", help="Sequence length in tokens, such as 8k.")
 
 EXAMPLE = (
     'nest solve --model llama-3.1-8b --nodes 2 --gpus-per-node 8 --device h100 --network "400 Gbit/s" --batch 256 '
@@ -116,11 +114,11 @@ def check_asked(asked: Asked, problems: Sequence[Path], print_it: bool) -> None:
 
     if not problems and not asked.given:
         raise InputError(
-            f"nest solve needs a problem: its file, `nest solve problem.yaml`, or options, `{EXAMPLE}`; see `nest "
-            "solve --help`."
+            f"nest solve needs a problem file, `nest solve problem.yaml`, or options, `{EXAMPLE}`; see `nest solve "
+            "--help`."
         )
     if problems and print_it:
-        raise InputError("--print-problem prints the problem that options make; a file has it already.")
+        raise InputError("--print-problem works only with options; you gave a problem file.")
     if problems and asked.given:
         name, place = option(asked.given[0]), PLACES[asked.given[0]]
         section, _, key = place.rpartition(".")
@@ -128,5 +126,5 @@ def check_asked(asked: Asked, problems: Sequence[Path], print_it: bool) -> None:
         written = written.get(section) if section else written
         said = written.get(key) if isinstance(written, dict) else None
         here = f" is {displayed(said)} here;" if isinstance(said, (str, int)) else ":"
-        told = f"{place}{here} {name} goes with no file. Change the file, or leave {name} out."
+        told = f"{place}{here} {name} cannot be combined with a problem file. Edit the file, or leave {name} out."
         raise placed(problems[0], InputError(told))

@@ -20,11 +20,11 @@ def register(app: typer.Typer) -> None:
 
 def devices(
     name: str | None = typer.Argument(
-        None, metavar="[NAME]", autocompletion=complete_devices, help="A device from the list."
+        None, metavar="[NAME]", autocompletion=complete_devices, help="Name of a device."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """List the devices nest knows, or describe one with the sources of its figures.
+    """List the devices, or describe one and its sources.
 
     Exit code 0: done; 2: bad input.
     """
@@ -43,11 +43,11 @@ def clusters(
         None,
         metavar="[NAME]",
         autocompletion=complete_clusters,
-        help="A cluster from the list; NAME-N is NAME with N devices.",
+        help="Name of a cluster; NAME-N has N devices.",
     ),
     as_json: bool = JSON,
 ) -> None:
-    """List the clusters nest knows, or describe one with the sources of its figures.
+    """List the clusters, or describe one and its sources.
 
     Exit code 0: done; 2: bad input.
     """
@@ -62,11 +62,11 @@ def clusters(
 
 
 def stacks(
-    name: str | None = typer.Argument(None, metavar="[NAME]", help="A software stack from the list, or a file of one."),
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="Name or file of a software stack."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """List the software stacks nest knows, or describe one: what it does by itself, with the sources of that.
+    """List the software stacks, or describe one and its sources.
 
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
@@ -84,10 +84,10 @@ def stacks(
 
 
 def profiles(
-    name: str | None = typer.Argument(None, metavar="[NAME]", help="A link profile from the list."),
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="Name of a link profile."),
     as_json: bool = JSON,
 ) -> None:
-    """List the link profiles nest knows, or describe one with the sources of its figures.
+    """List the link profiles, or describe one and its sources.
 
     Exit code 0: done; 2: bad input.
     """

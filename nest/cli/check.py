@@ -11,9 +11,9 @@ from nest.report.text.layout import Tone, opening
 
 
 def check(plan: Path = PLAN, strict_plugins: bool = STRICT_PLUGINS) -> None:
-    """Recompute every number of a plan from its decisions and its problem, and compare; run its schedule's order.
+    """Recompute every number of a plan, and simulate its schedule.
 
-    Exit code 0: all agree to 1e-9; 1: some do not; 2: bad input.
+    Exit code 0: all numbers agree to 1e-9; 1: some differ; 2: bad input.
     """
     from nest.report.text.summary import certificate_text
 

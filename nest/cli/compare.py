@@ -33,29 +33,29 @@ def register(app: typer.Typer) -> None:
 def compare(
     context: typer.Context,
     problem: Path | None = typer.Argument(
-        None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML; or a folder of them."
+        None, metavar="PROBLEM", help="Problem file (YAML, JSON or TOML) or a folder of them."
     ),
     planners: list[str] = typer.Option(
         [],
         "--planner",
         metavar="NAME",
         autocompletion=complete_planners,
-        help="A planner from the list, with options as in mcmc:seed=3; repeatable. Left out, all of them.",
+        help="Planner, such as mcmc:seed=3; repeatable.",
     ),
     plans: list[Path] = typer.Option(
-        [], "--plan", metavar="FILE", help="A plan file, priced on this problem; may be repeated."
+        [], "--plan", metavar="FILE", help="Plan file to price on this problem; repeatable."
     ),
     from_megatron: list[Path] = typer.Option(
         [],
         "--from-megatron",
         metavar="FILE",
-        help="A script (or YAML map) of Megatron-LM flags, priced here; read, never run; repeatable.",
+        help="Short for --from megatron FILE.",
     ),
     from_file: tuple[str, Path] | None = typer.Option(
         None,
         "--from",
         metavar="NAME FILE",
-        help="A file of a framework, priced here; NAME is a plan reader, such as torchtitan; repeatable.",
+        help="Launch script or configuration; repeatable.",
     ),
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
@@ -65,31 +65,26 @@ def compare(
         "--seed",
         metavar="N",
         show_default=False,
-        help=f"Seed of planners that draw random numbers ({api.SEED}).",
+        help=f"Seed of randomised planners; default {api.SEED}.",
     ),
     evaluations: int = typer.Option(
         api.EVALUATIONS,
         "--evaluations",
         metavar="N",
         show_default=False,
-        help=f"Plans that a planner which tries plans out may price ({api.EVALUATIONS}).",
+        help=f"Plans a sampling planner may try; default {api.EVALUATIONS}.",
     ),
-    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
-    planner_limit: float | None = time_limit_option(
-        "Time for each planner; then its row says so. Left out, those of plug-ins have 5 s.", "--planner-time-limit"
-    ),
-    timings: bool = typer.Option(
-        False, "--timings", help="Say how long each plan took to find; the clock then changes what is printed."
-    ),
+    time_limit: float | None = time_limit_option("Limit per search; keeps the best plan so far."),
+    planner_limit: float | None = time_limit_option("Limit per planner; plug-ins: 5 s.", "--planner-time-limit"),
+    timings: bool = typer.Option(False, "--timings", help="Print how long each planner took."),
     listing: bool = typer.Option(False, "--list", help="List the planners."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Put the fastest plan beside those of other planners, of plan files and of what frameworks run today.
+    """Compare the best plan with other planners, plan files and launch scripts.
 
-    All are priced by the same code on the same problem. Of a folder of problems, a table shows how many times as long
-    as the fastest plan those of planners take. Exit code 0: done; 1: a problem has no feasible plan, or a plan is
-    faster than the one proved to be the fastest, which is a bug in nest; 2: bad input.
+    A folder of problems gives a table of ratios per planner. Exit code 0: done; 1: no feasible plan, or a plan beats
+    a proved bound (a bug in nest); 2: bad input.
     """
     from nest.report.text.comparison import comparison_text
     from nest.report.text.ratios import ratios_text, ratios_to_ours
@@ -100,12 +95,12 @@ def compare(
         show_listing(as_json, "planners", planner_rows(), {"name": "name", "plans": "summary", "from": "distribution"})
         return
     if problem is None:
-        raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
+        raise InputError("nest compare needs a problem file; `nest compare --list` lists the planners.")
     files = {"megatron": from_megatron} if from_megatron else {}
     for name, file in (*context.meta[FILES], *([from_file] if from_file else [])):
         files.setdefault(name, []).append(file)
     if not files and any(option is not None for option in (nodes, devices_per_node, part)):
-        raise InputError("--nodes, --devices-per-node and --part go with flags; give --from or --from-megatron.")
+        raise InputError("--nodes, --devices-per-node and --part need --from or --from-megatron.")
     steps = StepLine()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
@@ -150,5 +145,5 @@ def _problems(path: Path) -> list[Path]:
         return [path]
     found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
     if not found:
-        raise InputError(f"{path} holds no problem file ({', '.join(SUFFIXES)}).")
+        raise InputError(f"{path} has no problem files ({', '.join(SUFFIXES)}).")
     return found

@@ -37,44 +37,38 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     context: typer.Context,
     problems: list[Path] = typer.Argument(
-        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML; needed unless flags are given."
+        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML; optional with --from."
     ),
-    fix: list[str] = typer.Option([], "--fix", metavar="NAME=VALUE", help="A decision; may be repeated."),
+    fix: list[str] = typer.Option([], "--fix", metavar="NAME=VALUE", help="Decision, such as tp=8; repeatable."),
     tokens: str | None = TOKENS,
-    as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     from_megatron: Path | None = typer.Option(
         None,
         "--from-megatron",
         metavar="FILE",
-        help="Price what this script (or YAML map) of Megatron-LM flags runs; it is read, never run. A PROBLEM says "
-        "what the flags do not.",
+        help="Short for --from megatron FILE.",
     ),
     from_file: tuple[str, Path] | None = typer.Option(
         None,
         "--from",
         metavar="NAME FILE",
-        help="Price what this file of a framework runs; NAME is a plan reader, such as megatron (`nest plugins list`).",
+        help="Launch script, such as megatron FILE.",
     ),
-    cluster: str | None = typer.Option(
-        None, "--cluster", metavar="NAME|FILE", help="With flags: the cluster, in place of the problem's."
-    ),
+    cluster: str | None = typer.Option(None, "--cluster", metavar="NAME|FILE", help="With --from: cluster of the run."),
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
     vocabulary: int | None = VOCABULARY,
-    against_best: bool = typer.Option(
-        False, "--against-best", help="With flags: also search for the fastest plan, and say how far from it they are."
-    ),
+    against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the fastest plan."),
     write_problem: Path | None = typer.Option(
-        None, "--write-problem", metavar="FILE", help="With flags: write their problem, all open, for `nest solve`."
+        None, "--write-problem", metavar="FILE", help="With --from: write the run as a problem."
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Price the plan that `fixed` describes instead of searching.
+    """Price the plan described by `fixed` or by a launch script.
 
-    What it leaves open takes the usual framework default: degree 1, ZeRO 0, 1F1B, as many replicas as the devices
-    allow, blocks split evenly. Memory beyond capacity (`fits: false`) and constraints that do not hold (`violates`)
-    are reported, not refused, and so is what `nest solve` would not try without `fixed` (`outside`).
+    Open decisions take the usual default: degree 1, ZeRO 0, 1F1B, all devices, even stages. Plans that do not fit or
+    violate constraints are reported, not refused. Exit code 0: done; 2: bad input.
     """
     from nest.report.text.summary import summary
 
@@ -85,9 +79,9 @@ def evaluate(
         from_file = ("megatron", from_megatron)
     if from_file is not None:
         if context.meta.get(FILES):
-            raise InputError("--from is given more than once; `nest compare` puts several files side by side.")
+            raise InputError("--from is given more than once; compare several files with `nest compare`.")
         if tokens is not None:
-            raise InputError("--tokens goes with problem files; with flags, give a problem with training.tokens.")
+            raise InputError("--tokens needs a problem file; with --from, set training.tokens in a problem.")
         _evaluate_flags(
             *from_file,
             problems or [],
@@ -103,11 +97,11 @@ def evaluate(
     of_flags = (cluster, nodes, devices_per_node, part, vocabulary, write_problem)
     if against_best or any(option is not None for option in of_flags):
         raise InputError(
-            "--cluster, --nodes, --devices-per-node, --part, --vocabulary, --against-best and --write-problem go with "
-            "flags; give --from or --from-megatron."
+            "--cluster, --nodes, --devices-per-node, --part, --vocabulary, --against-best and --write-problem need "
+            "--from or --from-megatron."
         )
     if not problems:
-        raise InputError("nest evaluate takes a problem file, or flags with --from or --from-megatron.")
+        raise InputError("nest evaluate needs a problem file, or --from or --from-megatron.")
     for problem in problems:
         implied: list[str] = []
         plan = api.evaluate(problem, fix=decisions, message=implied.append, changes=changes_of(tokens=tokens))
@@ -149,7 +143,7 @@ def _evaluate_flags(
     from nest.whatif.nodes import on_devices
 
     if len(problems) > 1:
-        raise InputError("--from takes one problem at most, which says what the file does not.")
+        raise InputError("--from takes at most one problem; remove the others.")
     if write_problem is not None:
         check_writable(write_problem, flags, *problems)
     problem = next(iter(problems), None)
@@ -171,7 +165,7 @@ def _evaluate_flags(
             best = api.solve(as_many, progress=progress)
     warn_of_plugins()
     for each in plan.violates:
-        warn(f"{flags}: the constraint `{each}` does not hold of this plan, which is priced all the same.")
+        warn(f"{flags}: the constraint `{each}` is violated by this plan.")
     if as_json:
         document = plan.to_dict()
         typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
@@ -186,8 +180,10 @@ def _evaluate_flags(
 
 def _compared(today: float, best: float | None) -> str:
     """How much less time the best plan takes."""
+    from nest.units import percent
+
     if best is None:
         return "No plan fits the memory of this cluster."
     if best > today:
-        return f"The best plan that fits takes {best / today - 1:.1%} more time a step than this run:"
-    return f"The best plan takes {1 - best / today:.1%} less time a step, {today / best:.2f} times as fast:"
+        return f"This run may not fit. The best plan that fits is {percent(best / today - 1)} slower:"
+    return f"The best plan takes {percent(1 - best / today)} less time per step ({today / best:.2f}x as fast):"

@@ -22,20 +22,17 @@ def explain(
         [],
         "--only",
         metavar="PART",
-        help="One part: binding, constraints, pools, alternatives or flips; may be repeated. Left out, all of them.",
+        help="binding, constraints, pools, alternatives or flips.",
     ),
-    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
-    jobs: int | None = typer.Option(
-        None, "--jobs", "-j", metavar="N", help="Processes that search; left out, one for each processor."
-    ),
+    time_limit: float | None = time_limit_option("Limit per search; keeps the best plan so far."),
+    jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Search processes; default: one per CPU."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Explain a plan: what binds, what restrictions cost, the next best by decision, and what would change the answer.
+    """Explain a plan: bottleneck, cost of restrictions, and alternatives.
 
-    The plan is checked first; each answer but what binds is a search of its own, and is printed as soon as it is
-    found. Exit code 0: done; 1: the plan says
-    that nothing is feasible, which is explained, too; 2: bad input.
+    Every part but `binding` runs searches. Exit code 0: done; 1: the plan is infeasible (nest explains why); 2: bad
+    input.
     """
     from nest.report.text.explanation import explanation_section
 

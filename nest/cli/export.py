@@ -20,30 +20,25 @@ def export(
     plan: Path | None = typer.Argument(
         None,
         metavar="PLAN",
-        help="A plan file, as `nest solve --output` or `nest evaluate --json` writes it; or a folder of them, as "
-        "`nest solve --best` does.",
+        help="Plan file, or a folder of plans from `nest solve --best`.",
     ),
     to: list[str] = typer.Option(
         [],
         "--to",
         metavar="NAME",
         autocompletion=complete_exporters,
-        help="An exporter from the list; may be repeated.",
+        help="Exporter, such as megatron; repeatable.",
     ),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="Write the files into this folder instead of printing them."
-    ),
-    near: bool = typer.Option(
-        False, "--nearest", help="Where the framework cannot run the plan, export the nearest that it can, and say so."
-    ),
-    listing: bool = typer.Option(False, "--list", help="List the exporters, and what each can express."),
+    output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the files into this folder."),
+    near: bool = typer.Option(False, "--nearest", help="If needed, export the nearest plan it can run."),
+    listing: bool = typer.Option(False, "--list", help="List the exporters and the plans they support."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Write a plan as the files of a framework, a launcher or another tool. The plan is checked first.
+    """Write the launch files of a plan for a framework or launcher.
 
-    Exit code 0: done; 1: the plan says that nothing is feasible, or with --nearest no feasible plan is near; 2: bad
-    input, or a plan that the exporter's tool cannot express.
+    The plan is checked first. Exit code 0: done; 1: no feasible plan; 2: bad input, or a plan the framework cannot
+    run.
     """
     from nest.io import write_files
     from nest.report.text.comparison import nearest_text
@@ -54,13 +49,13 @@ def export(
         show_listing(as_json, "exporters", rows, {"name": "name", "writes": "summary", "limits": "limits"})
         return
     if plan is None or not to:
-        raise InputError("nest export takes a plan and --to NAME; `nest export --list` lists the names.")
+        raise InputError("nest export needs a plan and --to NAME; `nest export --list` lists the names.")
     if plan.is_dir():
         _export_folder(plan, tuple(to), output, near, as_json)
         return
     read = api.read_plan(plan)
     if read.status == "infeasible":
-        note(f"{plan}: nothing to export, no plan is feasible: {read.diagnosis or 'no reason given'}")
+        note(f"{plan}: nothing to export; the problem has no feasible plan: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     try:
         made = _made(plan, tuple(to), near)
@@ -77,7 +72,7 @@ def export(
 
 
 def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
-    with progress_line("searching the nearest plan") as progress:
+    with progress_line("searching for the nearest plan") as progress:
         return api.exported(plan, to, near=near, progress=progress)
 
 
@@ -92,7 +87,7 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
 
     plans = sorted(folder.glob("*.json"), key=lambda path: (len(path.name), path.name))
     if not plans or output is None:
-        why = "holds no plan: no file of it ends in .json" if not plans else "is a folder of plans: give --output DIR"
+        why = "has no plan file (.json)" if not plans else "is a folder of plans; add --output DIR"
         raise InputError(f"{folder} {why}.")
     files: dict[str, str] = {}
     refused = []

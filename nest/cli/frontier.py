@@ -19,16 +19,16 @@ def frontier(
         0.0,
         "--memory-step",
         metavar="SHARE",
-        help="A share of memory that is too small to matter, such as 0.02: far fewer searches. Left out, none is.",
+        help="Ignore memory differences below this, such as 0.02.",
     ),
-    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
+    time_limit: float | None = time_limit_option("Limit per search; keeps the best plan so far."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """List all plans that no other plan of the problem equals or beats in step time, devices, memory and cost.
+    """List the Pareto front of step time, devices, memory and cost.
 
-    That there is no other one is proved by a search for each step of devices and memory, which --json has, too.
-    Exit code 0: done; 1: the problem has no plan; 2: bad input.
+    One search per step of devices and memory proves the front. Exit code 0: done; 1: the problem has no plan; 2: bad
+    input.
     """
     steps = StepLine()
     try:
@@ -69,7 +69,9 @@ def frontier(
 
 def _proof(steps: int, front: int, memory_step: float, *, proved: bool) -> str:
     """What is known of all other plans, in a sentence."""
+    from nest.units import percent
+
     if not proved:
-        return f"{front} plans of {steps} steps; searches were ended, so that faster plans may exist."
-    nearly = f", or needs {memory_step / (1 - memory_step):.2%} less memory at most" if memory_step else ""
-    return f"Every other plan is equalled or beaten by one of these {front}{nearly}: proved by {steps} steps."
+        return f"{front} plans in {steps} steps; searches were stopped, so faster plans may exist."
+    nearly = f", within {percent(memory_step / (1 - memory_step))} of memory" if memory_step else ""
+    return f"Proved in {steps} searches: these {front} plans are the Pareto front{nearly}."

@@ -13,7 +13,7 @@ ASKED = {
     "model": "Model: a config.json, or a name that `nest models` lists",
     "cluster": "Cluster: a name that `nest clusters` lists (NAME-N: with N devices), a file, or a device such as h100",
     "device": "Device: a name that `nest devices` lists",
-    "nodes": "Machines with these devices (nodes)",
+    "nodes": "Number of nodes",
     "batch": "Samples per optimizer step (global batch)",
     "sequence": "Tokens per sample (sequence length)",
 }
@@ -34,13 +34,13 @@ def init(
     network: str | None = NETWORK,
     batch: str | None = BATCH,
     sequence: str | None = SEQUENCE,
-    tokens: str | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training, as in 15T."),
+    tokens: str | None = typer.Option(None, "--tokens", metavar="N", help="Tokens of the whole training, such as 15T."),
     output: Path = typer.Option(Path("problem.yaml"), "--output", "-o", help="Write the problem to this file."),
-    force: bool = typer.Option(False, "--force", help="Replace the file where there is one."),
+    force: bool = typer.Option(False, "--force", help="Replace an existing file."),
 ) -> None:
-    """Write a commented problem for a model and a cluster, to be solved as it is or changed.
+    """Write a commented problem file for a model and a cluster.
 
-    Prompts on a terminal for anything you leave out. Exit code 0: done; 2: bad input.
+    Prompts for anything you leave out. Exit code 0: done; 2: bad input.
     """
     from nest.cli.problem_text import problem_text
     from nest.io import check_writable, there_is, write_text
@@ -48,11 +48,11 @@ def init(
     asked = Asked(model, cluster, nodes, gpus_per_node, device, network, batch, sequence, tokens)
     check_writable(output, *asked.files)
     if there_is(output) and not force:
-        raise InputError(f"{output}: there is such a file; --force replaces it, --output names another.")
+        raise InputError(f"{output} exists; replace it with --force, or name another file with --output.")
     text = problem_text(asked, output, "init", _ask if sys.stdin.isatty() else None)
     _prove(text, output)
     write_text(output, text)
-    typer.echo(f"{output} is written. Next: `nest solve {output}`.")
+    typer.echo(f"Wrote {output}. Next: `nest solve {output}`.")
 
 
 def _ask(name: str, check: Callable[[str], str], usual: str | None) -> str:

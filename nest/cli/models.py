@@ -16,7 +16,7 @@ def models(
         None,
         metavar="[SOURCE]",
         autocompletion=complete_models,
-        help="A config.json, a file with `transformer:`, an operator graph, an exported program, or a name listed.",
+        help="Name, config.json, operator graph or exported program.",
     ),
     as_json: bool = JSON,
     sequence_length: int | None = typer.Option(
@@ -24,7 +24,7 @@ def models(
         "--sequence-length",
         parser=positions,
         metavar="N",
-        help="Tokens per sample; left out, the model's context, at most 4096, or what a graph was exported for.",
+        help="Tokens per sample; default: the model's, at most 4096.",
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
@@ -81,7 +81,7 @@ def _list_text(content: dict[str, Any], shown_on: Screen) -> str:
 
 def _text(content: dict[str, Any], shown_on: Screen) -> str:
     unit = "sample" if content["sequence_length"] is None else "token"
-    tied = "shares the word embedding's" if content["tied_embeddings"] else ""
+    tied = "shared with the word embedding" if content["tied_embeddings"] else ""
     rows = [
         ("family", content["family"]),
         ("parameters", f"{content['parameters']:,}"),

@@ -28,33 +28,27 @@ STRICT_PLUGINS = typer.Option(
     False,
     "--strict-plugins",
     callback=_be_strict,
-    help="Make a plug-in error fatal (exit code 2) instead of going on without the plug-in.",
+    help="Stop on a plug-in error (exit code 2).",
 )
 """Takes effect as it is read, so that a command only has to declare it: `strict_plugins: bool = STRICT_PLUGINS`."""
 
 JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
 
-PLAN = typer.Argument(..., metavar="PLAN", help="A plan file, as `nest solve --output` writes it.")
+PLAN = typer.Argument(..., metavar="PLAN", help="Plan file from `nest solve --output`.")
 
-NODES = typer.Option(None, "--nodes", metavar="N", help="With flags: machines they are launched on.")
+NODES = typer.Option(None, "--nodes", metavar="N", help="Number of nodes of the run.")
 
-DEVICES_PER_NODE = typer.Option(
-    None, "--devices-per-node", metavar="N", help="With flags: ranks on each of these machines."
-)
+DEVICES_PER_NODE = typer.Option(None, "--devices-per-node", metavar="N", help="Ranks per node of the run.")
 
-PART = typer.Option(
-    None, "--part", metavar="PART", help="With flags of a vision-language model: price its `language-model` alone."
-)
+PART = typer.Option(None, "--part", metavar="PART", help="Price only this part, `language-model`.")
 
-VOCABULARY = typer.Option(
-    None, "--vocabulary", metavar="N", help="With flags: tokens of the vocabulary, where a tokenizer has them."
-)
+VOCABULARY = typer.Option(None, "--vocabulary", metavar="N", help="Vocabulary size of the run.")
 
 TOKENS = typer.Option(
     None,
     "--tokens",
     metavar="N",
-    help="Tokens of the whole training, in place of the problem's: its time, device hours and cost are told.",
+    help="Tokens of the training: prints its days and cost.",
 )
 
 
@@ -73,7 +67,7 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
 
 def time_limit(limits: str, option: str = "--time-limit") -> Any:
     """An option like `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
-    return typer.Option(None, option, metavar="S", parser=seconds, help=f"{limits} Seconds, or as in 5min.")
+    return typer.Option(None, option, metavar="S", parser=seconds, help=limits)
 
 
 def seconds(text: str) -> float:
@@ -98,7 +92,7 @@ def count(text: str, kind: object, option: str | None = None) -> int:
     with _usage(option):
         digits = re.fullmatch(r"\s*[0-9]+\s*", text, re.ASCII)
         if digits and len(digits[0]) > LONGEST:
-            raise ValueError(f"is too large: it has {len(digits[0].strip())} digits")
+            raise ValueError(f"is too large: {len(digits[0].strip())} digits")
         number = int(text) if digits else parse_count(text, kind)
         if number < 1:
             raise ValueError(f"must be at least 1, is {number}")

@@ -155,10 +155,10 @@ def run(command: Callable[[], Any]) -> int:
         fail(str(error))
         return BAD_INPUT
     except MemoryError:
-        fail("the problem is too large for this machine's memory; merge layers or give fewer candidates.")
+        fail("this machine ran out of memory; merge layers or give fewer candidates.")
         return BAD_INPUT
     except RecursionError:
-        fail("the input is nested too deeply to be read.")
+        fail("the input is nested too deeply; flatten it.")
         return BAD_INPUT
 
 
@@ -285,9 +285,9 @@ def note_plan(plan: "PlanDocument", source: Path) -> None:
     """Print what is to be known of a plan first: plug-ins, what `fixed` adds to the space searched, constraints."""
     warn_of_plugins()
     for each in plan.outside or ():
-        warn(f"{source}: outside the space searched: {each}.")
+        warn(f"{source}: outside the search space: {each}.")
     for each in plan.violates:
-        warn(f"{source}: the constraint `{each}` does not hold of this plan, which is priced all the same.")
+        warn(f"{source}: the constraint `{each}` is violated by this plan.")
     note_assumed(plan.problem["cluster"].get("assumed", ()))
 
 
@@ -310,5 +310,5 @@ def unwritten(path: Path, text: str) -> InputError | None:
     try:
         write_text(path, text)
     except InputError as error:
-        return InputError(f"{error} What was to be written is on standard output.")
+        return InputError(f"{error} The content is on standard output instead.")
     return None

@@ -40,11 +40,11 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_plugins)
     group.command("doctor")(doctor)
     group.command("new")(new)
-    app.add_typer(group, name="plugins", help="List, check and begin plug-ins.")
+    app.add_typer(group, name="plugins", help="List, check and create plug-ins.")
 
 
 def by_default(context: typer.Context, as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
-    """List the distributions that bring plug-ins: versions, hooks, registered objects, state.
+    """List plug-ins: distributions, versions, hooks and objects.
 
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
@@ -53,7 +53,7 @@ def by_default(context: typer.Context, as_json: bool = JSON, strict_plugins: boo
 
 
 def list_plugins(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
-    """List the distributions that bring plug-ins: versions, hooks, registered objects, state.
+    """List plug-ins: distributions, versions, hooks and objects.
 
     Exit code 0: done; 2: bad input, or with --strict-plugins a plug-in error.
     """
@@ -84,14 +84,14 @@ def _plain(row: PluginState) -> dict[str, Any]:
 
 def doctor(
     distributions: list[str] = typer.Argument(
-        None, metavar="[NAME]...", help="Installed distributions; none: all that bring plug-ins."
+        None, metavar="[NAME]...", help="Distributions to check; default: all with plug-ins."
     ),
-    built_ins: bool = typer.Option(False, "--built-ins", help="Check what ships with nest too."),
+    built_ins: bool = typer.Option(False, "--built-ins", help="Also check the bundled distributions."),
     as_json: bool = JSON,
 ) -> None:
-    """Try every object that plug-ins bring on small models and clusters, and explain what does not conform.
+    """Test every plug-in object on small models and clusters.
 
-    Exit code 0: all of them conform; 1: one does not, or is disabled; 2: no such distribution.
+    Exit code 0: all pass; 1: one fails or is disabled; 2: no such distribution.
     """
     from nest.hooks.bundled import DISTRIBUTION
 
@@ -183,25 +183,25 @@ def _findings(rows: list[Row], states: list[PluginState]) -> list[str]:
         if state.faults or state.distribution not in registered:
             lines.append(f"{_origin(state)}: {state.state}")
     if not states:
-        lines.append("no plug-ins of other distributions are installed; `nest plugins new` begins one")
+        lines.append("no other plug-ins are installed; `nest plugins new` creates one")
     return lines
 
 
 def new(
-    name: str = typer.Argument(..., metavar="NAME", help="The name of the distribution, and of its folder."),
+    name: str = typer.Argument(..., metavar="NAME", help="Name of the distribution and its folder."),
     kind: str = typer.Option(
         ...,
         "--kind",
         "-k",
         metavar="KIND",
-        help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
+        help="Kind: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
         "topology-importer, planner, exporter, plan-reader, stack or engine.",
     ),
-    output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Make the folder in this one."),
+    output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Parent folder."),
 ) -> None:
-    """Write a plug-in that works, with tests that pass: pyproject.toml, a module, tests and a README.
+    """Write a working plug-in with passing tests.
 
-    Exit code 0: done; 2: the name cannot be used or is taken, or there is such a folder already.
+    Exit code 0: done; 2: the name is unusable or taken, or the folder exists.
     """
     from nest.io import write_folder
     from nest.testing.skeleton import skeleton

@@ -72,18 +72,20 @@ def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None)
     length = None if model is None else _usual_length(model)
     machines = [name for name in ("nodes", "gpus_per_node", "network") if getattr(asked, name)]
     if asked.cluster and machines:
-        raise InputError(f"--cluster says all of the network; leave {option(machines[0])} out. NAME-N has N devices.")
+        raise InputError(
+            f"--cluster already describes the network; leave {option(machines[0])} out. NAME-N has N devices."
+        )
     missing = [name for name in ("model", "batch") if not getattr(asked, name)]
     missing += ["sequence"] * (not asked.sequence and (model is None or length is not None))
     missing += [] if asked.cluster or asked.device else ["device" if machines or command != "init" else "cluster"]
     if missing and ask is None:
-        why = ": standard input is no terminal on which it could ask" if command == "init" else ", too"
+        why = " (no terminal to prompt on)" if command == "init" else ", too"
         raise InputError(f"nest {command} needs {', '.join(map(option, missing))}{why}.")
     answer: Ask = ask or (lambda name, check, usual: "")
     model = model or answer("model", _model, None)
     length = _usual_length(model)
     if length is None and (asked.sequence or asked.tokens):
-        raise InputError(f"--model {model}: its samples have no tokens; leave --sequence and --tokens out.")
+        raise InputError(f"--model {model} does not use tokens; leave --sequence and --tokens out.")
     if "device" in missing:
         asked = asked._replace(device=answer("device", _device, None))
     elif "cluster" in missing:
@@ -130,7 +132,7 @@ def _device(text: str) -> str:
 
     name = text if text in devices() else device_called(text)
     if name is None:
-        raise unknown_name("--device", "device", text, devices(), otherwise="Any other is described in a problem file.")
+        raise unknown_name("--device", "device", text, devices(), otherwise="Describe any other in a problem file.")
     return name
 
 
@@ -172,7 +174,7 @@ def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
         return _machines_text(mapping) + OF_CLUSTER
     if there_is(Path(cluster)) == "file" and _is_section(Path(cluster)):
         if asked.device is not None:
-            raise InputError(f"--cluster {cluster} is a whole `cluster` section, with its device; leave --device out.")
+            raise InputError(f"--cluster {cluster} already names its device; leave --device out.")
         return f"cluster: {_quoted(_seen_from(cluster, folder))}"
     is_file = bool(there_is(Path(cluster)))
     key = "topology" if is_file else "name"
@@ -188,7 +190,7 @@ def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
         known = None
     if known is None:
         if ask is None:
-            raise InputError(f"--cluster {cluster} does not say its device; give --device.")
+            raise InputError(f"--cluster {cluster} has no device; add --device.")
         mapping["device"] = ask("device", _device, None)
     files = [key] * is_file + ["device"] * of_file
     mapping |= {each: _seen_from(mapping[each], folder) for each in files}

@@ -24,14 +24,13 @@ def schema(
     name: str | None = typer.Argument(
         None,
         metavar="[NAME]",
-        help="Print this one: problem, profile, plan, topology, graph, measurement, cluster, link-profile, stack, "
-        "study.",
+        help="problem, profile, plan, topology, graph, measurement, cluster, link-profile, stack or study.",
     ),
     output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."
+        None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or all schemas, into this folder."
     ),
 ) -> None:
-    """Write the JSON schemas of the file formats into `schemas/` (or --output), or print the one named.
+    """Write the JSON schemas of the file formats.
 
     Exit code 0: done; 2: bad input.
     """
@@ -46,7 +45,7 @@ def schema(
         return
     output = output or Path("schemas")
     if there_is(output) != "folder":
-        raise InputError(f"{output}: there is no such folder; make it first.")
+        raise InputError(f"{output}: no such folder; create it first.")
     for each in FORMATS if name is None else (name,):
         path = output / f"{each}.schema.json"
         write_text(path, text(each))

@@ -13,32 +13,23 @@ from nest.errors import InputError
 
 def simulate(
     plan: Path = PLAN,
-    trace: Path | None = typer.Option(
-        None, "--trace", metavar="FILE", help="Write the timeline to this file, for Perfetto (ui.perfetto.dev)."
-    ),
-    jitter: float = typer.Option(
-        0.0, "--jitter", metavar="SIGMA", help="Let every task vary: standard deviation of the logarithm of its time."
-    ),
-    seed: int | None = typer.Option(
-        None, "--seed", metavar="N", help="With --jitter: of the random numbers, 0 if not said."
-    ),
-    runs: int | None = typer.Option(
-        None, "--runs", metavar="N", help="With --jitter: batches replayed, 100 if not said."
-    ),
+    trace: Path | None = typer.Option(None, "--trace", metavar="FILE", help="Write the timeline for ui.perfetto.dev."),
+    jitter: float = typer.Option(0.0, "--jitter", metavar="SIGMA", help="Random task times: sigma of their logarithm."),
+    seed: int | None = typer.Option(None, "--seed", metavar="N", help="With --jitter: random seed; default 0."),
+    runs: int | None = typer.Option(None, "--runs", metavar="N", help="With --jitter: number of runs; default 100."),
     slow_device: list[str] = typer.Option(
         [],
         "--slow-device",
         metavar="STAGE=FACTOR",
-        help="A stage, counted from 1, of which a device computes FACTOR times as long; STAGE/REPLICA=FACTOR says in "
-        "which replica, counted from 0. May be repeated.",
+        help="Slow down one device, such as 2=1.3 or 2/0=1.3.",
     ),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Replay a plan's batch, pass by pass in the order of its schedule, beside what the closed form says.
+    """Simulate one step of a plan, pass by pass.
 
-    The plan is checked first. Exit code 0: done; 1: the plan says that nothing is feasible; 2: bad input, or a schedule
-    that cannot be replayed.
+    The plan is checked first. Exit code 0: done; 1: no feasible plan; 2: bad input, or a schedule without an order of
+    passes.
     """
     from nest.io import check_writable, write_text
     from nest.report.text.replay import replay_text
@@ -46,15 +37,15 @@ def simulate(
     if trace is not None:
         check_writable(trace, plan)
     if not jitter and runs is not None:
-        raise InputError("--runs says how often to replay with --jitter SIGMA; without, all runs are alike.")
+        raise InputError("--runs needs --jitter SIGMA; without it all runs are equal.")
     if not jitter and seed is not None:
-        raise InputError("--seed says which random numbers --jitter SIGMA takes; without, there are none.")
+        raise InputError("--seed needs --jitter SIGMA.")
     slow = dict(_slow_device(text) for text in slow_device)
     if len(slow) < len(slow_device):
         raise InputError("--slow-device names a device twice; give each once.")
     read = api.read_plan(plan)
     if read.status == "infeasible":
-        note(f"{plan}: nothing to replay, no plan is feasible: {read.diagnosis or 'no reason given'}")
+        note(f"{plan}: nothing to replay; the problem has no feasible plan: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     with share_line() as tell:
         replayed = api.simulate(

@@ -50,7 +50,7 @@ class _Solve(ProblemCommand):
 
 def solve(
     problems: list[Path] = typer.Argument(
-        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML. Left out, options say the problem."
+        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML; or use options."
     ),
     model: str | None = MODEL,
     cluster: str | None = CLUSTER,
@@ -61,57 +61,44 @@ def solve(
     batch: str | None = BATCH,
     sequence: str | None = SEQUENCE,
     print_problem: bool = typer.Option(
-        False, "--print-problem", help="Print the problem that the options make, and do not solve it."
+        False, "--print-problem", help="Print the problem made by options; do not solve it."
     ),
-    output: Path | None = typer.Option(None, "--output", "-o", help="Write the plan to this file, as JSON."),
-    as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
-    time_limit: float | None = time_limit_option(
-        "Time for all of it, after which the best plan so far is taken, with its bound; Ctrl-C does the same."
-    ),
-    verify: bool = typer.Option(
-        False, "--verify", help="Let a second solver, CP-SAT, prove the plan; `--verify=free`: see --free."
-    ),
-    free: bool = typer.Option(
-        False, "--free", help="With --verify: let blocks lie anywhere, and say what keeping their order costs."
-    ),
-    workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: threads CP-SAT uses."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write the plan to this JSON file."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    time_limit: float | None = time_limit_option("Time limit, such as 5min; keeps the best plan so far."),
+    verify: bool = typer.Option(False, "--verify", help="Prove the plan with a second solver, CP-SAT."),
+    free: bool = typer.Option(False, "--free", help="With --verify: also try stages in any device order."),
+    workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: CP-SAT threads."),
     jobs: int | None = typer.Option(
         None,
         "--jobs",
         "-j",
         metavar="N",
-        help="With --verify: processes that bound cases; left out, one for each processor.",
+        help="With --verify: processes; default: one per CPU.",
     ),
     target: str | None = typer.Option(
         None,
         "--target",
         metavar="NAME",
         autocompletion=complete_targets,
-        help="The framework that must be able to run the plan, in place of the problem's; `none`: any may.",
+        help="Framework that runs the plan; `none` lifts its limits.",
     ),
     tokens: str | None = TOKENS,
     best: int | None = typer.Option(
         None,
         "--best",
         metavar="K",
-        help="The K best plans that differ in degrees, stages, micro-batch, schedule, ZeRO or recomputation; --output "
-        "is a folder then.",
+        help="Print the K best plans; --output is then a folder.",
     ),
-    explain_search: bool = typer.Option(
-        False, "--explain-search", help="Print what the search did, on standard error."
-    ),
-    watch: bool = typer.Option(
-        False, "--watch", help="Answer anew whenever a file of the problem is saved, until Ctrl-C."
-    ),
-    stages: bool = typer.Option(
-        False, "--stages", "--verbose", help="Also print every stage, its memory, and the runner-up."
-    ),
+    explain_search: bool = typer.Option(False, "--explain-search", help="Print search statistics on standard error."),
+    watch: bool = typer.Option(False, "--watch", help="Solve again whenever a problem file changes."),
+    stages: bool = typer.Option(False, "--stages", "--verbose", help="Also print stages, memory and the runner-up."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Find the simplest plan within 1 % of the fastest possible step, or say what makes a problem infeasible.
+    """Find the simplest plan within 1 % of the fastest possible step.
 
-    Exit code 0: a plan was found; 1: there is none, none was found in time, or its proof failed; 2: bad input; 130:
-    Ctrl-C before there was one. Several problems give one JSON document a line.
+    Exit code 0: found a plan; 1: no plan, none found in time, or a failed proof; 2: bad input; 130: stopped by
+    Ctrl-C.
     """
     from nest.io import check_writable, read_mapping_text, there_is
     from nest.io.source import STANDARD_INPUT
@@ -126,25 +113,25 @@ def solve(
         text = problem_text(asked, Path("problem.yaml"), "solve")
     if text is not None and print_problem:
         if output is not None:
-            raise InputError("--print-problem writes no file; `nest init` with the same options does.")
+            raise InputError("--print-problem writes no file; use `nest init` with the same options.")
         typer.echo(text, nl=False)
         return
     source = None if text is None else read_mapping_text(text, str(MADE))
     problems = [MADE] if source is not None else problems
     if output is not None and len(problems) > 1:
-        raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
+        raise InputError("--output takes one plan; give one problem, or --json for several.")
     if free and not verify:
-        raise InputError("--free says how to verify; give --verify too, or --verify=free.")
+        raise InputError("--free needs --verify; or give --verify=free.")
     if watch and (source is not None or STANDARD_INPUT in problems):
-        raise InputError("--watch takes files: what is piped in or said by options is read once.")
+        raise InputError("--watch needs problem files; pipes and options are read once.")
     changes = changes_of(target=target, tokens=tokens)
     several = len(problems) > 1
     told = ShownOnce(output, as_json or several, several or watch, explain_search, stages)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
-            raise InputError("--best takes one problem, and no --verify or --explain-search.")
+            raise InputError("--best takes one problem, without --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
-            raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
+            raise InputError(f"{output} is a file; --best needs a folder as --output.")
         answer = partial(
             _shortlist, problems[0], _of(source, partial(api.shortlist, changes=changes, count=best)), told
         )

@@ -10,9 +10,9 @@ from nest.hooks.registry import Registry, registry
 
 
 def strategies(as_json: bool = JSON, strict_plugins: bool = STRICT_PLUGINS) -> None:
-    """List the registered strategies in the order in which they apply.
+    """List the parallelism strategies in the order they apply.
 
-    Exit code 0: done; 2: strategies that each come after another.
+    Exit code 0: done; 2: strategies with a circular order.
     """
     known = registry()
     rows = known.run(lambda: _rows(known))

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 FILE = typer.Argument(
     ...,
     metavar="FILE",
-    help="A topology (of another tool, GraphML, node-link JSON, a generator or a matrix in YAML, JSON or TOML), a "
-    "`cluster:` section, or a problem.",
+    help="Topology file (any importer's), `cluster:` section or problem.",
 )
 
-OUTPUT = typer.Option(None, "--output", "-o", help="Write to this file instead of printing.")
+OUTPUT = typer.Option(None, "--output", "-o", help="Write to this file.")
 
 
 def register(app: typer.Typer) -> None:
@@ -35,18 +34,16 @@ def register(app: typer.Typer) -> None:
     group.command("levels")(levels)
     group.command("import")(import_file)
     group.command("profiles")(profiles)
-    app.add_typer(group, name="topology", help="Reduce a network of devices and switches to levels.")
+    app.add_typer(group, name="topology", help="Import networks and reduce them to levels.")
 
 
 def show_levels(
     file: Path = FILE,
     as_json: bool = JSON,
-    message: str = typer.Option(
-        "1 MiB", "--message", metavar="SIZE", help="Size of the message that stretch is measured with."
-    ),
+    message: str = typer.Option("1 MiB", "--message", metavar="SIZE", help="Message size of the stretch."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Print the levels of a network, their groups, and the stretch of each reduction.
+    """Print the levels of a network and the stretch of each reduction.
 
     Exit code 0: done; 2: bad input.
     """
@@ -58,7 +55,7 @@ def show_levels(
 
 
 def levels(file: Path = FILE, output: Path | None = OUTPUT, strict_plugins: bool = STRICT_PLUGINS) -> None:
-    """Write the levels of a network as the `cluster:` section of a problem, in YAML.
+    """Write the levels of a network as a `cluster:` section in YAML.
 
     Exit code 0: done; 2: bad input.
     """
@@ -77,32 +74,29 @@ def import_file(
     file: str = typer.Argument(
         ...,
         metavar="FILE",
-        help="A file that describes a network, as other tools write it; FILE#NAME is one part of it.",
+        help="Topology file of another tool; FILE#NAME for one part.",
     ),
     link_profile: str | None = typer.Option(
         None,
         "--link-profile",
         metavar="NAME|FILE",
-        help="What the file leaves out: a name `nest topology profiles` lists, or a file of figures.",
+        help="Figures the file lacks (`nest topology profiles`).",
     ),
-    importer: str | None = typer.Option(
-        None, "--format", metavar="NAME", help="The importer to read it with; left out, the first that knows the file."
-    ),
+    importer: str | None = typer.Option(None, "--format", metavar="NAME", help="Importer; default: detected."),
     hosts: int = typer.Option(
         1,
         "--hosts",
         metavar="N",
         min=1,
-        help="Where the file describes one machine: how many there are, joined by their network adapters.",
+        help="Number of nodes, if the file describes one.",
     ),
     output: Path | None = OUTPUT,
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Write the network in a file of another tool as the `cluster:` section of a problem, in YAML.
+    """Convert a topology file of another tool to a `cluster:` section.
 
-    What the file does not say, and where it was taken from, is told on standard error, a line each. Exit code 0: done;
-    2: bad input.
+    Assumptions and their sources are printed on standard error. Exit code 0: done; 2: bad input.
     """
     from nest.formulate.cluster import from_file
     from nest.io import check_writable
@@ -171,7 +165,7 @@ def _cluster(file: Path) -> "ClusterSpec":
     from nest.spec import ClusterOfFile, ClusterSpec, Problem
 
     if not there_is(file):
-        raise InputError(f"{file}: there is no such file.")
+        raise InputError(f"{file}: no such file.")
     if file.suffix.lower() in SUFFIXES:
         source = read_mapping(file)
         if "cluster" in source.mapping and "training" in source.mapping:

@@ -24,22 +24,18 @@ from nest.solve.effort import Deadline
 
 def verify(
     plan: Path = PLAN,
-    time_limit: float | None = time_limit_option("Time after which what is not proved is left open."),
-    free: bool = typer.Option(
-        False, "--free", help="Also let blocks lie anywhere and in any order, and say what keeping their order costs."
-    ),
-    workers: int = typer.Option(1, "--workers", metavar="N", help="Threads CP-SAT uses."),
-    jobs: int | None = typer.Option(
-        None, "--jobs", "-j", metavar="N", help="Processes that bound cases; left out, one for each processor."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON document and nothing else."),
-    output: Path | None = typer.Option(None, "--output", "-o", help="Write the better plan to this file, if any."),
+    time_limit: float | None = time_limit_option("Time limit, such as 5min."),
+    free: bool = typer.Option(False, "--free", help="Also try stages in any device order."),
+    workers: int = typer.Option(1, "--workers", metavar="N", help="CP-SAT threads."),
+    jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Processes; default: one per CPU."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write a better plan, if found, to this file."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Ask OR-Tools CP-SAT for a better plan; where there is none, the plan is proved optimal.
+    """Prove a plan optimal with OR-Tools CP-SAT, or find a better one.
 
-    The plan is checked first, as `nest check` does. Exit code 0: proved; 1: a better plan was found, or the time was up
-    first, or the check failed; 2: bad input.
+    The plan is checked first. Exit code 0: proved; 1: found a better plan, ran out of time, or the check failed; 2:
+    bad input.
     """
     from nest.io import check_writable
     from nest.report.text.summary import summary, verdict_text

@@ -28,7 +28,7 @@ def answered_until_stopped(answer: Callable[[], int]) -> int:
         try:
             with files_read() as files:
                 code = _code_of(answer)
-            note_once([f"watching {' and '.join(map(str, files))}; Ctrl-C ends."])
+            note_once([f"watching {' and '.join(map(str, files))}; press Ctrl-C to stop."])
             _wait(files)
         except KeyboardInterrupt:
             if code is None:  # There was no answer yet.

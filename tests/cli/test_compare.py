@@ -92,12 +92,12 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "takes a problem file"),
+        ((), "needs a problem file"),
         (("{}", "--planner", "best"), "there is no planner called 'best'"),
         (("{}", "--planner", "mcmc:speed=2"), "planner 'mcmc' has no option 'speed'; it has evaluations, seed."),
         (("{}", "--planner", "manual:speed=2"), "planner 'manual' takes no options."),
         (("{}", "--planner-time-limit", "0"), "the time limit of planners is 0.0"),
-        (("{}", "--nodes", "2"), "--nodes, --devices-per-node and --part go with flags"),
+        (("{}", "--nodes", "2"), "--nodes, --devices-per-node and --part need --from"),
         (("{}", "--plan", "{}"), "this is a problem, not a plan"),
         (("{}", "--evaluations", "-1"), "number of evaluations is -1"),
     ],
@@ -164,4 +164,4 @@ def test_a_folder_without_problems_and_one_with_a_broken_one_are_refused(
     for file in folder.glob("*.json"):
         file.unlink()
     assert call(monkeypatch, "compare", str(folder)) == 2
-    assert "holds no problem file (.yaml, .yml, .json, .toml)" in capsys.readouterr().err
+    assert "has no problem files (.yaml, .yml, .json, .toml)" in capsys.readouterr().err

@@ -130,8 +130,8 @@ def test_fixed_decisions_stay_demands() -> None:
 @pytest.mark.parametrize(
     ("best", "told"),
     [
-        (1.6, "The best plan takes 20.0% less time a step, 1.25 times as fast:"),
-        (2.5, "The best plan that fits takes 25.0% more time a step than this run:"),
+        (1.6, "The best plan takes 20.0 % less time per step (1.25x as fast):"),
+        (2.5, "This run may not fit. The best plan that fits is 25.0 % slower:"),
         (None, "No plan fits the memory of this cluster."),
     ],
 )

@@ -158,7 +158,7 @@ def test_the_list_says_what_each_can_express(
         (["--to", "stubborn"], "the plan has stages, which stubborn cannot express."),
         (["--to", "broken"], "the exporter 'broken' failed and is disabled"),
         (["--to", "table", "--to", "clashing"], "'clashing' gives a file 'table.csv', as another exporter does"),
-        ([], "nest export takes a plan and --to NAME"),
+        ([], "nest export needs a plan and --to NAME"),
     ],
 )
 def test_what_cannot_be_exported_is_told(

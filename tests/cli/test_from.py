@@ -91,7 +91,7 @@ def test_mistakes_of_the_command_line(
     for arguments, told in (
         (("--from", "megatorn", str(script)), "Did you mean 'megatron'?"),
         (("--from", "megatron", str(script), "--from-megatron", str(script)), "give one of them"),
-        (("--from", "megatron", str(script), problem), "one problem at most"),
+        (("--from", "megatron", str(script), problem), "at most one problem"),
     ):
         assert call(monkeypatch, "evaluate", *arguments, problem) == 2
         assert told in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_files_of_several_frameworks_are_compared(
     assert call(monkeypatch, *compared, *files) == 2
     assert "or `-- N=VALUE`" in capsys.readouterr().err
     assert call(monkeypatch, "evaluate", *files[:3], *files[:3], problem) == 2
-    assert "`nest compare` puts several files side by side" in capsys.readouterr().err
+    assert "compare several files with `nest compare`" in capsys.readouterr().err
 
 
 def test_a_training_that_no_exporter_writes_is_priced_all_the_same(

@@ -120,7 +120,7 @@ def test_options_of_flags_need_flags(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert call(monkeypatch, "evaluate", "problem.yaml", "--against-best") == 2
     assert "--from-megatron" in capsys.readouterr().err
     assert call(monkeypatch, "evaluate") == 2
-    assert "takes a problem file" in capsys.readouterr().err
+    assert "needs a problem file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("section", ["training: 5", "fixed: tp", "training: {overlap: 1.5}"])

@@ -36,7 +36,7 @@ def test_all_plans_are_listed_with_their_proof(
     found = json.loads(capsys.readouterr().out)
     front = [step for step in found["steps"] if step["efficient"]]
     assert len(shown) == 2 + len(front) + 2
-    assert shown[-1].startswith(f"Every other plan is equalled or beaten by one of these {len(front)}, or needs 25.00%")
+    assert f"these {len(front)} plans are the Pareto front, within 25.0 % of memory." in " ".join(shown[-2:])
     best = json.loads(plan.read_text())
     (own,) = (step for step in front if step["batch_time"] == best["batch_time"])
     assert own["cost"] == pytest.approx(best["summary"]["training"]["cost"], rel=1e-12)
@@ -62,6 +62,9 @@ def test_without_any_plan_it_says_so(
 
 def test_what_plans_between_two_steps_may_save_is_a_share_of_the_smaller_memory() -> None:
     """A plan within a step of 20 % needs at least 0.8 of what is listed, which is 25 % more than that."""
-    assert "or needs 25.00% less memory at most: proved by 5 steps." in _proof(5, 3, 0.2, proved=True)
+    assert (
+        _proof(5, 3, 0.2, proved=True)
+        == "Proved in 5 searches: these 3 plans are the Pareto front, within 25.0 % of memory."
+    )
     assert "memory" not in _proof(5, 3, 0.0, proved=True)
-    assert "proved" not in _proof(5, 3, 0.2, proved=False)
+    assert "Proved" not in _proof(5, 3, 0.2, proved=False)

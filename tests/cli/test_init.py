@@ -89,7 +89,7 @@ def test_files_are_named_as_the_problem_sees_them(call, tmp_path: Path, monkeypa
 def test_without_a_terminal_it_names_what_is_missing(tmp_path: Path) -> None:
     ended = processes.run([sys.executable, "-m", "nest", "init", *FLAGS], cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("nest: nest init needs --sequence: standard input is no terminal")
+    assert ended.stderr.startswith("nest: nest init needs --sequence (no terminal to prompt on)")
     empty = processes.run([sys.executable, "-m", "nest", "init", *FLAGS, "--sequence-length", ""], cwd=tmp_path)
     assert (empty.returncode, empty.stderr) == (2, ended.stderr)
     assert list(tmp_path.iterdir()) == []

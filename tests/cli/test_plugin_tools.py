@@ -87,7 +87,7 @@ def test_what_cannot_be_loaded_is_not_healthy(tmp_path: Path) -> None:
 def test_without_plug_ins_there_is_nothing_to_do(tmp_path: Path) -> None:
     told = nest(tmp_path, "plugins", "doctor")
     assert told.returncode == 0
-    assert "no plug-ins of other distributions are installed" in told.stdout
+    assert "no other plug-ins are installed" in told.stdout
     told = nest(tmp_path, "plugins", "doctor", "nest-plan")
     assert told.returncode == 2
     assert "there is no distribution with plug-ins called 'nest-plan'" in told.stderr

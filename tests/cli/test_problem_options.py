@@ -219,7 +219,7 @@ def test_devices_are_known_by_usual_spellings(written: str, device: str | None) 
         ({"--nodes": "-2"}, "--nodes: must be"),
         ({"--nodes": "1M"}, "--nodes: 1000000 nodes of 8 devices are too many"),
         ({"--nodes": "9" * 90}, "devices are too many"),
-        ({"--nodes": "9" * 400}, "--nodes: is too large: it has 400 digits"),
+        ({"--nodes": "9" * 400}, "--nodes: is too large: 400 digits"),
         ({"--gpus-per-node": "0"}, "--gpus-per-node: must be at least 1"),
         ({"--gpus-per-node": "1e3"}, "--gpus-per-node: must be a whole number"),
         ({"--network": "400"}, "give a bandwidth with its unit"),
@@ -325,7 +325,9 @@ def test_a_file_and_options_are_not_mixed(call, tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
     path.write_text("nest: 1\nmodel: gpt2\ntraining: {global_batch: 8}\ncluster: dgx-h100-superpod-8\n")
     told = refused(call, "solve", path, "--batch", "16")
-    assert told.startswith(f"nest: {path}:3: training.global_batch is 8 here; --batch goes with no file. Change")
+    assert told.startswith(
+        f"nest: {path}:3: training.global_batch is 8 here; --batch cannot be combined with a problem file. Edit"
+    )
     assert f"{path}:2: model is 'gpt2' here" in refused(call, "solve", path, "--model", "bert-large")
     assert f"{path}:4: cluster" in refused(call, "solve", path, "--nodes", "2")
     assert "--print-problem" in refused(call, "solve", path, "--print-problem")
@@ -344,7 +346,7 @@ def test_a_cluster_stands_in_place_of_machines(call) -> None:
 
 
 def test_what_goes_with_a_file_alone_is_refused_with_options(call, tmp_path: Path) -> None:
-    assert "--watch takes files" in refused(call, "solve", *SMALL, "--watch")
+    assert "--watch needs problem files" in refused(call, "solve", *SMALL, "--watch")
     config = tmp_path / "config.json"
     config.write_text(json.dumps(library_models()["gpt2"].config))
     words = ["--model", config, *SMALL[2:]]

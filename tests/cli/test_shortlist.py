@@ -96,8 +96,8 @@ def test_people_read_a_table(call, problem):
     ("arguments", "told"),
     [
         (("--best", 0), "--best is 0; it must be at least 1."),
-        (("--best", 2, "--verify"), "--best takes one problem, and no --verify or --explain-search."),
-        (("--best", 2, "--output", __file__), "is a file; with --best, --output is a folder for the plans."),
+        (("--best", 2, "--verify"), "--best takes one problem, without --verify or --explain-search."),
+        (("--best", 2, "--output", __file__), "is a file; --best needs a folder as --output."),
     ],
 )
 def test_what_does_not_go_together_is_refused(call, problem, arguments, told):
@@ -130,6 +130,6 @@ def test_a_folder_of_plans_is_exported_plan_by_plan(call, problem, tmp_path):
 
 
 def test_a_folder_without_plans_or_an_output_is_refused(call, tmp_path):
-    assert "holds no plan" in call("export", tmp_path, "--to", "dot", "--output", tmp_path / "out")[2]
+    assert "has no plan file" in call("export", tmp_path, "--to", "dot", "--output", tmp_path / "out")[2]
     (tmp_path / "plan-1.json").write_text("{}")
-    assert "give --output DIR" in call("export", tmp_path, "--to", "dot")[2]
+    assert "add --output DIR" in call("export", tmp_path, "--to", "dot")[2]

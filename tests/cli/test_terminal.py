@@ -157,3 +157,21 @@ def test_help_of_every_command_fits_forty_columns(command: tuple[str, ...]) -> N
     shown = CliRunner().invoke(app, [*command, "--help"], terminal_width=38, prog_name="nest")  # As `_help_width` says.
     assert shown.exit_code == 0
     assert max(map(len, shown.output.splitlines())) <= 40
+
+
+@pytest.mark.parametrize("command", [*_commands(typer.main.get_command(app))], ids=" ".join)
+def test_help_of_every_command_fits_a_screen(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"], terminal_width=78, prog_name="nest")  # As `_help_width` says.
+    assert len(shown.output.splitlines()) <= 40
+
+
+def test_help_of_every_option_is_one_short_sentence() -> None:
+    def long(command: Any, path: str) -> Iterator[str]:
+        for each in command.params:
+            told = getattr(each, "help", None) or ""
+            if len(told.split()) > 15 or ". " in told.removesuffix("."):
+                yield f"{path} {each.name}: {told}"
+        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+            yield from long(command.get_command(None, name), f"{path} {name}")
+
+    assert [*long(typer.main.get_command(app), "nest")] == []

@@ -55,7 +55,7 @@ def test_the_plan_is_printed_where_it_cannot_be_written(
     assert code == 2
     (line,) = err.splitlines()
     assert line.startswith(f"nest: {path}: cannot write here: ")
-    assert line.endswith(". What was to be written is on standard output.")
+    assert line.endswith(". The content is on standard output instead.")
     assert json.loads(out)["stages"] == nest.solve(PROBLEM).to_dict()["stages"]
     assert sorted(tmp_path.iterdir()) == before
 

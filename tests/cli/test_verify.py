@@ -105,7 +105,7 @@ def test_that_there_is_no_plan_is_proved_too(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["solve", EXAMPLE, "--free"], "--free says how to verify"),
+        (["solve", EXAMPLE, "--free"], "--free needs --verify"),
         (["solve", EXAMPLE, "--verify=loose"], "--verify"),
         (["solve", EXAMPLE, "--verify", "--workers", "0"], "workers"),
         (["verify", EXAMPLE], "not a plan"),

@@ -56,7 +56,7 @@ def test_what_is_saved_is_answered_until_ctrl_c(watching: "subprocess.Popen[str]
     problem.write_text("{")
     assert watching.stderr is not None
     told = [watching.stderr.readline() for _ in range(2)]
-    assert told[0] == "nest: watching problem.json; Ctrl-C ends.\n"
+    assert told[0] == "nest: watching problem.json; press Ctrl-C to stop.\n"
     assert told[1].startswith("nest: problem.json:1: this is not JSON")
     problem.unlink()
     assert watching.stderr.readline() == "nest: problem.json: there is no such file.\n"
@@ -71,7 +71,7 @@ def test_what_is_saved_is_answered_until_ctrl_c(watching: "subprocess.Popen[str]
 def test_what_is_piped_in_cannot_be_watched() -> None:
     command = processes.run([sys.executable, "-m", "nest", "solve", "-", "--watch"], given=json.dumps(OPEN))
     assert (command.returncode, command.stdout) == (2, "")
-    assert command.stderr == "nest: --watch takes files: what is piped in or said by options is read once.\n"
+    assert command.stderr == "nest: --watch needs problem files; pipes and options are read once.\n"
 
 
 def test_a_file_that_is_written_in_several_steps_is_read_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_commands_say_so(
     assert stop.value.code == 0
     printed = capsys.readouterr()
     told = "schedule is nest, but training.schedule allows 1f1b, interleaved only"
-    assert f"{path}: outside the space searched: {told}." in printed.err
+    assert f"{path}: outside the search space: {told}." in printed.err
     assert json.loads(printed.out)["outside"] == [told]
 
 

@@ -336,7 +336,7 @@ def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> 
     done = call(site, "solve", str(problem))
     assert "Optimal." in done.stdout
     assert done.stderr == (
-        "nest: warning: plug-in nest-solving 1.0 is disabled: the command 'solve' it adds is one of nest already\n"
+        "nest: warning: plug-in nest-solving 1.0 is disabled: its command 'solve' is already a command of nest\n"
     )
 
 
@@ -368,7 +368,7 @@ def test_groups_of_commands_may_be_added(site: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "two\n")
     bent, twice = call(site, "strategies").stderr.splitlines()
     assert "plug-in nest-bent 1.0 is disabled: a command it adds raised " in bent
-    assert twice.endswith("is disabled: the command 'sound' it adds is one of nest-sound 1.0 already")
+    assert twice.endswith("is disabled: its command 'sound' is already a command of nest-sound 1.0")
 
 
 def test_plugins_in_an_archive_are_found(site: Path, tmp_path: Path) -> None:

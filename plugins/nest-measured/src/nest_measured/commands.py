@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from nest_measured.galvatron_files import Profiles
 
-OUTPUT = typer.Option(..., "--output", "-o", metavar="FILE", help="The file to write.")
+OUTPUT = typer.Option(..., "--output", "-o", metavar="FILE", help="File to write.")
 
 
 def register(app: typer.Typer) -> None:
@@ -26,16 +26,16 @@ def galvatron(
     files: list[Path] = typer.Argument(
         ...,
         metavar="FILES...",
-        help="What Galvatron measured: computation, memory, all-reduce times or bandwidth.",
+        help="Galvatron's measurements of compute, memory and links.",
     ),
     layers: int = typer.Option(..., min=1, help="Transformer layers of the model."),
     hidden: int = typer.Option(..., min=1, help="Width of the model."),
     output: Path = OUTPUT,
-    precision: str = typer.Option("", help="bf16, fp16 or fp32; left out, the names of the files tell."),
-    sequence: int = typer.Option(0, min=0, help="Tokens per sample; left out, the one that was measured."),
-    micro_batch: list[int] = typer.Option([], help="A micro-batch to import; may be repeated. Left out, all measured."),
+    precision: str = typer.Option("", help="bf16, fp16 or fp32; default: from the file names."),
+    sequence: int = typer.Option(0, min=0, help="Tokens per sample; default: as measured."),
+    micro_batch: list[int] = typer.Option([], help="Micro-batch to import; repeatable; default: all."),
 ) -> None:
-    """Write profiles of Galvatron as a profile for `profile:` of a problem.
+    """Convert Galvatron's profiles to a `profile:` of a problem.
 
     Exit code 0: done; 2: bad input.
     """
@@ -55,11 +55,11 @@ def galvatron(
 
 
 def kineto(
-    trace: Path = typer.Argument(..., metavar="TRACE", help="A trace of torch.profiler, .json or .json.gz."),
+    trace: Path = typer.Argument(..., metavar="TRACE", help="Trace of torch.profiler, .json or .json.gz."),
     output: Path = OUTPUT,
-    device: str = typer.Option("", help="Name of the device it was recorded on; a table is used for no other."),
+    device: str = typer.Option("", help="Device of the recording."),
 ) -> None:
-    """Write the operators of a Kineto trace as a table for `costs: measured`.
+    """Convert a Kineto trace to a table for `costs: measured`.
 
     Exit code 0: done; 2: bad input.
     """
@@ -80,11 +80,11 @@ def kineto(
 
 
 def profile(
-    measurements: Path = typer.Argument(..., metavar="FILE", help="What `nest profile` wrote, JSON lines."),
+    measurements: Path = typer.Argument(..., metavar="FILE", help="Output of `nest profile` (JSON lines)."),
     output: Path = OUTPUT,
-    device: str = typer.Option(..., help="What the catalogue calls the device (`nest devices`)."),
+    device: str = typer.Option(..., help="Name of the device (`nest devices`)."),
 ) -> None:
-    """Write what `nest profile` measured as a table for `costs: measured`.
+    """Convert output of `nest profile` to a table for `costs: measured`.
 
     Exit code 0: done; 2: bad input.
     """

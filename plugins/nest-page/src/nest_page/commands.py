@@ -18,50 +18,44 @@ def report(
     source: Path = typer.Argument(
         ...,
         metavar="PLAN|STUDY|RESULT",
-        help="A plan file; or what `nest sweep` wrote (.parquet, .csv, .jsonl), or a study with that beside it.",
+        help="Plan, study, or output of `nest sweep`.",
     ),
     output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
     without: list[str] = typer.Option(
         [],
         "--without",
         metavar="PART",
-        help="Of a plan: leave out alternatives, frontier or sensitivity, which take searches; may be repeated.",
+        help="Skip alternatives, frontier or sensitivity; repeatable.",
     ),
     time_limit: float | None = time_limit_option(
         "Of a plan: time for each search; then the best plan so far is taken."
     ),
-    jobs: int | None = typer.Option(
-        None, "--jobs", "-j", metavar="N", help="Of a plan: processes that search; left out, one for each processor."
-    ),
+    jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Search processes; default: one per CPU."),
     metric: str | None = typer.Option(
         None,
         "--metric",
         metavar="NAME",
-        help="Of a study: what figures show: step-time, samples, tokens, tokens-per-device, mfu or cost. Left out, the "
-        "step time, or where the batch varies tokens.",
+        help="Study: step-time, samples, tokens, mfu or cost.",
     ),
     at: list[str] = typer.Option(
         [],
         "--at",
         metavar="KEY=VALUE",
-        help="Of a study: the value that figures show which do not draw the key; may be repeated. Left out, the "
-        "middle one.",
+        help="Study: show this value of a key; repeatable.",
     ),
     plans: Path | None = typer.Option(
         None,
         "--plans",
         metavar="FOLDER",
-        help="Of a study: write every row's plan to this folder, which the page leads to.",
+        help="Study: write all plans here and link them.",
     ),
-    row: int | None = typer.Option(None, "--row", metavar="N", help="Of a result: report on the plan of row N."),
+    row: int | None = typer.Option(None, "--row", metavar="N", help="Study: report on the plan of row N."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Write a plan, or all rows of a study, as one HTML page that needs no network.
+    """Write a plan or a study as one self-contained HTML page.
 
-    Of a plan: figures, launch flags, cluster, batch, memory, time. It is checked first. What it beats, or what would
-    let one fit, and what more or less devices, memory and bandwidth are worth takes searches of their own.
-    Of a study: curves over numbers, heat maps, which plan wins where, the Pareto front, and every row.
-    Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
+    A plan is checked first. Its alternatives and sensitivity sections run extra searches; skip them with `--without`.
+    Exit code 0: done; 2: bad input.
     """
     from nest.io import check_writable
 

@@ -25,30 +25,28 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("profile")(profile)
     app.command("capture")(capture)
-    group = typer.Typer(no_args_is_help=True, help="Plans of PyTorch modules.")
+    group = typer.Typer(no_args_is_help=True, help="Export, profile and run PyTorch modules.")
     group.command("check")(check)
     app.add_typer(group, name="torch")
 
 
 def profile(
-    device: str = typer.Option("", help="cpu, cuda or cuda:N; left out, a GPU where there is one."),
-    precision: str = typer.Option("bf16", help="fp32, fp16, bf16, fp8; several with commas between them."),
-    kind: list[str] = typer.Option([], help="A kind of operator to measure; may be repeated. Left out, all."),
+    device: str = typer.Option("", help="cpu, cuda or cuda:N; default: a GPU if present."),
+    precision: str = typer.Option("bf16", help="fp32, fp16, bf16, fp8; separate several by commas."),
+    kind: list[str] = typer.Option([], help="Kind of operator; repeatable; default: all."),
     shapes: Path | None = typer.Option(None, metavar="FILE", help="Measure the operators listed in this file."),
-    model: Path | None = typer.Option(None, metavar="PROBLEM", help="Measure what plans of this problem would run."),
-    seconds: float = typer.Option(120.0, min=0.1, help="Time to spend; what comes last is left out when it is up."),
-    repeats: int = typer.Option(20, min=3, help="How often each is timed; the median counts."),
+    model: Path | None = typer.Option(None, metavar="PROBLEM", help="Measure the operators of this problem's plans."),
+    seconds: float = typer.Option(120.0, min=0.1, help="Time limit; the last operators are dropped."),
+    repeats: int = typer.Option(20, min=3, help="Timings per operator; the median counts."),
     cold: bool = typer.Option(False, "--cold", help="Empty the caches before each run."),
-    processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between so many processes instead."),
-    link: str = typer.Option("", help="Name of the link between the processes, for the records."),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="JSON lines; left out, they go to standard output."
-    ),
-    resume: bool = typer.Option(False, "--resume", help="Keep what FILE has, and measure what it lacks."),
+    processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between processes."),
+    link: str = typer.Option("", help="Name of the link between the processes."),
+    output: Path | None = typer.Option(None, "--output", "-o", metavar="FILE", help="Write JSON lines to this file."),
+    resume: bool = typer.Option(False, "--resume", help="Measure only what FILE lacks."),
 ) -> None:
-    """Measure operators, or collectives, with PyTorch on the machine at hand.
+    """Measure operators or collectives with PyTorch on this machine.
 
-    Ctrl-C writes what was measured so far. Exit code 0: done; 2: bad input; 130: interrupted.
+    Ctrl-C keeps the measurements so far. Exit code 0: done; 2: bad input; 130: interrupted.
     """
     from nest.errors import InputError
     from nest.io import check_writable
@@ -89,21 +87,19 @@ def profile(
 
 
 def check(
-    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan, as `nest solve --output` writes it."),
-    factory: str = typer.Argument(
-        ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
-    ),
+    plan: Path = typer.Argument(..., metavar="PLAN", help="Plan file from `nest solve --output`."),
+    factory: str = typer.Argument(..., metavar="MODULE:FACTORY", help="Function or class that builds the module."),
     given: list[str] = typer.Option(
-        [], "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="An input; left out, token ids of the plan's length."
+        [], "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="Input; default: token ids of the plan's length."
     ),
     steps: int = typer.Option(5, min=1, help="Steps of training."),
-    ranks: int = typer.Option(16, min=1, help="Processes at most; plans of more ranks are run on fewer, split alike."),
-    seconds: float = typer.Option(600.0, min=1, help="Time to wait for them."),
+    ranks: int = typer.Option(16, min=1, help="Maximum number of processes."),
+    seconds: float = typer.Option(600.0, min=1, help="Time limit."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
 ) -> None:
-    """Train a module on local processes as a plan says, and compare losses and gradients with one process.
+    """Train a module by a plan in local processes, and compare with one process.
 
-    Exit code 0: they agree; 1: they do not, and where; 2: bad input.
+    Exit code 0: losses and gradients agree; 1: they differ (nest prints where); 2: bad input.
     """
     import json
 
@@ -274,16 +270,14 @@ def capture(
         "--input",
         "-i",
         metavar="[NAME=]TYPE[AXES]",
-        help="An input in order, such as 'int64[batch,sequence=2048]', or by keyword, 'input_ids=int64[batch,...]'.",
+        help="Input, such as 'int64[batch,sequence=2048]'.",
     ),
-    precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
-    as_traced: bool = typer.Option(
-        False, "--as-traced", help="Every call is an operator; left out, norms, attention and the like are one each."
-    ),
-    loss: str = typer.Option("unfused", help="Cross-entropy behind logits: unfused, fused or none."),
-    output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
+    precision: str = typer.Option("bf16", help="fp32, fp16 or bf16."),
+    as_traced: bool = typer.Option(False, "--as-traced", help="Keep every call; default: fuse norms, attention, ...."),
+    loss: str = typer.Option("unfused", help="Cross-entropy: unfused, fused or none."),
+    output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="Operator graph to write (.json)."),
 ) -> None:
-    """Write the operator graph of a PyTorch module, for `model:` of a problem. Weights take no memory.
+    """Write the operator graph of a PyTorch module, without allocating its weights.
 
     Exit code 0: done; 2: bad input.
     """

@@ -24,25 +24,23 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     for command in (collectives, devices, memory, cluster):
         group.command()(command)
-    app.add_typer(group, name="calibrate", help="Fit the catalogue's coefficients to measurements.")
+    app.add_typer(group, name="calibrate", help="Fit devices, links, memory or a cluster to measurements.")
 
 
 def collectives(
     files: list[Path] = typer.Argument(
         ...,
         metavar="FILES...",
-        help="Measured collectives: tables of aiconfigurator (.parquet), JSON lines (.jsonl), output of nccl-tests.",
+        help="Collective times: aiconfigurator, JSON lines or nccl-tests.",
     ),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the links into this folder."),
-    link: str | None = typer.Option(None, "--link", help="The link of the catalogue that was measured."),
-    prior: str = typer.Option(
-        "catalogue", help="What the fit begins at: the catalogue's lines, or the constants NCCL plans with (nccl)."
-    ),
+    link: str | None = typer.Option(None, "--link", help="Measured link, as in the catalogue."),
+    prior: str = typer.Option("catalogue", help="Starting point of the fit: catalogue or nccl."),
     as_json: bool = JSON,
 ) -> None:
-    """Fit what links cost to measured collectives; print the errors before and after, by table, kind and size.
+    """Fit link constants to measured collectives.
 
-    Exit code 0: done; 2: bad input.
+    Prints the errors before and after, by table, kind and size. Exit code 0: done; 2: bad input.
     """
     from nest.io import write_text
     from nest_calibrate.collective_measurements import read_collectives
@@ -107,33 +105,25 @@ def _plain(result: Calibrated) -> dict[str, object]:
 
 
 def devices(
-    files: list[Path] = typer.Argument(
-        ..., metavar="FILES...", help="Measured runs and operators, as JSON lines (docs/reference/measurements.md)."
-    ),
-    device: str | None = typer.Option(
-        None, "--device", help="What operators were measured on: a device of the catalogue, or a file of its figures."
-    ),
-    folds: int = typer.Option(8, "--folds", min=2, help="Parts that families are divided into for cross-validation."),
+    files: list[Path] = typer.Argument(..., metavar="FILES...", help="Measured runs and operators (JSON lines)."),
+    device: str | None = typer.Option(None, "--device", help="Device of the operators: a name or a file."),
+    folds: int = typer.Option(8, "--folds", min=2, help="Folds of the cross-validation."),
     prior: str = typer.Option(
         "catalogue",
-        help="What the fit begins at: what the catalogue knows of the generation, or figures published of its devices "
-        "(published).",
+        help="Starting point of the fit: catalogue or published.",
     ),
     without: list[str] = typer.Option(
-        [], "--without", metavar="GROUP", help="Leave out the runs of this group (repeatable)."
+        [], "--without", metavar="GROUP", help="Leave out this group of runs; repeatable."
     ),
-    output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write a file per device here."),
-    generations: bool = typer.Option(
-        False, "--generations", help="Write a file per generation instead, as the catalogue holds them."
+    output: Path | None = typer.Option(
+        None, "--output", "-o", metavar="DIR", help="Write one file per device into this folder."
     ),
+    generations: bool = typer.Option(False, "--generations", help="Write one file per generation instead."),
     as_json: bool = JSON,
 ) -> None:
-    """Fit the coefficients of devices to measured runs and operators; print the errors by group.
+    """Fit device coefficients to measured runs and operators.
 
-    Errors are means and medians of absolute relative errors: before, with what the fit begins at, fitted, and
-    cross-validated, fitted to some families and applied to the others.
-
-    Exit code 0: done; 2: bad input.
+    Prints mean and median errors by group: before, fitted and cross-validated. Exit code 0: done; 2: bad input.
     """
     from nest.io import unstructure, write_text
     from nest_calibrate.entries import calibration_text, device_text, file_name
@@ -181,27 +171,24 @@ def memory(
     files: list[Path] = typer.Argument(
         ...,
         metavar="FILES...",
-        help="Runs that ran, or did not, as JSON lines (docs/reference/measurements.md).",
+        help="Runs that fitted or ran out of memory (JSON lines).",
     ),
     risk: float | None = typer.Option(
         None,
         "--risk",
-        help="Share of launches one accepts to fail, 0.001 to 0.999; left out, 0.5: more likely than not to fit.",
+        help="Accepted share of failing launches; default 0.5.",
     ),
     prior: str = typer.Option(
         "catalogue",
-        help="What the fit begins at: what the catalogue knows, or nothing (none).",
+        help="Starting point of the fit: catalogue or none.",
     ),
-    output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="Write what was found to this file."
-    ),
+    output: Path | None = typer.Option(None, "--output", "-o", metavar="FILE", help="Write the fit to this file."),
     as_json: bool = JSON,
 ) -> None:
-    """Fit how far needed memory lies from its estimate; print which runs verdicts get wrong, by source.
+    """Fit the error of memory estimates to runs that fitted or failed.
 
-    Runs that failed say so: `"measured": {"fits": false}`. The last line is what a problem may say of its training.
-
-    Exit code 0: done; 2: bad input.
+    Mark failed runs with `"measured": {"fits": false}`. The last line goes into `training` of a problem. Exit code 0:
+    done; 2: bad input.
     """
     from attrs import asdict
 
@@ -259,18 +246,17 @@ def cluster(
     files: list[Path] = typer.Argument(
         ...,
         metavar="RUNS...",
-        help="Runs on one cluster, as JSON lines (docs/reference/measurements.md).",
+        help="Runs on one cluster (JSON lines).",
     ),
     output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="Write what was found to this file; cluster.calibration names it."
+        None, "--output", "-o", metavar="FILE", help="Write the calibration to this file."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Find how much longer all takes on a cluster than predicted, and how sure that is.
+    """Fit one correction factor for your cluster from measured runs.
 
-    Three runs tell most of it. Runs with a peak_memory, or that failed, tell of memory too.
-
-    Exit code 0: done; 2: bad input.
+    Three runs give most of the accuracy. Runs with peak_memory, or that failed, also calibrate memory. Exit code 0:
+    done; 2: bad input.
     """
     from attrs import asdict
 

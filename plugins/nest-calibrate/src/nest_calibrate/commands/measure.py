@@ -18,27 +18,26 @@ def measure(
     logs: list[Path] = typer.Argument(
         ...,
         metavar="LOG...",
-        help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed, MaxText or Hugging Face Trainer.",
+        help="Training logs of any supported framework.",
     ),
     problem: Path | None = typer.Option(
-        None, "--problem", metavar="FILE", help="A problem or a plan that says what ran; else it lies beside the logs."
+        None, "--problem", metavar="FILE", help="Problem or plan of the run; default: beside the log."
     ),
     cluster: str | None = typer.Option(
-        None, "--cluster", metavar="NAME|FILE", help="With flags or arguments in the log: the cluster."
+        None, "--cluster", metavar="NAME|FILE", help="Cluster of the run, if the log has its flags."
     ),
     nodes: int | None = NODES,
     vocabulary: int | None = VOCABULARY,
     output: Path | None = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="Write the measurements to this file instead of printing them."
+        None, "--output", "-o", metavar="FILE", help="Write the measurements to this file."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print the measurements, a JSON document a line, and no table."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON lines instead of a table."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Read what training steps took, and what memory they needed, out of logs.
+    """Read step times and peak memory from training logs.
 
-    What ran is looked for beside each log: a plan or problem of the log's name (run.json for run.log), a script of
-    Megatron-LM's flags (run.sh), plan.json, problem.yaml; or in the log, where Megatron-LM prints its arguments. Each
-    log gives a line for `nest calibrate cluster`. Exit code 0: done; 2: bad input.
+    For each log, nest looks for a plan or problem of the same name (run.json for run.log), Megatron-LM flags
+    (run.sh), plan.json, problem.yaml, or arguments in the log. Exit code 0: done; 2: bad input.
     """
     from nest.io import check_writable, write_text
     from nest_calibrate.measured import RunOptions, measure_all

@@ -24,38 +24,37 @@ from nest_studies import verbs
 
 
 def recommend(
-    problem: Path = typer.Argument(
-        ..., metavar="PROBLEM", help="A problem file; or, with --nodes, a file that --curve wrote (.jsonl)."
-    ),
+    problem: Path = typer.Argument(..., metavar="PROBLEM", help="Problem file, or with --nodes a file from --curve."),
     tokens: str | None = TOKENS,
     within: float | None = typer.Option(
-        None, "--within", metavar="TIME", parser=seconds, help="Time the training may take: seconds, or as in 30d."
+        None, "--within", metavar="TIME", parser=seconds, help="Deadline of the training, such as 30d."
     ),
     budget: str | None = typer.Option(
-        None, "--budget", metavar="N", help="What it may cost, in the currency of cluster.price; as in 2M."
+        None, "--budget", metavar="N", help="Budget in the currency of cluster.price, such as 2M."
     ),
     cluster: list[str] = typer.Option(
         [],
         "--cluster",
         metavar="NAME",
         autocompletion=complete_clusters,
-        help="A cluster of the catalogue, or a file with a `cluster` section; may be repeated. Left out, the problem's "
-        "own and all of the catalogue.",
+        help="Cluster name or file; repeatable; default: all.",
     ),
     curve: Path | None = typer.Option(
         None,
         "--curve",
         metavar="FILE.jsonl",
-        help="Write the plan of every number of nodes of each cluster, a line each.",
+        help="Write a plan per cluster and number of nodes.",
     ),
-    nodes: int | None = typer.Option(None, "--nodes", metavar="N", help="With such a file: nodes that are left."),
+    nodes: int | None = typer.Option(
+        None, "--nodes", metavar="N", help="With a --curve file: number of remaining nodes."
+    ),
     output: Path | None = typer.Option(None, "--output", "-o", help="With --nodes: write the plan to this file."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Say how many nodes of which cluster meet a deadline: the fewest, the cheapest, the fastest within a budget.
+    """Find the cluster and number of nodes that meet a deadline.
 
-    Exit code 0: a cluster meets it; 1: none does, or there is no plan; 2: bad input.
+    Exit code 0: a cluster meets it; 1: none does, or no plan; 2: bad input.
     """
     if nodes is not None:
         _from_curve(problem, nodes, cluster, output, as_json)

@@ -30,30 +30,26 @@ MOST_REASONS = 5
 
 
 def sweep(
-    study: Path = typer.Argument(..., metavar="STUDY", help="A study file: YAML, JSON or TOML."),
-    output: Path = typer.Option(
-        ..., "--output", "-o", metavar="FILE", help="Write the rows to this file: .parquet, .csv or .jsonl."
-    ),
+    study: Path = typer.Argument(..., metavar="STUDY", help="Study file: YAML, JSON or TOML."),
+    output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="Result file: .parquet, .csv or .jsonl."),
     engine: str = typer.Option(
         "local",
         "--engine",
         metavar="NAME",
         show_default=False,
         autocompletion=complete_engines,
-        help="What runs the points: `local`, processes of this machine, or `dask`.",
+        help="Where points run: local or dask.",
     ),
     scheduler: str | None = typer.Option(
-        None, "--scheduler", metavar="ADDRESS", help="With dask: the address of a scheduler, whose workers are used."
+        None, "--scheduler", metavar="ADDRESS", help="With dask: address of the scheduler."
     ),
-    jobs: int | None = typer.Option(
-        None, "--jobs", "-j", metavar="N", help="Worker processes on this machine; left out, one for each processor."
-    ),
+    jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Worker processes; default: one per CPU."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Solve a base problem at every point of a study, a row each, in the order of the points.
+    """Solve a problem at every point of a study, one row each.
 
-    Ended and started again, it goes on where it was. Exit code 0: some point has a plan; 1: none has, or a better
-    cluster is slower, which is a bug in nest; 2: bad input; 130: Ctrl-C.
+    A second call resumes a stopped sweep. Exit code 0: some point has a plan; 1: none has, or a better cluster is
+    slower (a bug in nest); 2: bad input; 130: stopped by Ctrl-C.
     """
     steps = StepLine()
     with ExitStack() as ended:
