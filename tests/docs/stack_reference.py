@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from nest.catalogue import stacks
 from nest.spec import StackSpec
@@ -22,24 +23,37 @@ def refreshed(page: str) -> str:
 
 
 def _lines() -> Iterator[str]:
-    known = stacks().values()
-    rows = {each.name: _row(each) for each in known}
-    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    keys.sort(key=lambda key: not key.startswith("overlap."))
-    yield f"| stack | {' | '.join(f'`{key}`' for key in keys)} |"
-    yield "|---" * (len(keys) + 1) + "|"
-    for name, row in rows.items():
-        yield f"| `{name}` | {' | '.join(row.get(key, '') for key in keys)} |"
-    yield ""
-    for each in known:
+    for each in stacks().values():
         version = f" ({each.version})" if each.version else ""
-        targets = f" Targets: {', '.join(f'`{name}`' for name in each.targets)}." if each.targets else ""
-        notes = "".join(f" {key.capitalize()}: {note}." for key, note in each.notes.items())
-        yield f"* `{each.name}`{version}: {each.description}.{targets}{notes}"
+        yield f"### `{each.name}`{version}"
+        yield ""
+        yield f"{each.description[0].upper()}{each.description[1:].rstrip('.')}."
+        if each.name != "none":
+            yield ""
+        yield from (f"* {key}: {', '.join(names)}" for key, names in _grouped(_row(each)).items())
+        if each.targets:
+            yield f"* targets: {', '.join(f'`{name}`' for name in each.targets)}"
+        yield from (f"* {key}: {note}" for key, note in each.notes.items())
+        yield ""
+
+
+def _grouped(row: dict[str, str]) -> dict[str, list[str]]:
+    """Keys that are on, keys that are off, and the values of all others."""
+    found: dict[str, list[str]] = {}
+    for key, value in row.items():
+        kind = {"yes": "on", "no": "off"}.get(value, "values")
+        found.setdefault(kind, []).append(f"`{key}`" if kind != "values" else f"`{key}` {value}")
+    return found
 
 
 def _row(stack: StackSpec) -> dict[str, str]:
-    row = {key: SAID.get(value, f"`{value}`") for key, value in stack.training.filled.items()}
+    row = {key: SAID.get(value, _text(value)) for key, value in stack.training.filled.items()}
     if stack.pipeline_overlap:
-        row["overlap.pipeline"] = f"({', '.join(stack.pipeline_overlap)})"
+        row["overlap.pipeline"] = f"with {', '.join(stack.pipeline_overlap)}"
     return row
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value >= 1e6:
+        return f"{value / 1e9:g} GB"
+    return " ".join(f"`{each}`" for each in value) if isinstance(value, tuple) else f"`{value}`"
