@@ -117,7 +117,10 @@ def _moved() -> Iterator[TextIO]:
         os.close(original)
 
 
-DONE, NO_PLAN, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE = 0
+NO_PLAN = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
 """Exit codes: done; no feasible plan or a failed check; bad input or usage; Ctrl-C, as shells have it."""
 
 _noted: set[str] = set()

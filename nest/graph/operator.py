@@ -11,7 +11,8 @@ Shape = tuple[tuple[str, int], ...]
 """Named axes with their sizes, outermost first: `(("batch", 1), ("sequence", 4096), ("hidden", 8192))`."""
 
 
-BATCH, OTHER_SAMPLES = "batch", "other_samples"
+BATCH = "batch"
+OTHER_SAMPLES = "other_samples"
 """The axes along samples: those of the micro-batch, and where each is compared with all of them, these."""
 
 

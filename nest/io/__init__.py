@@ -28,7 +28,9 @@ from nest.io.writing import (
     yaml_text,
 )
 
-KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES = "NEST_CACHE", "off", "default"
+KEPT_IN = "NEST_CACHE"
+KEPT_NOWHERE = "off"
+KEPT_WITH_CACHES = "default"
 """The environment variable with the folder of what is kept for the next run, and what it says in place of one: that
 nothing is kept, as in Python where it is left out or empty; or that it is kept with the user's caches, as the command
 does where it is left out."""

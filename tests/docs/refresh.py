@@ -15,7 +15,6 @@ from tests.docs import (
     hook_reference,
     mistakes,
     published_runs,
-    python_reference,
     room_sizes,
     rooms,
     stack_reference,
@@ -28,7 +27,7 @@ def refresh(path: Path) -> list[str]:
     """Bring one document up to date; what has to be looked at by hand."""
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
-    text = published_runs.refreshed(calibration_reference.refreshed(python_reference.refreshed(text)))
+    text = published_runs.refreshed(calibration_reference.refreshed(text))
     text = first_plan.refreshed(text)
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text

@@ -59,19 +59,6 @@ def test_links_lead_somewhere(name: str) -> None:
             assert anchor in anchors(found.read_text()), f"{name} links to {target}; that page has no such heading"
 
 
-def test_every_page_is_reached_from_the_index() -> None:
-    docs = REPOSITORY / "docs"
-    reached, waiting = set(), [docs / "index.md"]
-    while waiting:
-        page = waiting.pop()
-        if page not in reached and page.suffix == ".md":
-            reached.add(page)
-            targets = (link.partition("#")[0] for link in links(page.read_text()))
-            waiting += [(page.parent / target).resolve() for target in targets if target]
-    missing = sorted(str(page.relative_to(docs)) for page in docs.glob("**/*.md") if page not in reached)
-    assert missing == [], "link these pages from docs/index.md"
-
-
 def links(text: str) -> list[str]:
     """Targets of the links that lead into the repository, code left out."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)

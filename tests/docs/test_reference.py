@@ -1,5 +1,6 @@
 """The reference pages name every key, command and option there is."""
 
+import itertools
 import re
 from importlib import import_module
 from pathlib import Path
@@ -13,8 +14,9 @@ from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.kinds import KINDS
-from tests.docs import calibration_reference, hook_reference, published_runs, python_reference, stack_reference
+from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
 from tests.docs.document import REPOSITORY
+from tools import site_hooks
 
 REFERENCE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 RECORDS = {
@@ -58,14 +60,6 @@ def test_hooks_are_those_of_the_code() -> None:
         assert f"`{member}" in hook_reference.text()
 
 
-@pytest.mark.parametrize("module", python_reference.MODULES)
-def test_public_modules_are_described_from_their_docstrings(module: str) -> None:
-    page = f"docs/reference/python/{module.removeprefix('nest.')}.md"
-    text = (REPOSITORY / page).read_text()
-    assert f"## `{import_module(module).__all__[0]}`" in text
-    assert python_reference.refreshed(text) == text, f"python -m tests.docs.refresh {page}"
-
-
 def test_what_is_public_is_there() -> None:
     page = (REFERENCE / "public.md").read_text()
     for row in re.findall(r"^\| `(nest[.\w]*)` \|.*$", page, re.MULTILINE):
@@ -85,6 +79,20 @@ def test_every_command_is_described() -> None:
     group: Any = typer.main.get_command(app.app)
     rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `nest ")]
     assert [name for name in group.list_commands(None) if not any(f"`nest {name}`" in row for row in rows)] == []
+
+
+def test_every_command_and_option_is_described() -> None:
+    """The site's page of commands is made of their help: all have one, and no two rows are alike."""
+    lines = list(site_hooks.command_reference())
+    group: Any = typer.main.get_command(app.app)
+    for name in group.list_commands(None):
+        start = lines.index(f"## `nest {name}`")
+        assert lines[start + 2].strip(), name
+        options = [each for option in group.get_command(None, name).params for each in option.opts if each[:2] == "--"]
+        section = "\n".join(itertools.takewhile(lambda line: not line.startswith("## "), lines[start + 1 :]))
+        assert [each for each in options if each != "--help" and each not in section] == [], name
+    rows = [line for line in lines if line.startswith("| `")]
+    assert [row for row in rows if row.count(" | ") < 1 or row.endswith("|  |")] == []
 
 
 @pytest.mark.parametrize("page", ["docs/explanation/cost-model.md", "docs/reference/devices.md"])
