@@ -119,9 +119,10 @@ def _moved() -> Iterator[TextIO]:
 
 DONE = 0
 NO_PLAN = 1
+"""Exit code: no feasible plan, or a failed check."""
 BAD_INPUT = 2
 INTERRUPTED = 130
-"""Exit codes: done; no feasible plan or a failed check; bad input or usage; Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as shells have it."""
 
 _noted: set[str] = set()
 """What was printed so far of what is printed once."""

@@ -12,8 +12,10 @@ Shape = tuple[tuple[str, int], ...]
 
 
 BATCH = "batch"
+"""The axis of the micro-batch's samples."""
+
 OTHER_SAMPLES = "other_samples"
-"""The axes along samples: those of the micro-batch, and where each is compared with all of them, these."""
+"""The axis of the samples that each sample is compared with (contrastive losses)."""
 
 
 def elements(shape: Shape) -> int:

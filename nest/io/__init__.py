@@ -29,11 +29,13 @@ from nest.io.writing import (
 )
 
 KEPT_IN = "NEST_CACHE"
+"""Environment variable with the folder of kept answers; Python keeps none where it is unset or empty."""
+
 KEPT_NOWHERE = "off"
+"""Its value that keeps nothing."""
+
 KEPT_WITH_CACHES = "default"
-"""The environment variable with the folder of what is kept for the next run, and what it says in place of one: that
-nothing is kept, as in Python where it is left out or empty; or that it is kept with the user's caches, as the command
-does where it is left out."""
+"""Its value that keeps answers with the user's caches, as the command does where it is unset."""
 
 __all__ = [
     "KEPT_IN",
