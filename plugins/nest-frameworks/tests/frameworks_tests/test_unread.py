@@ -1,10 +1,12 @@
 """What a file says and nest does not read is refused where it may change layout, memory or model."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from frameworks_tests.test_megatron_read import DENSE, read
+from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest_frameworks import deepspeed, maxtext_reading
 from nest_frameworks.accelerate import read as read_accelerate
@@ -52,6 +54,52 @@ def test_flags_out_of_a_command_are_refused(script: str) -> None:
 def test_flags_that_are_elsewhere_are_refused(script: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         read_megatron(script)
+
+
+FLAGS = "--swiglu\n--context-parallel-size 2\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"{RUN} $(cat flags.txt)",
+        f"{RUN} `cat ./flags.txt`",
+        f'P="$(cat flags.txt)"\nP="$P --bf16"\n{RUN} $P',
+        f"F=flags.txt\nARGS=($(<$F))\n{RUN} ${{ARGS[@]}} --bf16",
+        f'{RUN} $(cat "flags.txt" | xargs)',
+        f"export $(cat .env)\n{RUN} --swiglu --context-parallel-size ${{CP:-1}}",
+        f"cat > made.txt <<'E'\n{FLAGS}E\n{RUN} $(cat made.txt)",
+    ],
+)
+def test_flags_out_of_a_file_beside_are_read(script: str, tmp_path: Path) -> None:
+    (tmp_path / "flags.txt").write_text(FLAGS)
+    (tmp_path / ".env").write_text("CP=2\n")
+    found = read_megatron(script, LaunchOptions(nodes=2, folder=tmp_path))
+    assert found.settings == read_megatron(f"{RUN} {FLAGS}".replace("\n", " "), LaunchOptions(nodes=2)).settings
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"sed -i s/8/4/ flags.txt\n{RUN} $(cat flags.txt)",
+        f"echo --swiglu > flags.txt\n{RUN} $(cat flags.txt)",
+        f"python flags.py >> flags.txt\n{RUN} $(cat flags.txt)",
+        f"{RUN} $(cat other.txt)",
+        f"{RUN} $(cat flags.txt | grep tensor)",
+        f"{RUN} $(cat flags.txt other.txt)",
+        f"printf -v P -- --context-parallel-size=2\n{RUN} $P",
+        f'P="$(cat flags.txt)"\n{RUN} "$P"',
+    ],
+)
+def test_flags_out_of_a_file_that_a_script_may_change_are_refused(script: str, tmp_path: Path) -> None:
+    (tmp_path / "flags.txt").write_text(FLAGS)
+    with pytest.raises(InputError, match=r"does not see what it prints|leave the quotes"):
+        read_megatron(script, LaunchOptions(folder=tmp_path))
+
+
+def test_variables_out_of_a_command_are_told() -> None:
+    notes = read_megatron(f"export $(grep -v '#' .env | xargs)\n{RUN} --context-parallel-size ${{CP:-1}}").notes
+    assert any("is not here, and is taken to set nothing: $(grep..." in note for note in notes)
 
 
 def test_a_checkpoint_that_may_change_the_model_is_told() -> None:

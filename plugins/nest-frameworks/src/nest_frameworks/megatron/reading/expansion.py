@@ -28,6 +28,9 @@ _IN_PYTHON = ((re.compile("&&"), " and "), (re.compile(r"\|\|"), " or "), (re.co
               (re.compile(r"^(.*)\?(.*):(.*)$"), r"(\2) if (\1) else (\3)"))  # fmt: skip
 """Operators of arithmetic, and what Python calls them."""
 
+_SHOWN = re.compile(r"""\s*(?:cat\s+|<\s*)(["']?)([^\s"'`|;&<>()*?-][^\s"'`|;&<>()*?]*)\1\s*(?:\|\s*xargs\s*)?""")
+"""A command that prints a file, with or without its lines joined."""
+
 _PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^]]*\])?(.*)", re.DOTALL)
 _DEFAULT = re.compile(r"(:?[-=+?])(.*)", re.DOTALL)
 
@@ -37,10 +40,12 @@ class Expander:
 
     Attributes:
         variables: those the script has set so far.
+        file: the content of a file by its name in the script; None: it is not here.
     """
 
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: Variables, file: Callable[[str], str | None] = lambda _: None) -> None:
         self.variables = variables
+        self.file = file
         self.depth = 0
 
     def words(self, token: Token) -> list[str]:
@@ -74,10 +79,16 @@ class Expander:
         if piece.kind == "text":
             return [piece.text]
         if piece.kind == "command":
-            return [node_count(piece.text, self.variables) or _unknown(f"$({piece.text})")]
+            return [self._printed(piece.text)]
         if piece.kind == "arithmetic":
             return [self.arithmetic(piece.text)]
         return self._parameter(piece.text, piece.quoted)
+
+    def _printed(self, command: str) -> str:
+        """What a command prints, where that is certain: the number of nodes, or a file that is here."""
+        shown = _SHOWN.fullmatch(command)
+        text = self.file(self._inner(shown[2])[0]) if shown else node_count(command, self.variables)
+        return _unknown(f"$({command})") if text is None else text.rstrip("\n")
 
     def _parameter(self, text: str, quoted: bool) -> list[str]:
         match = _PARAMETER.fullmatch(text)

@@ -130,6 +130,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             if flag:
                 yield flag, tuple(values)
             flag, equals, value = word.partition("=")
+            if not equals and re.search(r"[ \n]", flag) and UNKNOWN not in flag:
+                raise InputError(f"{flag!r:.60} is one word for the shell; leave the quotes around it out.")
             check_seen(flag.replace(UNKNOWN, ""))
             if "{" in flag and UNKNOWN not in flag:
                 raise InputError(f"{word:.60}: nest does not expand braces; write the flags one by one.")

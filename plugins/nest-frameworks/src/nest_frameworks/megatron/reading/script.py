@@ -10,6 +10,7 @@ from nest_frameworks.megatron.reading.expansion import Expander, either, holds, 
 from nest_frameworks.megatron.reading.schedulers import directives, submitted
 from nest_frameworks.megatron.reading.tokens import (
     ASSIGNMENT,
+    CHANGERS,
     CLOSERS,
     DECLARATIONS,
     END,
@@ -64,7 +65,7 @@ class _Walker(Cursor):
         self.depth = depth
         self.around = around
         self.tested = False  # Whether the last command was a test.
-        self.expander = Expander(result.variables)
+        self.expander = Expander(result.variables, result.files.text)
 
     def block(self, *, active: bool) -> None:
         """Commands up to a word that closes them."""
@@ -144,8 +145,9 @@ class _Walker(Cursor):
                     documents.append(self.token)
                 elif active and self.token.document:
                     written.append(self.token)
-                elif active and token.operator == ">":
+                elif active and ">" in token.operator:
                     target = self.expander.value(self.token)
+                    self.result.files.changed.add(target)
                 self.at += 1
                 continue
             if token.operator in JOINTS and not inside:
@@ -165,6 +167,7 @@ class _Walker(Cursor):
             target = self.expander.value(parts[-1])
         for token in written:
             self.result.files.written[target] = self._document(token)
+            self.result.files.changed.discard(target)
         return self._perform(parts, line) if active else None
 
     def _document(self, token: Token) -> str:
@@ -191,6 +194,7 @@ class _Walker(Cursor):
         while rest and (rest[0].bare in DECLARATIONS or assigns(rest[0])):
             token = rest.pop(0)
             if token.bare in DECLARATIONS:
+                self.result.declare([word for each in rest if not assigns(each) for word in self._words(each)])
                 rest = [each for each in rest if assigns(each)]
             else:
                 self._assign(token)
@@ -213,12 +217,13 @@ class _Walker(Cursor):
             return None
         if first in ("source", ".") and words[1:]:
             self._source(words[1], (), words[2:] or None)
-        elif first in SETTERS:
+        elif first in SETTERS or " ".join(words[:2]) in SETTERS:
             self.result.variables |= set_by(words, self.result.variables)
         elif first == "eval" and _INNER.search(" ".join(words)):
             self._inner(" ".join(words[1:]))
         elif words:
             words += [printed("xargs")] if first == "xargs" else []
+            self.result.files.changed |= {*words[1:]} if first in CHANGERS else set()
             self.result.calls.append(Call(line, tuple(words), self.around, tuple(self.result.loops)))
             for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
                 if _INNER.search(word) or is_script(words, place):

@@ -335,6 +335,8 @@ SUBMITTERS = frozenset({"sbatch", "qsub"})
 SHELLS = frozenset({*SUBMITTERS, "bash", "sh"})
 READERS = frozenset({"cat", "echo", "chmod", "cp", "printf", "tee"})
 """Commands that run no script they are given."""
+CHANGERS = frozenset({"sed", "cp", "mv", "tee", "install", "envsubst", "dd", "truncate", "wget", "curl"})
+"""Commands that may write the files they are given."""
 
 
 class Cursor:

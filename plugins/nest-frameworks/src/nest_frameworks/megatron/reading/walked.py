@@ -21,14 +21,16 @@ class Files:
     Attributes:
         folder: where the script lies; None: nowhere, and no file is read.
         written: contents of those that the script writes out of here-documents.
+        changed: those that other commands write to, so that nobody knows what is in them.
     """
 
     folder: Path | None = None
     written: dict[str, str] = field(factory=dict)
+    changed: set[str] = field(factory=set)
 
     def text(self, name: str | None) -> str | None:
         """The content of a file; None: it is not here, or cannot be read."""
-        if not name:
+        if not name or name in self.changed:
             return None
         if name in self.written:
             return self.written[name]
@@ -88,6 +90,15 @@ class Walk:
     walks: int = 0
     passed_over: list[int] = field(factory=list)
 
+    def declare(self, words: Sequence[str]) -> None:
+        """`export $(cat .env)`: what is printed is set; what only a run would tell is as a file that is not here."""
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals and name.isidentifier():
+                self.variables[name] = (value,)
+            elif UNKNOWN in word:
+                self.absent.append(word.replace(UNKNOWN, ""))
+
 
 def positional(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The variables that hold what a script is called with."""
@@ -113,7 +124,7 @@ def beginning(text: str, options: LaunchOptions) -> Walk:
     return result
 
 
-SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift"})
+SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift", "getopts", "printf -v"})
 """Commands of bash 5.2 that set variables, or what a script is called with."""
 
 
@@ -124,6 +135,8 @@ def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> di
         return positional(variables.get("@", ())[1:])
     if command == "set":
         return positional(rest[1:]) if rest[:1] == ["--"] else {}
+    if command in ("printf", "getopts"):
+        rest = rest[1:2]
     return {name: (printed(command),) for name in rest if name.isidentifier()}
 
 
