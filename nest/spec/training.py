@@ -20,7 +20,7 @@ REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
 ACCUMULATIONS = ("sharded", "whole")
 GRADIENTS = ("fp32", "bf16", "fp16")
-LOSSES = ("unfused", "fused", "eager")
+LOSSES = ("unfused", "fused", "eager", "chunked")
 KERNELS = ("fused", "eager")
 NORMS = ("fused", "eager")
 SAVED = ("wide", "narrow")
@@ -261,8 +261,9 @@ class Training(Record):
         accumulation: what ZeRO 2 does with the gradients of several micro-batches: `sharded`, reduce each of them, or
             `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: as the stack says, else `sharded`.
         loss: how the cross-entropy reads the logits: `unfused`, from a copy of them in single precision, whose place
-            its softmax takes; `fused`, as they are; or `eager`, from such a copy, in operators of which each has a
-            result of its own, as PyTorch runs it uncompiled; None: as the stack says, else `unfused`.
+            its softmax takes; `fused`, as they are; `chunked`, those of some tokens at a time; or `eager`, from such a
+            copy, in operators of which each has a result of its own, as PyTorch runs it uncompiled; None: as the stack
+            says, else `unfused`.
         kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, so
             that more is saved for the backward pass; None: as the stack says, else `fused`.
         norms: whether a norm is one kernel (`fused`) or several (`eager`); None: as the stack says, else as `kernels`.

@@ -93,6 +93,18 @@ def test_a_fused_loss_keeps_the_logits_as_they_are_and_moves_as_much(gpt2, load)
     assert fused == unfused
 
 
+def test_a_chunked_loss_keeps_no_more_logits_than_its_input_and_reads_as_many(gpt2, load):
+    s, h = 32, 24
+    head, fused = (load(gpt2, s, loss=loss).by_layer[-1] for loss in ("chunked", "fused"))
+    assert saved_bytes(head) == 6 * s * h + 8 * s
+    moved = [
+        sum(each.passes * t.bytes for each in of for t in each.inputs if t.name == "head/logits")
+        for of in (head, fused)
+    ]
+    assert moved[0] == moved[1]
+    assert sum(each.flops for each in head) == sum(each.flops for each in fused)
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp8", "mxfp8", "nvfp4"])
 def test_narrow_matrix_formats_keep_two_byte_activations(small, load, precision):
     graph = load(small.config, precision=precision)

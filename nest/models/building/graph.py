@@ -59,15 +59,17 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
 
     The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
     inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused`, one kernel
-    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). `eager`, logits,
-    their logarithmic softmax and the gradients of both have places of their own, 14 bytes a logit with 16-bit ones
-    (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that predict further tokens share the weights, and
-    have logits and a loss each.
+    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). `chunked`, one does
+    from those of so many tokens at once that they take as much room as the input (liger-kernel 0.8,
+    ops/fused_linear_cross_entropy.py). `eager`, logits, their logarithmic softmax and the gradients of both have places
+    of their own, 14 bytes a logit with 16-bit ones (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that
+    predict further tokens share the weights, and have logits and a loss each.
     """
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
     vocab = ("vocab", architecture.vocab)
-    logits = layer.tensor("logits", vocab)
+    share = min(1.0, architecture.hidden / architecture.vocab) if loss == "chunked" else 1.0
+    logits = layer.tensor("logits", vocab, itemsize=layer.itemsize * share)
     layer.matmul(
         "logits",
         normed,
@@ -82,9 +84,9 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
         # The backward pass of a hyperbolic tangent needs its result.
         layer.add("capped_logits", "activation", (logits,), (capped,), saves=(capped,))
         logits = capped
-    _add_loss(layer, logits, loss)
+    _add_loss(layer, logits, loss, share)
     for further in range(1, architecture.predicting + 1):
-        logits = layer.tensor(f"logits_{further}", vocab)
+        logits = layer.tensor(f"logits_{further}", vocab, itemsize=layer.itemsize * share)
         layer.add(
             f"logits_{further}",
             "matmul",
@@ -96,13 +98,16 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
             flops_per_point=2.0,
             model_flops_per_point=2.0,
         )
-        _add_loss(layer, logits, loss, f"_{further}")
+        _add_loss(layer, logits, loss, share, f"_{further}")
 
 
-def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, further: str = "") -> None:
-    """Cross-entropy; `further` ends the names where it is not that of the next token."""
+def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, share: float, further: str = "") -> None:
+    """Cross-entropy of logits of which a share is there at once.
+
+    `further` ends the names where it is not that of the next token.
+    """
     vocab = logits.shape[-1]
-    fused = how == "fused"
+    fused = how in ("fused", "chunked")
     if layer.itemsize != FP32 and not fused:
         wide = layer.tensor(f"wide_logits{further}", vocab, itemsize=FP32)
         # Eager, the model's result outlives the loss, whose caller holds it until the backward pass is done.
@@ -122,7 +127,7 @@ def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, further: str = "") 
         space=logits.shape,
         saves=(saved, labels),
         contracted=("vocab",),
-        passes=loss_passes(layer.itemsize) if fused else 1,
+        passes=round(loss_passes(layer.itemsize) / share) if fused else 1,
     )
 
 

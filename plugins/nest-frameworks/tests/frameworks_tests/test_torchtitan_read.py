@@ -146,6 +146,9 @@ def test_a_file_as_people_write_it_is_read_whole() -> None:
         "precision": "fp8",
         "optimizer": "adamw",
         "stack": "fsdp",
+        "kernels": "fused",
+        "loss": "fused",
+        "norms": "fused",
         "overlap": {"tensor": True},
     }
     assert found.settings["fixed"] == {
@@ -160,7 +163,7 @@ def test_a_file_as_people_write_it_is_read_whole() -> None:
         "schedule": "1f1b",
         "rank_order": "dp-inner",
     }
-    assert [note.split()[0] for note in found.notes] == ["8", "compile.enable", "float8.enable_fsdp_float8_all_gather"]
+    assert [note.split()[0] for note in found.notes] == ["8", "float8.enable_fsdp_float8_all_gather"]
 
 
 def test_the_number_of_ranks_is_asked_for_where_it_matters() -> None:
@@ -233,3 +236,36 @@ def test_mistakes_are_told(line: str, told: str) -> None:
         read(f"[parallelism]\ndata_parallel_shard_degree = 8\n{line}\n")
     with pytest.raises(InputError, match="none of torchtitan's sections"):
         read("a = 1")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "kernels", "loss"),
+    [
+        ("", "eager", "eager"),
+        ("[compile]\nenable = false\n", "eager", "eager"),
+        ("[compile]\nenable = true\n", "fused", "fused"),
+        ("[training]\ncompile = true\n", "fused", "fused"),
+        ('[compile]\nenable = true\ncomponents = ["loss"]\n', "eager", "fused"),
+    ],
+)
+def test_what_is_not_compiled_runs_operator_by_operator(compiled: str, kernels: str, loss: str) -> None:
+    text = f'[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n{compiled}'
+    training = read(text).settings["training"]
+    assert (training["kernels"], training["loss"], training["norms"]) == (kernels, loss, "fused")
+
+
+def test_norms_before_torchtitan_0_2_are_several_kernels() -> None:
+    text = "[training]\ncompile = false\nglobal_batch_size = 64\n[parallelism]\ndata_parallel_shard_degree = 8\n"
+    assert read(text).settings["training"]["norms"] == "eager"
+
+
+def test_eager_mode_takes_longer_and_keeps_more() -> None:
+    cluster = {"device": "h100-sxm", "levels": [{"fanout": 8, "link": "nvlink4"}]}
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ntensor_parallel_degree = 4\n'
+    options = LaunchOptions(nodes=1, devices_per_node=8)
+    eager, compiled = (
+        nest.evaluate({"nest": 1, "cluster": cluster, **read(f"{text}{how}", options).settings})
+        for how in ("", "[compile]\nenable = true\n")
+    )
+    assert (eager.batch_time or 0.0) > 1.02 * (compiled.batch_time or 0.0)
+    assert eager.stages[0].memory > 1.2 * compiled.stages[0].memory

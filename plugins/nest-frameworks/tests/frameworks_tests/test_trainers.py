@@ -338,6 +338,44 @@ def test_axolotls_words(lines: str, fixed: dict[str, Any], training: dict[str, A
 
 
 @pytest.mark.parametrize(
+    ("lines", "facts"),
+    [
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", {"loss": "chunked"}),
+        ("plugins: axolotl.integrations.liger.LigerPlugin\nliger_rms_norm: true", {"norms": "fused"}),
+        (
+            "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rms_norm: true\nliger_glu_activation: true\n"
+            "liger_fused_linear_cross_entropy: true",
+            {"kernels": "fused", "norms": "fused", "loss": "chunked"},
+        ),
+        ("chunked_cross_entropy: true", {"loss": "fused"}),
+        ("torch_compile: true", {"kernels": "fused", "norms": "fused", "loss": "unfused"}),
+        ("attn_implementation: flash_attention_3", {"attention_kernel": "flash3"}),
+        ("liger_rms_norm: true", {}),
+    ],
+)
+def test_kernels_and_losses_are_as_the_file_says(lines: str, facts: dict[str, str]) -> None:
+    text = f"base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\nsample_packing: true\n{lines}\n"
+    training = read_axolotl(text, LaunchOptions(1, 8)).settings["training"]
+    said = ("kernels", "norms", "loss", "attention_kernel")
+    assert {name: training[name] for name in said if name in training} == facts
+
+
+def test_liger_is_as_the_file_says() -> None:
+    fused = {"kernels": "fused", "norms": "fused", "loss": "chunked"}
+    arguments = {"per_device_train_batch_size": 1, "max_length": 512, "use_liger_kernel": True}
+    found = read_transformers(json.dumps(arguments), LaunchOptions(1, 8)).settings["training"]
+    assert fused.items() <= found.items()
+    with pytest.raises(InputError, match="all kernels of Liger or none"):
+        read_transformers(json.dumps({**arguments, "liger_kernel_config": {"rope": False}}), LaunchOptions(1, 8))
+
+
+@pytest.mark.parametrize("plugin", ["axolotl.integrations.kd.KDPlugin", "axolotl.integrations.spectrum.SpectrumPlugin"])
+def test_plugins_that_change_the_model_are_refused(plugin: str) -> None:
+    with pytest.raises(InputError, match=r"plugins has (KD|Spectrum)Plugin, which nest does not read"):
+        read_axolotl(HYBRID.replace("axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin", plugin))
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("adapter: qlora\nload_in_4bit: true", "adapter is qlora, but nest prices"),

@@ -78,6 +78,7 @@ def toml_file(shape: Deployment, asked: Asked, model: Architecture | None, not_n
         "parallelism": parallelism(shape, head="output"),
         "activation_checkpoint": {"mode": shape.recompute[0]},
         "optimizer": {"name": "AdamW" if asked.training.optimizer == "adamw" else "Adam"},
+        "compile": {"enable": asked.training.kernels != "eager"},
     }
     rest = dict(tables["parallelism"])
     rest["expert_tensor_parallel_degree"] = shape.etp
@@ -194,7 +195,8 @@ def _apply(shape: Deployment, asked: Asked) -> list[str]:
             f"        pipeline_parallel_schedule_csv=str(Path(__file__).resolve().with_name({SCHEDULE_FILE!r})),"
         )
     checkpoint = "FullAC.Config()" if shape.recompute[0] == "full" else "None"
-    return [*lines, "    )", f"    config.activation_checkpoint = {checkpoint}", "    return config"]
+    lines += ["    )", f"    config.compile.enable = {asked.training.kernels != 'eager'}"]
+    return [*lines, f"    config.activation_checkpoint = {checkpoint}", "    return config"]
 
 
 def _argument(key: str, value: object) -> list[str]:

@@ -29,8 +29,6 @@ GIVEN = ("pipelineschedulesingle", "pipelineschedulemulti", "_pipelinescheduleru
 
 UNPRICED = {
     "training.enable_cpu_offload": "parameters, gradients and the optimizer's state are taken to stay on the device",
-    "compile.enable": "operators are taken to take what calibration says",
-    "training.compile": "operators are taken to take what calibration says",
     "parallelism.disable_loss_parallel": "the head's products are taken to be split",
     "optimizer.early_step_in_backward": "",
     "fault_tolerance.enable": "",
@@ -46,7 +44,7 @@ HARMLESS = (
     *("memory_estimation.*", "fault_tolerance.*", "experimental.*", "optimizer.lr", "optimizer.eps", "optimizer.beta*"),
     *("optimizer.weight_decay", "optimizer.implementation", "optimizer.fused", "model.*_path", "model.print_*"),
     *("training.max_norm", "training.dataset*", "training.gc_*", "training.seed", "training.deterministic"),
-    *("training.dataloader*", "training.data_*", "compile.components", "compile.backend", "float8.precompute_*"),
+    *("training.dataloader*", "training.data_*", "compile.backend", "float8.precompute_*"),
     *("float8.filter_fqns", "quantize.*.filter_fqns", "float8.force_*", "mx.*", "quantize.linear.float8.precompute_*"),
     *("activation_checkpoint.per_op_*", "activation_checkpoint.preserve_*", "activation_checkpoint.determinism_*"),
     *("activation_checkpoint.early_stop", "activation_checkpoint.debug", "parallelism.enable_compiled_autograd"),
@@ -265,6 +263,7 @@ def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
             "gradients": keys.choice("training.mixed_precision_reduce", {"float32": None, "bfloat16": "bf16"}, None),
             **_formats(keys, fixed),
             "stack": STACK,
+            **_compiled(keys),
             **_overlap(keys),
             **_exchange(keys, fixed["cp"]),
         }
@@ -292,6 +291,18 @@ def _formats(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
         return {"precision": precision}
     keys.note("training.dtype bfloat16: gradients are priced as kept in the format in which they are reduced.")
     return {"precision": precision, "master_weights": False, "optimizer": "adam-bf16"}
+
+
+def _compiled(keys: Keys) -> dict[str, str]:
+    """What torch.compile fuses (`Compile` of job_config.py, components/loss.py).
+
+    `nn.RMSNorm` is one kernel anyway from PyTorch 2.9 on, before which `compile` was a key of [training].
+    """
+    parts = keys.value("compile.components") or ("model", "loss")
+    on = keys.truth("compile.enable", keys.truth("training.compile"))
+    how = {part: "fused" if on and part in parts else "eager" for part in ("model", "loss")}
+    old = keys.value("training.compile") is not None
+    return {"kernels": how["model"], "loss": how["loss"], "norms": how["model"] if old else "fused"}
 
 
 def _overlap(keys: Keys) -> dict[str, Any]:

@@ -69,8 +69,6 @@ _HARMLESS = (
 """Patterns of keys of all of them that change no cost that nest counts."""
 
 _UNPRICED = {
-    "torch_compile": "operators are taken to take what calibration says",
-    "use_liger_kernel": "the head is taken to store its logits",
     "neftune_noise_alpha": "",
     "auto_find_batch_size": "the micro-batch is taken to fit",
 }
@@ -121,6 +119,7 @@ class Names:
         formats: nest's precision by the key that switches it on, the first that is on wins.
         usual: precision where none is.
         pure: keys that keep weights in 16 bits alone.
+        liger: the key that switches all kernels of Liger on; empty: a plug-in does.
         kept: what says that nothing is recomputed, where it otherwise is; empty: the framework recomputes if told.
         recomputes: whether everything is recomputed where no key says.
         filled: keys that say that samples are as long as they may be.
@@ -143,6 +142,7 @@ class Names:
     formats: Mapping[str, str] = field(factory=lambda: {"bf16": "bf16", "fp16": "fp16"})
     usual: str = "fp32"
     pure: tuple[str, ...] = ()
+    liger: str = ""
     kept: str = ""
     recomputes: bool = False
     filled: tuple[str, ...] = ("packing",)
@@ -175,9 +175,11 @@ TRANSFORMERS = Names(
     adapters=Adapters(
         ("use_peft", True), ("lora_r", 16), ("lora_target_modules", PEFT_DEFAULT), "all-linear", "lora_modules_to_save"
     ),
+    liger="use_liger_kernel",
     filled=("packing", "block_size"),
     refused={
         **_PARTS,
+        "liger_kernel_config": (None, (None, {}), "nest prices all kernels of Liger or none"),
         "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
     },
     unpriced={"use_dora": "adapters are taken to be those of LoRA"},
@@ -219,6 +221,7 @@ LLAMA_FACTORY = Names(
     ),
     formats={"fp8": "fp8", "bf16": "bf16", "pure_bf16": "bf16", "fp16": "fp16"},
     pure=("pure_bf16",),
+    liger="enable_liger_kernel",
     kept="disable_gradient_checkpointing",
     filled=("packing", "neat_packing"),
     refused={
@@ -226,7 +229,7 @@ LLAMA_FACTORY = Names(
         "quantization_bit": (None, (None,), _NARROW),
         "stage": ("sft", ("pt", "sft"), _STEP),
         **dict.fromkeys(
-            ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro"),
+            ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_unsloth"),
             (False, (False,), "nest does not read what it does"),
         ),
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
@@ -235,8 +238,6 @@ LLAMA_FACTORY = Names(
         "use_dora": "adapters are taken to be those of LoRA",
         "use_muon": "the optimizer is taken to be the one of optim",
         "use_adam_mini": "the optimizer is taken to be the one of optim",
-        "enable_liger_kernel": "the head is taken to store its logits",
-        "use_unsloth": "",
         "use_unsloth_gc": "the inputs of layers are taken to stay on the device",
         "shift_attn": "queries are taken to attend to every key",
         "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
@@ -300,10 +301,6 @@ AXOLOTL = Names(
         "activation_offloading": "the inputs of layers are taken to stay on the device",
         "layer_offloading": "weights are taken to stay on the device",
         "tiled_mlp": "feed-forward networks are taken to run over the whole sequence",
-        **dict.fromkeys(
-            ("liger_fused_linear_cross_entropy", "chunked_cross_entropy", "cut_cross_entropy"),
-            "the head is taken to store its logits",
-        ),
         "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
         "deepcompile": "operators are taken to take what calibration says",
         "overrides_of_model_config": "the model is taken to be as published",
@@ -311,7 +308,7 @@ AXOLOTL = Names(
     harmless=(
         *("model_type", "processor_type", "type_of_*", "is_*_derived_model", "strict", "special_tokens.*", "tokens"),
         *("test_datasets", "val_set_size", "evals_per_epoch", "saves_per_epoch", "num_epochs", "wandb_*", "mlflow_*"),
-        *("use_wandb", "use_mlflow", "comet_*", "use_comet", "swanlab_*", "use_swanlab", "plugins", "train_on_inputs"),
+        *("use_wandb", "use_mlflow", "comet_*", "use_comet", "swanlab_*", "use_swanlab", "train_on_inputs"),
         *("sample_packing_*", "eval_sample_packing", "shuffle_*", "excess_length_strategy", "min_sample_len"),
         *("pretraining_dataset", "streaming*", "pretrain_*", "liger_*", "lora_*", "peft_*", "loraplus_*", "eot_tokens"),
         *("flash_attn_*", "cosine_*", "heads_k_stride", "early_stopping_patience", "fp32_norm*", "skip_prepare_*"),

@@ -22,6 +22,7 @@ from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.accelerate import YAML_FILE
 from nest_frameworks.deepspeed import BATCH, MICRO
 from nest_frameworks.keys import PER_MACHINE, Keys, launched, opened, said
+from nest_frameworks.trainers.kernels import ON, kernels
 from nest_frameworks.trainers.names import (
     AXOLOTL,
     FLASH,
@@ -35,9 +36,6 @@ from nest_frameworks.trainers.names import (
     UNKNOWN,
     Names,
 )
-
-ON = (True, "auto", "full", "true")
-"""What switches on a number format."""
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
@@ -95,7 +93,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     ours = {key: value for key, value in training.items() if inner.settings["training"].get(key) is None}
     if launch is not None and names is not TRL and not [key for key in names.formats if keys.value(key) in ON]:
         training["precision"] = inner.settings["training"].get("precision", training["precision"])
-    training = {**inner.settings["training"], **ours, "precision": training["precision"]}
+    training = {**inner.settings["training"], **ours, "precision": training["precision"], **kernels(keys, names)}
     fixed = {**fixed, **inner.settings["fixed"]}
     if fixed.get("dp") is None:
         keys.problem("how many processes there are is not known, and the batch follows from it: give --nodes.")
