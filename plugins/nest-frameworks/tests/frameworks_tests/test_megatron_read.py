@@ -307,3 +307,31 @@ def test_flags_that_cost_nothing_are_passed_over_in_silence() -> None:
     assert read_megatron(f"torchrun pretrain_gpt.py {harmless} --micro-batch-size 1").notes[1:] == ()
     strange = read_megatron("torchrun pretrain_gpt.py --micro-batch-size 1 --attend-twice")
     assert strange.notes[1:] == ("nest does not know these flags, nor whether they cost anything: --attend-twice.",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "facts"),
+    [
+        ({}, {}),
+        ({"attention_backend": "flash"}, {"attention_kernel": "flash2"}),
+        ({"attention_backend": "fused"}, {"attention_kernel": "cudnn"}),
+        ({"attention_backend": "auto"}, {}),
+        ({"transformer_impl": "local", "use_flash_attn": ""}, {"attention_kernel": "flash2"}),
+        ({"cuda_graph_impl": "local"}, {"graphs": "layers"}),
+        ({"cuda_graph_impl": "none"}, {}),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, {"graphs": "iteration"}),
+        ({"cuda_graph_impl": "full_iteration"}, {"graphs": "iteration"}),
+        ({"enable_cuda_graph": ""}, {"graphs": "layers"}),
+        ({"external_cuda_graph": ""}, {"graphs": "layers"}),
+        ({"no_bias_swiglu_fusion": ""}, {"kernels": "eager", "norms": "fused"}),
+    ],
+)
+def test_kernels_and_graphs_are_as_the_flags_say(flags: dict[str, str], facts: dict[str, str]) -> None:
+    training = read(DENSE, **flags).settings["training"]
+    said = ("attention_kernel", "graphs", "kernels", "norms")
+    assert {name: training[name] for name in said if training.get(name) is not None} == facts
+
+
+def test_graphs_of_parts_of_layers_are_told() -> None:
+    notes = read(DENSE, cuda_graph_impl="local", cuda_graph_scope="attn moe_router").notes
+    assert "graphs of attn moe_router are priced as graphs of whole layers." in notes

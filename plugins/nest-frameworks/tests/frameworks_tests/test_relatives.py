@@ -125,3 +125,29 @@ def test_files_name_models_of_the_catalogue(name: str, tmp_path: Path) -> None:
 
 
 PLAIN = {**PROBLEMS["dense"]["training"], "overlap": {"data": True, "tensor": False}}
+
+
+SWIFT = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --micro_batch_size 1 --max_length 4096 "
+
+
+@pytest.mark.parametrize(
+    "tuned", ["", "--train_type lora --lora_rank 8", "--tuner_type lora --target_modules all-linear"]
+)
+def test_adapters_of_swift_are_priced_and_not_said_to_be_left_out(tuned: str) -> None:
+    found = READERS["ms-swift"].read_launch(f"{SWIFT}{tuned}", LaunchOptions())
+    assert ("trainable" in found.settings["training"]) == bool(tuned)
+    assert not any("weights are taken to be trained" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("said", "told"), [("--expert_tensor_parallel_size 3", False), ("", True)])
+def test_what_is_given_is_not_said_to_be_left_out(said: str, told: bool) -> None:
+    text = f"torchrun --nproc-per-node 8 pretrain_gpt.py --micro-batch-size 1 {said.replace('_', '-')} "
+    parallel = "--tensor-model-parallel-size 1 --expert-model-parallel-size 16"
+    with pytest.raises(InputError) as error:
+        READERS["megatron"].read_launch(f"{text}{parallel}", LaunchOptions())
+    assert ("left out: the tensor-parallel size" in str(error.value)) == told
+
+
+def test_bridge_reads_graphs() -> None:
+    text = "model: {tensor_model_parallel_size: 2, cuda_graph_impl: transformer_engine, cuda_graph_scope: [attn]}\n"
+    assert READERS["megatron-bridge"].read_launch(text, LaunchOptions()).settings["training"]["graphs"] == "layers"

@@ -24,6 +24,7 @@ from nest_frameworks.megatron.relatives.core import (
     DEGREES,
     EXPERTS,
     FREE,
+    KERNELS,
     RECOMPUTE,
     STAGES,
     WIDTHS,
@@ -158,7 +159,7 @@ ALSO: Mapping[str, Row] = {
 DIALECT = Dialect(
     "Megatron-Bridge",
     rows=ROWS,
-    read_only=ALSO,
+    read_only={**ALSO, **under("model", KERNELS)},
     defaults={},
     implied=(
         *("--bf16", "--fp16", "--fp8-format", "--fp8-recipe", "--fp8-param-gather", "--fp4-format", "--fp4-recipe"),

@@ -219,6 +219,10 @@ SPEAKERS = {
     "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
     "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
     "attention": ("--attention-backend", "--use-flash-attn"),
+    "attention_kernel": ("--attention-backend", "--use-flash-attn"),
+    "graphs": ("--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph"),
+    "kernels": ("--no-bias-swiglu-fusion", "--no-bias-gelu-fusion"),
+    "norms": ("--no-bias-swiglu-fusion", "--no-bias-gelu-fusion"),
     "loss": ("--cross-entropy-loss-fusion",),
     "stack": (),
     "overlap": ("--overlap-grad-reduce", "--DDP-impl", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
@@ -282,7 +286,6 @@ COSTLY = {
     "--kd": "the teacher of a distillation is left out",
     "--use-checkpoint-args": "the model is taken to be what the flags say, not the checkpoint",
     "--skip-train": "it is taken to train",
-    "--cuda-graph-impl": "",
     "--use-legacy-models": "",
     "--spec": "the model is taken to be what the other flags say",
 }
@@ -291,7 +294,7 @@ COSTLY = {
 
 HARMLESS = """
 DDP-impl abort-on-unmet-* activation-func-clamp-value app-tag-* apply-residual-connection-post-layernorm
-calc-ft-timeouts check-* codecarbon-* contigious-checkpointing cuda-graph-modules cuda-graph-scope deepspeed-*
+calc-ft-timeouts check-* codecarbon-* contigious-checkpointing deepspeed-*
 disable-gloo-* disable-mem-efficient-ln disable-msc ds-fused-adam embed-layernorm embedding-weights-in-fp32
 enable-msc end-weight-decay export-te-* fim-* finetune force-ds-sequence-parallel fp16-lm-cross-entropy ft-*
 glu-linear-offset hysteresis initial-loss-scale inprocess-* kill-switch-* layernorm-epsilon lazy-mpu-init loss-scale*
@@ -312,7 +315,7 @@ enable-experimental enable-ft-* eod-mask-loss eval-* exit-* fp4-recipe fp8-amax-
 fsdp-double-buffer hidden-dropout init-* load local-rank log-* logging-* lr lr-* make-vocab-size-divisible-by
 manual-gc manual-gc-eval manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-*
 moe-grouped-gemm moe-permute-fusion moe-router-* moe-token-dispatcher-type moe-z-* mscale mscale-all-dim mtp-loss-*
-nccl-* no-bias-dropout-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-check-* no-ckpt-* no-create-*
+nccl-* no-bias-dropout-fusion no-check-* no-ckpt-* no-create-*
 no-gradient-accumulation-fusion no-load-* no-masked-softmax-fusion no-mmap-bin-files no-persist-layer-norm
 no-position-embedding no-rope-fusion no-save-* norm-epsilon num-workers one-logger-* per-split-* profile*
 recompute-modules rerun-* reset-* reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base

@@ -38,9 +38,10 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
             "than the file says, give --nodes."
         )
     elif devices is not None and devices % (etp * ep * pp):
+        usual = "" if flags.has("--expert-tensor-parallel-size") else " (left out: the tensor-parallel size)"
         flags.problem(
-            f"{devices} ranks are no multiple of {etp * ep * pp}, the product of --expert-tensor-parallel-size {etp} "
-            f"(left out: the tensor-parallel size), --expert-model-parallel-size {ep} and "
+            f"{devices} ranks are no multiple of {etp * ep * pp}, the product of --expert-tensor-parallel-size {etp}"
+            f"{usual}, --expert-model-parallel-size {ep} and "
             f"--pipeline-model-parallel-size {pp}; if they are launched on more nodes than the file says, give --nodes."
         )
     elif devices is not None:

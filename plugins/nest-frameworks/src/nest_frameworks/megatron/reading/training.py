@@ -35,6 +35,10 @@ def read_training(
         "precision": _precision(flags),
         "optimizer": _optimizer(flags),
         "attention": _attention(flags),
+        "attention_kernel": _attention_kernel(flags),
+        "graphs": _graphs(flags),
+        "kernels": "eager" if [flag for flag in UNFUSED if flags.has(flag)] else None,
+        "norms": "fused" if [flag for flag in UNFUSED if flags.has(flag)] else None,
         "loss": _loss(flags),
         "stack": OLD_STACK if flags.has("--fp16") else STACK,
         "overlap": _overlap(flags),
@@ -156,6 +160,33 @@ def _attention(flags: FlagReader) -> str:
     if flags.word("--transformer-impl") == "local" and not flags.has("--use-flash-attn"):
         return "unfused"
     return backend
+
+
+UNFUSED = ("--no-bias-swiglu-fusion", "--no-bias-gelu-fusion")
+"""Without these fusions activations and products of feed-forward networks run one by one; norms are kernels anyway."""
+
+
+def _attention_kernel(flags: FlagReader) -> str | None:
+    """FlashAttention-2, which PyPI has, or cuDNN's; None: left to Transformer Engine, and to the stack."""
+    local = flags.word("--transformer-impl") == "local" and flags.has("--use-flash-attn")
+    return {"flash": "flash2", "fused": "cudnn"}.get(flags.word("--attention-backend") or ("flash" if local else ""))
+
+
+def _graphs(flags: FlagReader) -> str | None:
+    """What CUDA graphs launch at once (`CudaGraphModule` and `validate_args` of megatron-core 0.19.2)."""
+    kinds = {"none": None, "local": "layers", "transformer_engine": "layers", "full_iteration": "iteration"}
+    graphs = flags.choice("--cuda-graph-impl", kinds, None)
+    if flags.has("--enable-cuda-graph") or flags.has("--external-cuda-graph"):
+        graphs = "layers"
+    named = [*flags.several("--cuda-graph-modules"), *flags.several("--cuda-graph-scope")]
+    parts = [part for word in named for part in word.replace(",", " ").split()]
+    if graphs is None:
+        return None
+    if "full_iteration" in parts:
+        return "iteration"
+    if graphs == "layers" and [part for part in parts if part not in ("full", "attn", "mlp")]:
+        flags.note(f"graphs of {' '.join(parts)} are priced as graphs of whole layers.")
+    return graphs
 
 
 def _loss(flags: FlagReader) -> str:

@@ -53,6 +53,16 @@ EXPERTS: Mapping[str, Row] = {
     "moe_pad_expert_input_to_capacity": "?--moe-pad-expert-input-to-capacity",
 }
 
+KERNELS: Mapping[str, Row] = {
+    "cuda_graph_impl": "--cuda-graph-impl",
+    "cuda_graph_modules": "--cuda-graph-modules",
+    "cuda_graph_scope": "--cuda-graph-scope",
+    "enable_cuda_graph": "?--enable-cuda-graph",
+    "external_cuda_graph": "?--external-cuda-graph",
+    "bias_activation_fusion": "!--no-bias-swiglu-fusion",
+}
+"""Fields that are read only."""
+
 WIDTHS: Mapping[str, Row] = {
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",

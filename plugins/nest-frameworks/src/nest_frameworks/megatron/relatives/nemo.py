@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.megatron.notation import OLD_STACK, Flags
-from nest_frameworks.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
+from nest_frameworks.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, KERNELS, WIDTHS, under
 from nest_frameworks.megatron.relatives.dialect import Dialect, Row, machines
 
 if TYPE_CHECKING:
@@ -128,7 +128,11 @@ answer_only_loss sharp fsdp_* layernorm_zero_* dist_ckpt* apply_query_* moe_*los
 DIALECT = Dialect(
     "NeMo",
     rows={"trainer.precision": PRECISIONS, **under("model", MODEL)},
-    read_only={"trainer.max_steps": "--train-iters", "model.rampup_batch_size": "--rampup-batch-size"},
+    read_only={
+        "trainer.max_steps": "--train-iters",
+        "model.rampup_batch_size": "--rampup-batch-size",
+        **under("model", KERNELS),
+    },
     defaults={},
     implied=("--sgd-momentum", "--fp4-recipe", "--use-precision-aware-optimizer"),
     refused={

@@ -25,6 +25,7 @@ from nest_frameworks.megatron.relatives.core import (
     DEGREES,
     EXPERTS,
     FREE,
+    KERNELS,
     RECOMPUTE,
     STAGES,
     under,
@@ -124,6 +125,7 @@ DIALECT = Dialect(
         **under(f"{ACTOR}.optim.override_optimizer_config", OPTIMIZER),
     },
     read_only={
+        **under(f"{ACTOR}.megatron.override_transformer_config", KERNELS),
         f"{ACTOR}.megatron.use_megatron_fsdp": {
             False: {},
             True: {"--use-megatron-fsdp": True, "--data-parallel-sharding-strategy": "optim_grads_params"},
