@@ -1,6 +1,9 @@
 """`nest topology`: a network reduced to levels, and files of other tools as `cluster:` sections."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -74,7 +77,7 @@ def import_file(
     file: str = typer.Argument(
         ...,
         metavar="FILE",
-        help="Topology file of another tool; FILE#NAME for one part.",
+        help="Topology file of another tool, or - for standard input; FILE#NAME for one part.",
     ),
     link_profile: str | None = typer.Option(
         None,
@@ -90,6 +93,12 @@ def import_file(
         min=1,
         help="Number of nodes, if the file describes one.",
     ),
+    tier_label: list[str] = typer.Option(
+        [],
+        "--tier-label",
+        metavar="LABEL",
+        help="Kubernetes node label that names a switch; repeat it, outermost first.",
+    ),
     output: Path | None = OUTPUT,
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
@@ -98,27 +107,51 @@ def import_file(
 
     Assumptions and their sources are printed on standard error. Exit code 0: done; 2: bad input.
     """
+    from attrs import evolve
+
     from nest.formulate.cluster import from_file
+    from nest.formulate.topology import link_profile_of
     from nest.io import check_writable
     from nest.report.text.cluster import section, section_text
-    from nest.spec import ClusterSpec
+    from nest.spec import ClusterSpec, LinkProfile
 
     if output is not None:
         check_writable(output, file, file.partition("#")[0])
         _check_suffix(output, ".toml")
     spec = ClusterSpec(topology=file, link_profile=link_profile)
-    with spinner(f"reading {file}"):
+    if tier_label:
+        spec = evolve(spec, link_profile=evolve(link_profile_of(spec) or LinkProfile(), tier_labels=tuple(tier_label)))
+    with spinner(f"reading {file}"), _spooled(file) as source:
+        spec = evolve(spec, topology=source)
         imported = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn_of_plugins()
-    assumed = imported.assumed or ()
+    assumed, name = imported.assumed or (), "standard input" if file == "-" else file
     note_assumed(assumed)
     if output is not None and output.suffix.lower() == ".json":
         text = to_json({"cluster": section(imported)}) + "\n"
     elif as_json:
         text = to_json({"cluster": section(imported), "assumed": list(assumed)}) + "\n"
     else:
-        text = section_text(imported, [f"From {file}, as `nest topology import` read it.", *assumed])
+        text = section_text(imported, [f"From {name}, as `nest topology import` read it.", *assumed])
     _print_or_write(text, output)
+
+
+@contextmanager
+def _spooled(source: str) -> Iterator[str]:
+    """Let `-`, or a part of it (`-#NAME`), be a file with what is piped to the command; others as they are."""
+    from nest.io.source import STANDARD_INPUT, read_text_of
+
+    name, mark, part = source.partition("#")
+    if name != str(STANDARD_INPUT):
+        yield source
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin"
+        path.write_text(read_text_of(STANDARD_INPUT))
+        try:
+            yield f"{path}{mark}{part}"
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), "<stdin>")) from None
 
 
 def _print_or_write(text: str, output: Path | None) -> None:

@@ -258,8 +258,10 @@ def load_source(
 
 def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, base: Path | None) -> Network | Imported:
     if getattr(importer, "profiled", False):
-        profiled = cast("ProfiledImporter", importer)
-        return profiled.load(source, given_profile(cluster, base))
+        profiled, given = cast("ProfiledImporter", importer), given_profile(cluster, base)
+        if given is not None and given.tier_labels and not getattr(importer, "labelled", False):
+            raise InputError(f"the importer {importer.name!r} reads no labels; leave `tier_labels` out.")
+        return profiled.load(source, given)
     if cluster.link_profile is not None:
         raise InputError(
             f"cluster.link_profile is of no use here: the importer {importer.name!r} finds every figure in the source."
@@ -346,7 +348,7 @@ def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None
 
     Its own `device` and `devices_per_host` win over the profile's.
     """
-    link_profile = _profile(cluster.link_profile, base)
+    link_profile = link_profile_of(cluster, base)
     if link_profile is not None:
         _check_names(link_profile, cluster, base)
     if isinstance(cluster.device, str) and not is_file_name(cluster.device):
@@ -356,7 +358,9 @@ def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None
     return link_profile
 
 
-def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfile | None:
+def link_profile_of(cluster: ClusterSpec, base: Path | None = None) -> LinkProfile | None:
+    """The link profile that `cluster` gives, or names; None: none."""
+    written = cluster.link_profile
     if written is None or isinstance(written, LinkProfile):
         return written
     if not is_file_name(written):

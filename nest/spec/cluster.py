@@ -47,6 +47,7 @@ class LinkProfile(Record):
         tiers: of the network, that of the hosts' leaf switches first; the last serves all further ones; empty: those of
             the usual profile.
         sources: where each figure was read.
+        tier_labels: of nodes of Kubernetes, labels that name the switches above each, the outermost first.
     """
 
     name: str | None = None
@@ -57,6 +58,7 @@ class LinkProfile(Record):
     domain: TierSpec | None = None
     tiers: tuple[TierSpec, ...] = ()
     sources: tuple[str, ...] = ()
+    tier_labels: tuple[str, ...] = ()
 
 
 @frozen(eq=False, repr=False)

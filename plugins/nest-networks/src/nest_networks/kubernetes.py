@@ -2,8 +2,9 @@
 
 Keys: NVIDIA/topograph@e2b6250 docs/reference/node-labels.md (its own, those of earlier releases as in its history,
 those of clouds), NVIDIA/k8s-device-plugin docs/gpu-feature-discovery (`nvidia.com/gpu.*`), ROCm/gpu-operator
-(`amd.com/gpu*`), Oracle's OKE (`rdma.*`), AWS's SageMaker HyperPod (`ultraserver-id`), CoreWeave's Topologies for
-Kueue, and kubernetes.io, Well-Known Labels, Annotations and Taints.
+(`amd.com/gpu*`), Oracle's OKE (`rdma.*`, oci-hpc-oke), AWS's SageMaker HyperPod (`ultraserver-id`), CoreWeave's
+Topologies for Kueue and `gpu.nvidia.com/*`, docs.nebius.com/kubernetes/gpu/topology-aware-scheduling, GKE's
+`gke-accelerator`, and kubernetes.io, Well-Known Labels, Annotations and Taints.
 """
 
 import re
@@ -18,18 +19,22 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.pools import pools_of_hosts
-from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL, is_slice, product_device
+from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL, is_slice, product_device, with_machines
 from nest_networks.switched.tree import LocatedHost, left_out, tree_of_layers
 
 TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
+SUBBLOCK = "cloud.google.com/gce-topology-subblock"
+"""Of trays of GB200 and GB300 also their NVLink domain, as topograph's provider `gcp` has it."""
+
 FABRICS: tuple[tuple[str, ...], ...] = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
     tuple(f"topology.k8s.aws/network-node-layer-{tier}" for tier in (3, 2, 1)),
-    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
+    (SUBBLOCK, "cloud.google.com/gce-topology-block"),
     ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
     tuple(f"oci.oraclecloud.com/rdma.{tier}_id" for tier in ("local_block", "network_block", "hpc_island")),
     tuple(f"backend.coreweave.cloud/{tier}" for tier in ("leafgroup", "superpod", "fabric")),
+    tuple(f"topology.nebius.com/{tier}" for tier in ("tier-1", "tier-2", "tier-3", "gpu-cluster-id")),
 )
 """Labels of one origin, the nearest switch first; where there are none with tiers by number, the most of one origin."""
 
@@ -39,11 +44,14 @@ SITES = (
 )
 """Labels of places larger than a fabric: levels where there are none of `FABRICS`."""
 
-PLACE = re.compile(
-    r"(?:^|[./_-])(rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$",
-    re.IGNORECASE,
-)
-"""How keys end that may name a place; of no origin that is known here."""
+PLACES = frozenset({
+    "topology", "tier", "leaf", "leafgroup", "spine", "switch", "rack", "row", "pod", "superpod", "island", "block",
+    "subblock", "plane", "room", "hall", "cell", "domain",
+})  # fmt: skip
+"""Words of keys that may name a place; keys of no origin that is known here."""
+
+HOSTNAME = "kubernetes.io/hostname"
+"""What Topologies of Kueue list last: the host itself."""
 
 DOMAINS = (
     "accelerator.topograph.run/domain",
@@ -51,6 +59,9 @@ DOMAINS = (
     "nvidia.com/gpu.clique",
     "topology.k8s.aws/ultraserver-id",
     "ds.coreweave.com/nvlink.domain",
+    "topology.nebius.com/nvl-instance-group-id",
+    "topology.nebius.com/tier-0",
+    "oci.oraclecloud.com/host.gpu_memory_fabric_id",
 )
 """Labels of NVLink domains, the first that a node has."""
 
@@ -62,9 +73,16 @@ BROKEN = re.compile(
 WELL, ILL = re.compile(r"(?:Ready|(?<!Un)Healthy)$"), re.compile(r"(?:Unavailable|Pressure|Unhealthy|Deadlock)$")
 """Conditions of nodes in order, and of others (kubernetes.io, Node Status; node-problem-detector; Amazon EKS)."""
 
-PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+PRODUCTS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name",
+    "gpu.nvidia.com/model",
+    "cloud.google.com/gke-accelerator",
+)
+MACHINE = "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
 SHARERS = "nvidia.com/gpu.replicas"
-COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
+COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count", "gpu.nvidia.com/count", "cloud.google.com/gke-accelerator-count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 KNOWN = frozenset(key for keys in (*FABRICS, *SITES, DOMAINS) for key in keys)
 
@@ -74,6 +92,7 @@ class KubernetesImporter:
 
     name = "kubernetes"
     profiled = True
+    labelled = True
     examples = (
         {
             "kind": "Node",
@@ -104,13 +123,16 @@ class KubernetesImporter:
         items = [source] if source.get("kind") == "Node" else source.get("items") or ()
         if not isinstance(items, (list, tuple)):
             raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
-        nodes = [_node(item, index) for index, item in enumerate(items)]
+        tiers = profile.tier_labels if profile is not None else ()
+        nodes = [_node(item, index, tiers) for index, item in enumerate(items)]
         nodes, sentences = _working(nodes)
+        _check_labels(tiers, nodes, items)
+        profile = with_machines(profile, [node.machine for node in nodes if node.product is None])
         kinds = _kinds(nodes, profile)
         if len(kinds) > 1:
-            return _pools(kinds, profile, [*sentences, *_overlooked(items, nodes)])
+            return _pools(kinds, profile, [*sentences, *_overlooked(items, nodes, tiers)])
         chosen, more = _chosen(nodes)
-        sentences += [*more, *_overlooked(items, chosen)]
+        sentences += [*more, *_overlooked(items, chosen, tiers)]
         device = _device(chosen, profile)
         tree, further = tree_of_layers([each.host for each in chosen])
         usual = DOMAIN_PROFILE if any(each.host.domain for each in chosen) else USUAL
@@ -128,6 +150,7 @@ class _Node:
         resource: by what its accelerators are asked for; None: it does not say.
         tolerated: keys of taints that jobs have to tolerate.
         sharers: jobs that each accelerator is offered to at once; every one is counted once all the same.
+        machine: what a cloud calls such machines; None: it does not say.
     """
 
     host: LocatedHost
@@ -136,6 +159,7 @@ class _Node:
     sharers: int = 1
     resource: str | None = None
     tolerated: tuple[str, ...] = ()
+    machine: str | None = None
 
     @property
     def equipped(self) -> bool:
@@ -143,7 +167,7 @@ class _Node:
         return self.product is not None if self.host.devices is None else self.host.devices > 0
 
 
-def _node(item: Any, index: int) -> _Node:
+def _node(item: Any, index: int, tiers: Sequence[str] = ()) -> _Node:
     metadata = _mapping(item, "metadata")
     labels = {str(key): str(value) for key, value in _mapping(metadata, "labels").items()}
     name = metadata.get("name") or labels.get("kubernetes.io/hostname")
@@ -153,12 +177,13 @@ def _node(item: Any, index: int) -> _Node:
         )
     sharers = _whole(labels.get(SHARERS)) or 1
     resource, count = _offered(item, labels, sharers)
-    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), count)
     product = _first(labels, PRODUCTS)
+    domain = _first(labels, DOMAINS) or (labels.get(SUBBLOCK) if re.search("gb[23]00", product or "", re.I) else None)
+    host = LocatedHost(str(name), _layers(labels, tiers), domain, count)
     why, tolerated = _state(item)
     if why is None and product is not None and is_slice(product):
         why = "whose accelerators are split (MIG), which NCCL does not join"
-    return _Node(host, product, why, sharers, resource, tolerated)
+    return _Node(host, product, why, sharers, resource, tolerated, _first(labels, MACHINE))
 
 
 def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
@@ -182,7 +207,27 @@ def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, (list, tuple)) else []
 
 
-def _overlooked(items: Sequence[Any], nodes: Sequence[_Node]) -> list[str]:
+def _names_place(key: str) -> bool:
+    """Whether a key says that its values are places; zones and regions are `SITES`."""
+    words = re.split(r"[./_-]", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower())
+    return (
+        bool(PLACES & set(words)) and words[-1] not in ("zone", "region", "hostname") and words[-2:] != ["zone", "id"]
+    )
+
+
+def _check_labels(tiers: Sequence[str], nodes: Sequence[_Node], items: Sequence[Any]) -> None:
+    """Refuse a label named as a tier that no node has."""
+    held = {str(key) for item in items for key in _mapping(_mapping(item, "metadata"), "labels")}
+    lost = next((key for key in tiers if key not in held and key != HOSTNAME), None)
+    if lost is not None:
+        near = sorted(key for key in held if _names_place(key))
+        raise InputError(
+            f"--tier-label {lost:.80}: no node has this label."
+            + (f" Labels that may name places: {', '.join(near)[:200]}." if near else "")
+        )
+
+
+def _overlooked(items: Sequence[Any], nodes: Sequence[_Node], read: Sequence[str] = ()) -> list[str]:
     """A sentence on labels that may name places of the nodes planned with, and on taints."""
     names = {node.host.name for node in nodes}
     values: dict[str, set[str]] = {}
@@ -192,15 +237,15 @@ def _overlooked(items: Sequence[Any], nodes: Sequence[_Node]) -> list[str]:
             for key, value in _mapping(metadata, "labels").items():
                 if key in (SITES[0][0], SITES[1][0]):
                     values.setdefault("zone", set()).add(str(value))
-                if PLACE.search(str(key)) and str(key) not in KNOWN and not TIER.fullmatch(str(key)):
+                if key not in (*KNOWN, *read) and not TIER.fullmatch(str(key)) and _names_place(str(key)):
                     values.setdefault(str(key), set()).add(str(value))
     zones = {node.host.layers[0] for node in nodes if node.host.layers} & values.pop("zone", set())
-    found = [f"{key:.60} ({len(each)} values)" for key, each in sorted(values.items()) if len(each) > 1]
+    found = [f"{key:.60} ({len(each)} values)" for key, each in sorted(values.items()) if 1 < len(each) < len(names)]
     sentences = []
     if found:
         sentences.append(
-            f"Labels that may name places are not read: {', '.join(found[:3])}. Copy them to "
-            "`fabric.topograph.run/tier-0`, `tier-1` and so on, the nearest switch first, to plan with them."
+            f"Labels that may name places are not read: {', '.join(found[:3])}. Name those that are switches with "
+            "`--tier-label`, the outermost first."
         )
     if len(zones) > 1:
         sentences.append(
@@ -220,8 +265,11 @@ def _first(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
     return next((labels[key] for key in keys if labels.get(key)), None)
 
 
-def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The switches above a node, the nearest first."""
+def _layers(labels: Mapping[str, str], named: Sequence[str]) -> tuple[str, ...]:
+    """The switches above a node, the nearest first; `named`: the labels that a user says they are, outermost first."""
+    if named:
+        keys = [key for key in reversed(named) if key != HOSTNAME and key not in DOMAINS]
+        return tuple(labels[key] for key in keys if labels.get(key))
     tiers = {int(match[1]): labels[key] for key in labels if (match := TIER.fullmatch(key)) and labels[key]}
     if tiers:
         return tuple(tiers[tier] for tier in sorted(tiers))

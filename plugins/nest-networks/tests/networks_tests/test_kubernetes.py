@@ -165,7 +165,7 @@ def test_zones_are_levels_where_nothing_nearer_is_known() -> None:
 def test_labels_that_may_name_places_are_told(key: str) -> None:
     racks = [node(f"n{index}", [], labels={key: f"r{index // 2}"}) for index in range(4)]
     found = told(imported(listed(*racks)))
-    assert f"Labels that may name places are not read: {key} (2 values). Copy them to" in found
+    assert f"Labels that may name places are not read: {key} (2 values). Name those that" in found
     one = imported(listed(*(node(f"n{index}", [], labels={"example.com/rack": "same"}) for index in range(4))))
     assert "may name places" not in told(one)
 

@@ -1,10 +1,11 @@
 """The figures that files of switches and hosts leave out: link profiles, products, rates by name."""
 
 import re
+from collections.abc import Collection
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from nest.catalogue import link, profile, profiles
+from nest.catalogue import clusters, link, profile, profiles
 from nest.errors import InputError
 from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
@@ -105,9 +106,44 @@ PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
     ("V100", frozenset({"SXM2", "32GB"}), "v100-sxm-32g"),
     ("V100", frozenset({"SXM3", "32GB"}), "v100-sxm-32g"),
     ("MI300X", frozenset(), "mi300x"),
+    ("A100", frozenset({"TESLA"}), "a100-sxm-40g"),
 )
 """A word of a product, others it must have, and its name in the catalogue; products as NVIDIA's driver and AMD's label
-them (NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, ROCm/gpu-operator docs)."""
+them (NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, ROCm/gpu-operator docs), and GKE, whose `nvidia-tesla-a100`
+has 40 GB (docs.cloud.google.com/kubernetes-engine, About GPUs)."""
+
+MACHINES: tuple[tuple[str, str], ...] = (
+    (r"a2-highgpu-.*", "a100-sxm-40g"), (r"a2-ultragpu-.*", "a100-sxm-80g"), (r"a4x-highgpu-.*", "gb200"),
+    (r"a4x-maxgpu-.*", "gb300"), (r".*\bgb200\b.*", "gb200"), (r".*\bgb300\b.*", "gb300"),
+    (r"gpu-(?:h100|h200|b200|b300)-sxm.*", ""),
+)  # fmt: skip
+"""Machine types of clouds that the catalogue's clusters do not have, and their accelerator; empty: by its words
+(docs.cloud.google.com/compute, GPU machine types; AWS's `p6e-gb200`, Azure's `ND128isr_NDR_GB200_v6`, OCI's
+`BM.GPU.GB200.4`; docs.nebius.com/compute, platforms)."""
+
+
+def machine_profile(kind: str) -> LinkProfile | None:
+    """What the catalogue or a cloud's table says of a machine type such as `p5.48xlarge`; None: nothing."""
+    entry = clusters().get(kind)
+    if entry is not None and entry.levels and entry.device:
+        host, *above = (TierSpec(each.link, each.bandwidth, each.latency) for each in entry.levels)
+        return LinkProfile(kind, "", entry.device, entry.levels[0].fanout, host, tiers=tuple(above[:1]))
+    text = kind.lower().replace("_", "-")
+    device = next((device for pattern, device in MACHINES if re.fullmatch(pattern, text)), None)
+    return None if device is None else LinkProfile(kind, device=device or _known_product(kind))
+
+
+def with_machines(profile: LinkProfile | None, kinds: Collection[str | None]) -> LinkProfile | None:
+    """`profile` with what it leaves out from the only machine type of all hosts, where it is known."""
+    kind = next(iter(set(kinds))) if len(set(kinds)) == 1 else None
+    known = None if kind is None else machine_profile(kind)
+    given = profile or LinkProfile()
+    if known is None or given.device not in (None, known.device):
+        return profile
+    if given.host or given.tiers or given.devices_per_host:
+        return evolve(given, device=known.device)
+    return evolve(known, name=given.name or known.name, tier_labels=given.tier_labels)
+
 
 OTHER_FORMS = frozenset({"PCIE", "PCI", "NVL", "HBM2E", "MIG"})
 """Words of products with other links than the catalogue's, and of parts of a device."""
@@ -129,17 +165,21 @@ def product_device(product: str, profile: LinkProfile | None) -> str | None:
     """
     if profile is not None and profile.device is not None:
         return None
-    words = set(re.split(r"[^A-Z0-9]+", product.upper()))
-    if not words & OTHER_FORMS:
-        for word, others, device in PRODUCTS:
-            if word in words and others <= words:
-                return device
+    known = _known_product(product)
+    if known is not None:
+        return known
     if profile is None or not profile.tiers:
         raise InputError(
             f"the catalogue has no accelerator called {product!r:.60}; give a link profile with its links (`host` and "
             "`tiers`), and its own figures as cluster.device."
         )
     return None
+
+
+def _known_product(product: str) -> str | None:
+    words = set(re.split(r"[^A-Z0-9]+", product.upper()))
+    found = (device for word, others, device in PRODUCTS if word in words and others <= words)
+    return None if words & OTHER_FORMS else next(found, None)
 
 
 LANE = {
