@@ -1,4 +1,4 @@
-"""The fastest plan of a graph with too many cuts for the dynamic program, or whose tensors go straight to readers."""
+"""Fastest plan of a graph with too many cuts for the dynamic program, or whose tensors are sent directly to readers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def branched(
     runner_up: bool = True,
     met: Result | None = None,
 ) -> Result:
-    """As `nest.solve.solver.solve_on_levels`, however many cuts there are.
+    """Solve like `nest.solve.solver.solve_on_levels`, for any number of cuts.
 
-    `met` is what the dynamic program met before it gave up.
+    `met` is the state in which the dynamic program gave up.
     """
     first = _first_plan(instance, deadline, progress, known, besides, runner_up=runner_up)
     return _beyond(instance, deadline, progress, first, met, listed=bool(besides))
@@ -43,10 +43,10 @@ def sent_directly(
     known: tuple[Solution, float] | None,
     besides: Sequence[Solution],
 ) -> Result:
-    """The answer where tensors go straight to their readers, beginning at the best plan that relays them.
+    """Solve with tensors sent directly to their readers, starting from the best plan that relays them.
 
-    A stage then receives no more, so that where plans that relay them fit, they still do; how long they take is said
-    anew. `besides` are left out of the plans that relay, which `solve_relayed` finds.
+    A stage then receives no more than with relays, so relayed plans that fit still fit; their times are computed again.
+    `besides` are left out of the relayed plans that `solve_relayed` finds.
     """
     from nest.solve.cpsat.graph_search import price
     from nest.solve.cpsat.graph_search import solve as search
@@ -72,7 +72,7 @@ def _first_plan(
     *,
     runner_up: bool,
 ) -> Result:
-    """The best plan along some orders of the layers, or why there is none along them."""
+    """Find the best plan along some orders of the layers, or the reason for none."""
     from nest.solve.one_order import along, orders
 
     found: Result | None = None
@@ -104,7 +104,7 @@ def _beyond(
     *,
     listed: bool,
 ) -> Result:
-    """What CP-SAT makes of a first plan, and of what the dynamic program met before it gave up."""
+    """Improve a first plan with CP-SAT."""
     from nest.solve.cpsat.graph_search import solve as search
 
     if listed:
@@ -139,7 +139,7 @@ def _beyond(
 
 
 def _replayed(instance: Instance, result: Result, known: tuple[Solution, float] | None) -> Result:
-    """A result by closed forms with its price, or the plan that was known where that is better by price."""
+    """Price a closed-form result exactly; return the known plan instead if it is faster."""
     price, seconds = price_of(instance), result.batch_time
     if price is None or result.solution is None or seconds is None:
         return result
@@ -152,7 +152,7 @@ def _replayed(instance: Instance, result: Result, known: tuple[Solution, float] 
 
 
 def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadline) -> str | None:
-    """Why there is no plan, as along the cuts of the plan that needs the least memory; None: there is none."""
+    """Explain why no plan fits, along the cuts of the plan that needs the least memory; None: there is none."""
     from nest.solve.cpsat.least_memory import least_memory
     from nest.solve.one_order import along, order_of
 
@@ -173,5 +173,4 @@ def _seconds(result: Result) -> float:
 
 
 def _kind(solution: Solution) -> tuple[tuple[int, ...], int, int]:
-    """What tells plans apart for people: candidates, replicas, number of stages."""
     return tuple(sorted({stage.candidate for stage in solution.stages})), solution.replicas, len(solution.stages)

@@ -1,4 +1,4 @@
-"""Searches that begin with what is known: whether there is a plan of so many seconds, the best beside a good one."""
+"""Searches that start from known plans: a plan within so many seconds, the best besides a good one."""
 
 from typing import Any
 
@@ -11,16 +11,14 @@ from nest.tolerances import AGREEMENT
 
 
 def fastest_within(instance: Instance, limit: float, deadline: Deadline | None = None) -> Result | None:
-    """The fastest plan of an instance if it takes at most `limit` seconds; None: none does, or none is found in time.
+    """Find the fastest plan within `limit` seconds; None: there is none, or none is found in time.
 
-    Where more plans would have to be replayed than are, one of them may take that long and is not found.
-
-    The dynamic program begins as if a plan of that time were known, so that what is slower is cut at once: where there
-    is none, that is proved by bounds alone, mostly. What it does not search is solved as it is.
+    The dynamic program starts as if a plan of that time were known, so that slower plans are cut at once; bounds alone
+    mostly prove that there is none. A plan is missed if it needs more replays than are made.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over.
+        NoPlanYet: the deadline has passed.
     """
     result: Result | None = None
     if instance.network is None and instance.pools is None and not instance.space.direct:
@@ -43,20 +41,14 @@ def solve_beside(
     *,
     diagnosed: bool = True,
 ) -> tuple[Result, bool]:
-    """What `nest.solve.solver.solve` answers, but for a runner-up, and whether it is the first of the fastest plans.
+    """Solve without runner-up; also tell whether the result is the first of the fastest plans.
 
-    Only the dynamic program answers alike whatever it begins with; other searches begin with nothing.
-
-    Args:
-        instance: the problem.
-        deadline: when the search ends.
-        known: a plan of the instance, with its step time in seconds; None: no plan is known.
-        cache: of problems searched before; None: none is kept.
-        diagnosed: as `nest.solve.dp.solve` has it.
+    Only the dynamic program gives the same answer from any start; other searches start from nothing. `known` is a plan
+    with its step time in seconds.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     if instance.network is None and instance.pools is None and not instance.space.direct:
         try:

@@ -1,4 +1,4 @@
-"""How long a search may take, and on how many threads."""
+"""Time limits of searches, and numbers of threads."""
 
 from __future__ import annotations
 
@@ -13,33 +13,28 @@ if TYPE_CHECKING:
     from nest.instance import Array, SearchProgress
 
 AFTERWARDS = 0.4
-"""Seconds of a limit, or a tenth of it, left for what follows a search: the plan is priced anew and written."""
+"""Seconds of a limit, or a tenth of it, reserved for pricing and writing the plan."""
 
 PATIENCE = 0.3
-"""Seconds for which a search without any plan goes on after its time is up: a limit is kept to a second."""
+"""Seconds that a search without a plan continues after the limit, which is kept to a second."""
 
 STOPPED_PATIENCE = 3.0
-"""The same, in seconds, where somebody ended the search, who can do so again."""
+"""Same after a user's interrupt, which can be repeated."""
 
 FEW = 32
-"""Candidates that are priced and searched in a moment, however late it is (0.5 s on 2,048 devices)."""
+"""Candidates priced and searched in a moment even after the deadline (0.5 s on 2,048 devices)."""
 
 
 class Deadline:
-    """When searches end: after so many seconds, or as soon as somebody says so.
+    """End of a search: after some seconds, or when stopped.
 
     Attributes:
-        seconds: that it lasts; None: until somebody says so.
-        stopped: whether somebody has said so.
+        seconds: duration; None: until stopped.
+        stopped: a user has stopped it.
     """
 
     def __init__(self, seconds: float | None = None, patience: float = PATIENCE) -> None:
-        """Begin now.
-
-        Args:
-            seconds: that it lasts; None: until it is stopped.
-            patience: seconds for which a search without a plan goes on after that.
-        """
+        """Begin now; a search without a plan continues for `patience` seconds after `seconds`."""
         self.seconds = seconds
         self.stopped = False
         self._begun = time.monotonic()
@@ -48,10 +43,10 @@ class Deadline:
 
     @classmethod
     def of(cls, time_limit: float | Deadline | None) -> Deadline:
-        """The deadline itself, or one that begins now and lasts so many seconds.
+        """Convert a time limit in seconds to a deadline that begins now.
 
         Raises:
-            InputError: that is no time.
+            InputError: not a time.
         """
         if isinstance(time_limit, Deadline):
             return time_limit
@@ -59,37 +54,37 @@ class Deadline:
         return cls(time_limit)
 
     def stop(self) -> None:
-        """Let the time be up; safe in a handler of signals."""
+        """End now; safe in a signal handler."""
         self.stopped = True
         self._patience = max(self._patience, STOPPED_PATIENCE)
         self._end = min(self._end, time.monotonic())
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up for a search that has a plan."""
+        """True if the time is up for a search with a plan."""
         return self.left <= 0
 
     @property
     def over(self) -> bool:
-        """Whether it is for one that has none, too."""
+        """True if the time is up for a search without a plan, too."""
         return self.left <= -self._patience
 
     def patient(self) -> Deadline:
-        """One that passes when this one is over: for a search that has no plan."""
+        """Deadline that passes when this one is over: for a search without a plan."""
         return Deadline(None if self.left == inf else max(self.left + self._patience, 0.0) / 0.9, patience=0.0)
 
     @property
     def left(self) -> float:
-        """Seconds until the time is up, infinite without a limit; negative after that."""
+        """Seconds left, infinite without a limit; negative afterwards."""
         return self._end - time.monotonic()
 
     def beyond(self, share: float, of: float | None = None) -> bool:
-        """Whether this share of the time is gone, or of the seconds that were left at some moment."""
+        """True if this share of the time is gone, or of the seconds left at some moment."""
         whole = self.seconds if of is None else of
         return self.passed or (whole is not None and self.left < (1 - share) * whole)
 
     def check(self) -> None:
-        """Go on without a plan only while there is patience.
+        """Continue without a plan only while there is patience.
 
         Raises:
             NoPlanYet: there is none left.
@@ -98,7 +93,7 @@ class Deadline:
             raise self.no_plan_yet()
 
     def no_plan_yet(self) -> NoPlanYet:
-        """What is raised when it is over before there is a plan."""
+        """Error for a search that ends without a plan."""
         if self.stopped or self.seconds is None:
             return NoPlanYet("stopped before any plan was found.", stopped=True)
         return NoPlanYet(
@@ -108,27 +103,25 @@ class Deadline:
 
 
 class Waiting:
-    """Who waits for candidates to be priced: until when, and whom it tells. Of a model that is kept others wait next.
+    """Waiting for candidates to be priced; a kept model may serve another waiter later.
 
     Attributes:
-        deadline: when the time is up.
-        progress: told now and then which share of the candidates is priced.
+        progress: called with the share of candidates priced.
     """
 
     def __init__(self, deadline: Deadline, progress: Callable[[SearchProgress], None] | None) -> None:
-        """Begin now."""
         self.follow(deadline, progress)
 
     def follow(self, deadline: Deadline, progress: Callable[[SearchProgress], None] | None) -> None:
-        """From now on it is somebody else who waits."""
+        """Switch to another waiter."""
         self.deadline, self.progress, self._begun = deadline, progress, time.monotonic()
 
     def check(self) -> None:
-        """As that of the deadline."""
+        """See `Deadline.check`."""
         self.deadline.check()
 
     def watch(self) -> None:
-        """The same, where nothing is priced yet, which is told."""
+        """Same, and report that nothing is priced yet."""
         from nest.instance import SearchProgress
 
         self.check()
@@ -137,14 +130,10 @@ class Waiting:
 
 
 def check_effort(time_limit: float | None, workers: int = 1) -> None:
-    """Refuse what is no time, or no number of threads.
-
-    Args:
-        time_limit: seconds; None: as long as it takes.
-        workers: threads.
+    """Validate a time limit in seconds and a number of threads.
 
     Raises:
-        InputError: it is none; the text says what it must be.
+        InputError: invalid; the text says what is allowed.
     """
     if time_limit is not None:
         if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)):
@@ -156,7 +145,7 @@ def check_effort(time_limit: float | None, workers: int = 1) -> None:
 
 
 def spread(of: int, wanted: int) -> Sequence[int]:
-    """So many of the numbers below `of`, evenly spread, ascending."""
+    """`wanted` evenly spread numbers below `of`, ascending."""
     return [place * of // wanted for place in range(wanted)]
 
 
@@ -167,8 +156,8 @@ FIRST_BOUNDS = 0.85
 def attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:
     """Candidates to search, None for all, with the share of the time in which their plans must be bounded.
 
-    Nothing more is found before all plans are bounded, so where that takes too long some of the candidates must do: an
-    eighth of them, and then as few as find any plan.
+    Nothing is found before all plans are bounded, so if that takes too long, an eighth of the candidates is tried, then
+    as few as find any plan.
     """
     if candidates > FEW:
         yield None, FIRST_BOUNDS
@@ -181,7 +170,7 @@ def attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | No
 
 
 def least_first(work: Array, wanted: int) -> list[int]:
-    """The places of a few of many numbers, ascending: the smaller the numbers, the more of them."""
+    """Places of a few of many numbers, ascending: more of the smaller ones."""
     count = len(work)
     wanted = min(wanted, count)
     order = work.argsort(kind="stable")

@@ -1,4 +1,4 @@
-"""Layers that no cut parts: those that are kept together, and what lies between them."""
+"""Inseparable layers: those kept together, and all between them."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,12 +6,7 @@ from nest.instance import LayerGraph
 
 
 def homes(graph: LayerGraph, together: Iterable[Collection[int]]) -> list[int]:
-    """For each layer, the first of those that are behind the same cuts.
-
-    Args:
-        graph: layers and tensors.
-        together: groups of layers that no cut may part.
-    """
+    """For each layer, the first layer behind the same cuts; no cut separates the groups of `together`."""
     needed = [set(readers) for readers in graph.successors()]
     for group in together:
         for layer in group:

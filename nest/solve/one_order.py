@@ -1,7 +1,7 @@
-"""One order of the layers: the plans of a branched graph that cut along it, as an instance of its own.
+"""One order of the layers: the plans of a branched graph that cut along it, as an instance.
 
-Empty tensors from each layer to the next keep the order and cost nothing, so that every plan of the narrower instance
-is a plan of the whole one, at the same price. It has as many cuts as layers.
+Empty tensors from each layer to the next keep the order for free, so every plan of the narrower instance is a plan of
+the whole one at the same price. It has as many cuts as layers.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from nest.instance import Instance, LayerGraph
 from nest.solve.inseparable import homes
 
 MOST_CUTS = 800
-"""Cuts along an order; neighbouring layers stay together where there are more, so that a first plan takes seconds."""
+"""Most cuts along an order; with more, neighbouring layers stay together, so that a first plan takes seconds."""
 
 Order = tuple[tuple[int, ...], ...]
-"""Groups of layers that stay together, those that nothing leads to first."""
+"""Groups of layers that stay together, sources first."""
 
 
 def along(instance: Instance, order: Order) -> Instance:
-    """The instance whose plans cut along an order only."""
+    """Instance whose plans only cut along an order."""
     firsts, graph = [group[0] for group in order], instance.graph
     links = tuple(zip(firsts, ((each,) for each in firsts[1:]), strict=False))
     empty = numpy.zeros(len(links))
@@ -35,11 +35,9 @@ def along(instance: Instance, order: Order) -> Instance:
 
 
 def orders(instance: Instance, together: Sequence[Sequence[int]]) -> tuple[Order, ...]:
-    """Orders of the layers in which good plans may cut: the least waiting to be read first, and layer by layer.
+    """Orders of the layers for good plans: with the least data waiting to be read, and layer by layer.
 
-    Args:
-        instance: the problem; where it decides what each stage holds, there is one order.
-        together: groups of layers that no cut may part.
+    A given partition leaves one order. No cut may separate the groups of `together`.
     """
     if instance.space.partition is not None:
         return (order_of(instance, together, instance.space.partition),)
@@ -58,7 +56,7 @@ def order_of(instance: Instance, together: Sequence[Sequence[int]], stages: Sequ
 
 
 def _groups(graph: LayerGraph, together: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Layers that are behind the same cuts, as groups in the order of their first layers."""
+    """Groups of layers behind the same cuts, in the order of their first layers."""
     groups: dict[int, list[int]] = {}
     for layer, home in enumerate(homes(graph, together)):
         groups.setdefault(home, []).append(layer)
@@ -68,9 +66,9 @@ def _groups(graph: LayerGraph, together: Sequence[Sequence[int]]) -> list[tuple[
 def _ordered(
     instance: Instance, groups: Sequence[tuple[int, ...]], home: dict[int, int], *, by_bytes: bool
 ) -> list[int]:
-    """Groups, makers before readers; of those that could be next the one after which the least waits to be read.
+    """Order groups topologically; the next is always the one that leaves the least data waiting to be read.
 
-    Without `by_bytes`, the one of the least work before it: all branches side by side.
+    Without `by_bytes`, the one with the least work before it: all branches side by side.
     """
     used = instance.candidates[0]
     tensors = [
@@ -118,7 +116,7 @@ def _ordered(
 
 
 def _coarse(instance: Instance, order: Sequence[tuple[int, ...]]) -> Order:
-    """The same order with no more groups than `MOST_CUTS`, which take about as long as each other."""
+    """Merge the order into at most `MOST_CUTS` groups of about equal time."""
     if len(order) <= MOST_CUTS:
         return tuple(order)
     used = instance.candidates[0]

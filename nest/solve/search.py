@@ -1,6 +1,6 @@
-"""Best-first branch and bound: nodes in order of their lower bounds, each branched or solved until none can win.
+"""Best-first branch and bound: nodes in order of lower bounds, branched or solved until none can win.
 
-One loop for plain, mixed and interleaved plans (`nest.solve.dp`), which say what their nodes are.
+One loop for plain, mixed and interleaved plans, whose nodes `nest.solve.dp` defines.
 """
 
 import heapq
@@ -20,29 +20,29 @@ from nest.tolerances import TIE
 Progress = Callable[[SearchProgress], None]
 
 RUNNER_UP_STATES = 2_000_000
-"""States looked at most for a runner-up once the optimum is proved: a fraction of a second."""
+"""Most states for a runner-up once the optimum is proved: a fraction of a second."""
 
 PROMISING = 2
-"""Leaves of a node of which quick plans are made: the best plan is mostly of the first, a runner-up of the second."""
+"""Leaves of a node that get quick plans: the best plan is mostly in the first, a runner-up in the second."""
 
 PRUNED_BY_BOUND = {False: "bound from compute", True: "bound from partitions"}
-"""What prunes a node that is never worked on, by whether it is a leaf."""
+"""Reason for pruning a node that is never expanded, by whether it is a leaf."""
 
 PlanKind = tuple[tuple[int, ...], int, int]
-"""What tells plans apart for people: candidates, replicas, number of stages."""
+"""Differences between plans that matter to people: candidates, replicas, number of stages."""
 
 TieBreak = tuple[int, ...]
 """Key that orders equally fast plans: devices, stages, then the documented order of configurations."""
 
 FIRST: TieBreak = ()
-"""Ahead of every key that a search gives."""
+"""Before every key of a search."""
 
 LAST: TieBreak = (sys.maxsize,)
-"""Behind every key that a search gives."""
+"""After every key of a search."""
 
 
 NONE = Solution(0, "", "", ())
-"""In the place of a plan that is known: what no plan has to beat but the time."""
+"""Stands for a known plan if only a time is to be beaten."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - not an error: the search goes back to the best plan it has
@@ -50,40 +50,28 @@ class OutOfTime(Exception):  # noqa: N818 - not an error: the search goes back t
 
 
 def _nothing() -> None:
-    """Nobody watches."""
+    """Default watcher: does nothing."""
 
 
 @define(eq=False, repr=False)
 class Meter:
-    """Work done so far.
+    """Work done so far."""
 
-    Attributes:
-        states: costs of a stage between two cuts computed inside recurrences and bounds.
-        replayed: passes that replays took, and what takes as long in what leads to them.
-        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
-    """
-
-    states: int = 0
-    replayed: int = 0
-    watch: Callable[[], None] = _nothing
+    states: int = 0  # Stage costs between two cuts computed inside recurrences and bounds.
+    replayed: int = 0  # Passes of replays, and equivalent work before them.
+    watch: Callable[[], None] = _nothing  # Called every few milliseconds; may raise `OutOfTime`.
 
     def count(self, states: int) -> None:
-        """Note `states` more, and let the watcher look."""
+        """Count states, and call the watcher."""
         self.states += states
         self.watch()
 
 
 class Incumbent(NamedTuple):
-    """A plan the search priced.
+    """A plan that the search priced."""
 
-    Attributes:
-        value: step time, seconds.
-        tie_break: where it stands among equals.
-        solution: its decisions.
-    """
-
-    value: float
-    tie_break: TieBreak
+    value: float  # Step time, seconds.
+    tie_break: TieBreak  # Rank among equally fast plans.
     solution: Solution
 
     @property
@@ -94,23 +82,18 @@ class Incumbent(NamedTuple):
 
 
 Price = Callable[[Incumbent], Incumbent]
-"""A plan with its price in place of its closed form (PROBLEM.md section 4, "Price and replay")."""
+"""Replaces a plan's closed form by its price (PROBLEM.md section 4, "Price and replay")."""
 
 
 class Best(NamedTuple):
-    """What is known of some plans.
+    """Knowledge about some plans."""
 
-    Attributes:
-        plan: the best met; None: there is none to beat what is known.
-        left: none of those that were not replayed is faster, seconds; infinite: there are none that matter.
-    """
-
-    plan: Incumbent | None
-    left: float
+    plan: Incumbent | None  # Best one met; None: none beats the known plan.
+    left: float  # Lower bound (s) on those not replayed; infinite: none matter.
 
 
 def price_of(instance: Instance) -> Price | None:
-    """What replays add to the closed form of an instance's plans; None: nothing."""
+    """Function that adds replays to closed forms of an instance's plans; None: replays add nothing."""
     makespan = instance.makespan
     if makespan is None or not any(map(instance.space.replays, instance.space.schedules)):
         return None
@@ -126,37 +109,37 @@ class Node(Protocol):
 
     @property
     def combinations(self) -> int:
-        """How many combinations of a configuration and a number of stages it holds."""
+        """Number of combinations of a configuration and a number of stages."""
 
     @property
     def leaf(self) -> bool:
-        """Whether it is solved next; else it is branched first."""
+        """True if it is solved next; else it is branched first."""
 
     @property
     def quickly(self) -> bool:
-        """Whether some plan of it is found quickly: of all leaves, and of nodes that are nearly leaves."""
+        """True if some plan is found quickly: for all leaves, and for nodes that are nearly leaves."""
 
     def only(self, kind: PlanKind) -> bool:
-        """Whether all its plans are of that kind."""
+        """True if all its plans are of that kind."""
 
     def first(self) -> Incumbent | None:
-        """Of no leaf, some plan, where branching without one would take longer."""
+        """Some plan of an inner node, if branching without one would take longer."""
 
     def branch(self, limit: float, pruned: Counter[str]) -> "list[Bounded]":
-        """Smaller nodes with better bounds that may beat `limit`; counts in `pruned` why others cannot."""
+        """Smaller nodes with better bounds that may beat `limit`; counts reasons for others in `pruned`."""
 
     def quick(self) -> Incumbent | None:
-        """Some plan, where one is found `quickly`."""
+        """Some plan, if found `quickly`."""
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
-        """Of a leaf, the plan of least closed form when that beats `limit`; counts in `pruned` what decided it."""
+        """Plan of a leaf with the least closed form, if below `limit`; counts what decided it in `pruned`."""
 
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
-        """Of a leaf, a plan whose price beats `limit`, `known` being that of least closed form, which does not."""
+        """Plan of a leaf with a price below `limit`; `known` has the least closed form and a higher price."""
 
 
 class Bounded(NamedTuple):
-    """A node, the step time none of its plans beats (seconds), and the key its best could have among equals."""
+    """A node, its lower bound (s), and the best tie-break key of its plans."""
 
     bound: float
     tie_break: TieBreak
@@ -164,66 +147,50 @@ class Bounded(NamedTuple):
 
 
 class Searcher(Protocol):
-    """Plans that are searched."""
+    """Plans to search."""
 
     meter: Meter
 
     @property
     def left(self) -> float:
-        """No plan that was left unsearched is faster, seconds; infinite where none was."""
+        """Lower bound (s) on plans left unsearched; infinite if there are none."""
 
     @property
     def refused(self) -> Counter[str]:
-        """Combinations of a configuration and a number of stages that are in no node, by what decided them."""
+        """Combinations of a configuration and a number of stages in no node, by what decided them."""
 
     def nodes(self, limit: float) -> Iterable[Bounded]:
-        """All plans, by the cheapest bounds, but for those `refused`; which, may depend on the step time to beat."""
+        """All plans with the cheapest bounds, except those `refused`, which may depend on the step time to beat."""
 
 
 @define(eq=False, repr=False)
 class BestFirst:
-    """A search under way: the queue by bound, the best plan so far, and the best of each other kind.
+    """A search in progress: queue by bound, best plan so far, and best plan of each other kind."""
 
-    Attributes:
-        searchers: the plans; they share a meter.
-        started: when, by the monotonic clock.
-        deadline: when the best plan so far is taken.
-        share: of that time, what the first bounds of all nodes may take; None: as long as there is patience.
-        progress: called now and then with how far the search is.
-        best: the best plan so far.
-        excluded: a kind of plan that is not looked for.
-        whole: whether these are all plans of the problem, so that bounds hold for every plan.
-        most_states: work of the meter after which the best plan so far is taken, once there is one.
-        placed: where times of searchers are bounds only, what a plan takes in truth; None: it cannot be had.
-        price: what plans take by their replay; None: as the searchers have it.
-        others: the best plan met of each kind.
-        reach: step time, seconds, up to which plans are looked for; a slower one is taken where none is met.
-        pruned: combinations of a configuration and a number of stages decided, by what decided them.
-        total: all such combinations.
-        limit: step time to beat, seconds: the least met. Of plans that tie with it the best is the first by
-            tie-break, so that it may take longer by `TIE`, but not by more, however many tie with each other.
-    """
-
-    searchers: Sequence[Searcher]
-    started: float
+    searchers: Sequence[Searcher]  # Of the plans; they share a meter.
+    started: float  # By the monotonic clock.
     deadline: Deadline = field(factory=Deadline)
-    share: float | None = 1.0
+    share: float | None = 1.0  # Share of the time that the first bounds of all nodes may take; None: no limit.
     progress: Progress | None = None
-    best: Incumbent | None = None
-    excluded: PlanKind | None = None
-    whole: bool = True
-    most_states: float = inf
+    best: Incumbent | None = None  # Best plan so far.
+    excluded: PlanKind | None = None  # Kind of plan that is not searched.
+    whole: bool = True  # These are all plans of the problem, so bounds hold for every plan.
+    most_states: float = inf  # Work after which the best plan so far is taken.
+    # Finds the exact time of a plan if searchers only bound it; None if that fails.
     placed: Callable[[Incumbent], Incumbent | None] | None = None
-    price: Price | None = None
-    others: dict[PlanKind, Incumbent] = field(factory=dict)
-    reach: float = inf
+    price: Price | None = None  # Of plans by replay; None: times of the searchers.
+    others: dict[PlanKind, Incumbent] = field(factory=dict)  # Best plan met of each kind.
+    reach: float = inf  # Step time (s) up to which plans are searched; a slower one is taken if none is met.
+    # Decided combinations of a configuration and a number of stages, by what decided them.
     pruned: Counter[str] = field(factory=Counter)
-    total: int = 0
+    total: int = 0  # All such combinations.
     _queue: list[tuple[float, TieBreak, int, Node]] = field(factory=list)
     _ticket: int = 0
     _bound: float = 0.0
     _least_left: float = inf
     _least_tried: float = inf
+    # Least step time met, seconds. The best plan is the first by tie-break of those that tie with it, so it may be
+    # slower by `TIE`, but no more, however many tie with each other.
     limit: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -231,14 +198,14 @@ class BestFirst:
 
     @property
     def meter(self) -> Meter:
-        """Counts the work."""
+        """Work counter."""
         return self.searchers[0].meter
 
     def find_best(self) -> float:
-        """Work the queue off until nothing in it can win; the lower bound reached, infinite when all is done.
+        """Search until no node can win; return the lower bound, infinite when all is done.
 
         Raises:
-            OutOfTime: the share of the time for the first bounds is gone, and there is no plan.
+            OutOfTime: the time for the first bounds is gone, without a plan.
         """
         meter = self.meter
         try:
@@ -268,7 +235,7 @@ class BestFirst:
         return min(self._least_left, *(searcher.left for searcher in self.searchers))
 
     def find_second(self, most_states: float, limit: float = inf) -> None:
-        """Search for the best plan of another kind, up to so many states of the meter and so many seconds of a step."""
+        """Find the best plan of another kind, within so many states of the meter and seconds of a step."""
         assert self.best is not None
         kind, again = self.best.kind, (self.started, self.deadline)
         # Plans of one chunk a stage come first: bounds of several are cheap to beat, and dear to make.
@@ -282,13 +249,13 @@ class BestFirst:
                 self.others[second.best.kind] = second.best
 
     def runner_up(self) -> Incumbent | None:
-        """The best plan met that differs from the best in candidates, replicas or number of stages."""
+        """Best plan met that differs from the best in candidates, replicas or number of stages."""
         assert self.best is not None
         others = [plan for kind, plan in self.others.items() if kind != self.best.kind]
         return min(others, key=lambda plan: (plan.value, plan.tie_break), default=None)
 
     def _work(self, limit: float) -> None:
-        """Branch or solve the first node of the queue; it stays there when time runs out meanwhile."""
+        """Branch or solve the first node of the queue; it stays there if time runs out meanwhile."""
         bound, _, _, node = self._queue[0]
         if node.leaf:
             plan = node.solve(limit, self.pruned)
@@ -323,7 +290,6 @@ class BestFirst:
                 self._accept(self._true(each.node.quick()))
 
     def _true(self, plan: Incumbent | None) -> Incumbent | None:
-        """A plan with the step time it has in truth."""
         if plan is None:
             return None
         if self.placed is not None:
@@ -341,7 +307,7 @@ class BestFirst:
         self.pruned[PRUNED_BY_BOUND[node.leaf]] += node.combinations
 
     def _accept(self, plan: Incumbent | None) -> None:
-        """Take `plan` if it is better, or as good and ahead by tie-break; remember the loser."""
+        """Keep `plan` if it is better, or ties and comes first; remember the loser."""
         if plan is None:
             return
         best = self.best
@@ -358,7 +324,7 @@ class BestFirst:
 
     @property
     def _waits(self) -> bool:
-        """Whether it goes on for a while when its time is up, for want of a plan."""
+        """True if it continues after its time for lack of a plan."""
         return self.best is None and self.excluded is None
 
     def prepare(self) -> None:
@@ -372,7 +338,7 @@ class BestFirst:
             raise OutOfTime
 
     def _watch(self) -> None:
-        """Say how far the search is, and stop it when its time is up and it has a plan, or its work is done."""
+        """Report progress, and stop when time is up with a plan, or when the work is done."""
         seconds = time.monotonic() - self.started
         if self.progress is not None:
             explored = self.pruned.total() / self.total if self.total else 0.0

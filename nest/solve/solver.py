@@ -1,4 +1,4 @@
-"""The fastest plan of any instance: on its levels, or where these are no network, placed on it."""
+"""Fastest plan of any instance: on its levels, or on a network that is no hierarchy."""
 
 from collections.abc import Sequence
 from math import inf
@@ -20,19 +20,17 @@ def solve(
     besides: Sequence[Solution] = (),
     **options: Any,
 ) -> Result:
-    """The plan of least step time with its proof, or why there is none; see `solve_on_levels`.
+    """Find the fastest plan with its proof, or the reason for none; see `solve_on_levels`.
 
     Args:
-        instance: the problem.
-        time_limit: seconds after which the best plan so far is returned with its proven bound; or a deadline.
-        progress: called now and then with how far the search is.
-        known: a plan that fits, with its step time in seconds; None: no plan is known.
-        besides: plans that are known; neither they nor what they cover is looked for.
+        time_limit: seconds, or a deadline; then the best plan so far is returned with its bound.
+        known: a plan that fits, with its step time in seconds; None: none is known.
+        besides: known plans; neither they nor plans they cover are searched.
         options: further ones of `nest.solve.dp.solve`.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     if instance.pools is not None:
         from nest.solve.dp.pool_solver import solve as solve_on_pools
@@ -59,15 +57,15 @@ def solve_on_levels(
     cache: SearchCache | None = None,
     diagnosed: bool = True,
 ) -> Result:
-    """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
+    """Find the fastest plan, proved optimal, or the best with its bound; or the reason for none.
 
-    `nest.solve.dp.solve` says what the arguments are. Where the graph has too many cuts for it, ties are not broken,
-    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others are
-    looked for along some orders of the layers only.
+    Arguments as in `nest.solve.dp.solve`. If the graph has too many cuts for it, ties are not broken, `optimal` means
+    that no plan is better by more than 1e-6 (PROBLEM.md section 5), and `besides` only searches some orders of the
+    layers.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     if instance.space.direct:
@@ -94,11 +92,11 @@ def solve_on_levels(
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
-    """Whether there is any plan, found by the deadline; None: however long it takes.
+    """True if any plan exists, found by the deadline; None: no limit.
 
     Raises:
-        InputError: as `solve_on_levels`.
-        NoPlanYet: the deadline is over, and nothing is known.
+        InputError: see `solve_on_levels`.
+        NoPlanYet: the deadline has passed without an answer.
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
     return solve_on_levels(instance, known_by, runner_up=False, diagnosed=False).solution is not None

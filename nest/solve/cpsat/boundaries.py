@@ -1,10 +1,9 @@
-"""What each boundary of a plan below some step time must be like: limits that follow from each other.
+"""Necessary conditions on each stage boundary of a plan below some step time.
 
-Boundary `i` of `s` stages has `i` stages in front of it. None takes longer than the slowest may, and each pays for what
-crosses its boundaries; so the layers in front, with what crosses, have limited time, and those behind as well. How
-little can cross one boundary within these limits is a small question to CP-SAT (one boolean for each layer). Each
-answer leaves less time to the layers, which tightens the limits of all boundaries. Where the least that crosses all of
-them takes too long, there is no such plan.
+Boundary `i` of `s` stages has `i` stages before it. The slowest stage limits the compute on either side, each stage
+pays for the tensors that cross its boundaries, and so the layers before and after a boundary have limited time. CP-SAT
+finds the least that can cross one boundary within these limits (one boolean per layer). Each answer tightens the limits
+of all boundaries. If the least crossings take too long in total, there is no such plan.
 """
 
 from __future__ import annotations
@@ -33,44 +32,38 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.solver import Effort
 
 PRECISION = 2**26
-"""Ticks of the time, and units of the bytes, of all layers: rounding a thousand layers down loses a ten-thousandth of a
-stage at most, and no sum comes near what CP-SAT gets wrong."""
+"""Ticks of the time, and units of the bytes, of all layers: rounding a thousand layers down loses at most 1e-4 of a
+stage, and no sum comes near the range where CP-SAT errs."""
 
 ROUNDS = 4
-"""How often the limits of all boundaries are drawn tighter by each other; more hardly ever changes anything."""
+"""Rounds in which the boundaries tighten each other's limits; more hardly ever help."""
 
 GROWTH = 0.05
-"""Share of the way from the bound to the step time that a round must close for another one to be worth its time."""
+"""Share of the gap between bound and step time that a round must close to be worth another."""
 
 EFFORT = 0.3
-"""CP-SAT's deterministic seconds for one boundary; what it has proved by then counts."""
+"""CP-SAT's deterministic seconds per boundary; the bound proved by then counts."""
 
 
 @frozen(eq=False)
 class Limits:
-    """What holds at each boundary of every plan of a case that is below a step time; boundary 0 and the last are ends.
+    """Limits at each boundary of every plan of a case below a step time; boundary 0 and the last are the ends.
 
-    Attributes:
-        slowest: seconds that no stage takes longer.
-        front: seconds that the layers in front compute at most. Shape `(stages + 1,)`.
-        behind: seconds that the layers behind compute at most. Shape `(stages + 1,)`.
-        least: seconds that what crosses takes at least. Shape `(stages + 1,)`.
-        most: seconds that what crosses takes at most. Shape `(stages + 1,)`.
-        bound: seconds that no plan of the case takes less, or none that is below the step time.
+    All in seconds, of shape `(stages + 1,)` unless said otherwise.
     """
 
-    slowest: float
-    front: Floats
-    behind: Floats
-    least: Floats
-    most: Floats
-    bound: float
+    slowest: float  # Upper limit on any stage (scalar).
+    front: Floats  # Upper limits on the compute before each boundary.
+    behind: Floats  # Upper limits on the compute after it.
+    least: Floats  # Lower limits on its transfer.
+    most: Floats  # Upper limits on its transfer.
+    bound: float  # Lower bound on plans of the case, or on those below the step time (scalar).
 
 
 def limits_of(costs: LeastCosts, case: Case, target: float, least: Floats, *, relayed: bool = True) -> Limits | None:
-    """The limits that follow from what crosses each boundary at least; None: no plan is below `target`.
+    """Derive limits from the least transfer at each boundary; None: no plan is below `target`.
 
-    What is not `relayed` is paid for by its maker and a reader, however many boundaries it crosses.
+    Without `relayed`, sender and one reader pay for a tensor, however many boundaries it crosses.
     """
     stages, total = case.stages, costs.total + 2 * float(least.sum() if relayed else least.max())
     bound = costs.step_time(case, total)
@@ -92,12 +85,7 @@ def limits_of(costs: LeastCosts, case: Case, target: float, least: Floats, *, re
 
 @define(eq=False)
 class Boundaries:
-    """The questions about single boundaries of an instance.
-
-    Attributes:
-        instance: the problem.
-        effort: how CP-SAT may work.
-    """
+    """Limits of the boundaries of an instance, found with CP-SAT."""
 
     instance: Instance
     effort: Effort
@@ -108,9 +96,9 @@ class Boundaries:
         self._home = homes(self.instance.graph, inseparable_layers(self.instance))
 
     def limits(self, costs: LeastCosts, case: Case, target: float) -> Limits | None:
-        """The tightest limits found for plans of a case below `target`; None: there is no such plan.
+        """Return the tightest limits found for plans below `target`; None: there is no such plan.
 
-        Those of the latest target of each case are remembered.
+        The limits for the latest target of each case are kept.
         """
         known = self._latest.get(case)
         if known is None or known[0] != target:
@@ -137,7 +125,7 @@ class Boundaries:
         return limits
 
     def _least_crossing(self, costs: LeastCosts, case: Case, limits: Limits, boundary: int) -> float | None:
-        """Seconds that what crosses a boundary takes at least within the limits; None: nothing keeps them."""
+        """Seconds of the cheapest crossing of a boundary within the limits; None: none is possible."""
         from ortools.sat.python import cp_model
 
         model = cp_model.CpModel()
@@ -156,7 +144,7 @@ class Boundaries:
 
 
 def add_closure(model: CpModel, instance: Instance, row: Sequence[Term]) -> None:
-    """What reads from a layer behind a boundary lies behind it; neither side is empty."""
+    """Put every reader of a layer behind a boundary behind it too, and leave neither side empty."""
     model.add(sum(row) >= 1)
     model.add(sum(row) <= len(row) - 1)
     for producer, consumers in instance.graph.tensors:
@@ -166,7 +154,7 @@ def add_closure(model: CpModel, instance: Instance, row: Sequence[Term]) -> None
 
 
 def crossing_tensors(model: CpModel, instance: Instance, row: Sequence[Term]) -> list[Term]:
-    """Which tensors cross a boundary, at least: made in front, read behind."""
+    """Variables that are at least 1 for each tensor made before a boundary and read behind it."""
     terms: list[Term] = []
     for producer, consumers in instance.graph.tensors:
         crosses = model.new_bool_var("")
@@ -186,16 +174,10 @@ def restrict(
     row: Sequence[Term],
     crossing: Sequence[Term],
 ) -> tuple[Term, float]:
-    """Keep a boundary within the limits; what crosses it, in ticks rounded down, and the seconds of a tick.
+    """Keep a boundary within the limits; return its transfer in ticks, rounded down, and the seconds of a tick.
 
-    Args:
-        model: is added to.
-        costs: of the case.
-        limits: to be kept.
-        case: the case.
-        boundary: its number, from 1.
-        row: whether each layer lies behind it.
-        crossing: whether each tensor crosses it.
+    `row` tells for each layer whether it is behind the boundary, `crossing` for each tensor whether it crosses;
+    boundaries count from 1.
     """
     tick = (max(costs.total, float(limits.most[boundary])) or 1.0) / PRECISION
     sends, work = floors(costs.sends(boundary), tick), floors(costs.work, tick)
@@ -219,12 +201,12 @@ def restrict(
 
 
 def _over(values: Sequence[int], row: Sequence[Term], side: int) -> Term:
-    """What the layers behind a boundary add up to (1), or those in front of it (0)."""
+    """Sum over the layers behind a boundary (`side` 1) or before it (0)."""
     return sum((v * (each if side else 1 - each) for v, each in zip(values, row, strict=True) if v), start=0)
 
 
 def ceiling(value: float, unit: float) -> int:
-    """A limit in whole units, rounded up; no sum of what is limited exceeds the largest."""
+    """Round a limit up to whole units; it stays below the largest sum CP-SAT handles."""
     ticks = value / unit * (1 + SUM_ERROR) if value > 0 else value / unit
     if ticks >= LARGEST_COEFFICIENT * 4.0:
         return LARGEST_COEFFICIENT * 4

@@ -1,12 +1,11 @@
-"""Cheap bounds: cases that need no model, because a relaxation proves that they hold no better plan.
+"""Cheap bounds that rule out cases without a CP-SAT model.
 
-Every bound forgets something that could only make plans dearer, and so never exceeds the step time of a plan:
+Every bound drops something that could only make plans slower, so it never exceeds the step time of a plan:
 
-* `nest.solve.cpsat.compute_bound` forgets memory, transfers, gradient reduction and ports.
-* `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
-  the slowest gradient reduction each choose stages and modes for itself. What is left are paths through the cuts. A
-  stage takes at least as long as its busiest port is occupied without messages; that gradient reduction waits for
-  ports is forgotten.
+* `nest.solve.cpsat.compute_bound` drops memory, transfers, gradient reduction and ports.
+* `Relaxation` sends every tensor over its cheapest level whatever the placement, and picks stages and modes separately
+  for the sum, the slowest stage and the slowest gradient reduction. Then paths through the cuts remain. A stage takes
+  at least as long as its busiest port is occupied without messages; gradient reduction does not wait for ports.
 """
 
 from collections.abc import Sequence
@@ -30,15 +29,15 @@ from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 Overfull = Sequence[tuple[int, int, Mode, int]]
-"""Choices that exact pricing found too large: index of the stage, candidate, mode, index in `Cuts`."""
+"""Choices that exact pricing found too large: stage, candidate, mode and index in `Cuts`."""
 
 ROUNDS = 6
-"""How often limits and paths are drawn tighter by each other; more hardly ever changes anything."""
+"""Rounds in which limits and paths tighten each other; more hardly ever help."""
 
 
 @define
 class Relaxation:
-    """The bound over paths through the cuts; remembers stages by their micro-batches in flight."""
+    """Bound over paths through the cuts; caches stages by their micro-batches in flight."""
 
     instance: Instance
     cuts: Cuts
@@ -50,12 +49,12 @@ class Relaxation:
     _flying: dict[object, float] = field(factory=dict)
 
     def make_room(self) -> None:
-        """Between two cases: let go of what there is no room for."""
+        """Evict cached values between two cases."""
         self._fastest.make_room()
         self.book.make_room()
 
     def of(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
+        """Lower bound of a case in seconds, as precise as `target` requires; infinite if nothing fits."""
         self.make_room()
         if self.instance.pools is not None and (bound := self._of_any_stages(case)) > target:
             return bound
@@ -81,9 +80,9 @@ class Relaxation:
         return bound
 
     def _of_any_stages(self, case: Case) -> float:
-        """A bound of the case from stages counted from the last, which cases of other numbers of stages share.
+        """Bound of a case from stages counted from the last, shared by cases with other numbers of stages.
 
-        So counted, a stage has no more in flight in this bound than with any number of stages.
+        Counted this way, a stage has no more micro-batches in flight than with any number of stages.
         """
         key = (case.candidates, case.modes, case.replicas, case.rank_order, case.schedule, case.micro_batches)
         key_of_all = (*key, case.zero_degree, case.weights, case.hiding)
@@ -94,7 +93,7 @@ class Relaxation:
         return value(case, max(slowest, total / case.stages), added, sync)
 
     def _terms_of(self, case: Case) -> list[list[float]]:
-        """By number of stages, the least `sum t`, `max t`, `max y` and, where it is apart, `sum u`."""
+        """Least `sum t`, `max t`, `max y` and, if separate, `sum u`, by number of stages."""
         paths, terms = self.paths(case), []
         most = min(self.cuts.longest, sum(paths.rooms))
         joins = [(0, numpy.add), (0, numpy.maximum), (2, numpy.maximum), *([(1, numpy.add)] if case.apart else [])]
@@ -108,7 +107,7 @@ class Relaxation:
         return terms
 
     def _least_in_flight(self, case: Case, number: int, most: int) -> float:
-        """Micro-batches in flight on the stage of this number from the last, with the stages that leave fewest."""
+        """Fewest micro-batches in flight on the stage of this number from the last, over all numbers of stages."""
         key = (case.schedule, case.micro_batches, number, most)
         if key not in self._flying:
             every = (
@@ -120,16 +119,16 @@ class Relaxation:
         return self._flying[key]
 
     def paths(self, case: Case) -> Paths:
-        """The paths that stages of the case may take."""
+        """Paths that stages of the case may take."""
         return Paths(tuple(room for _, room in teams(self.instance, case)))
 
     def links(self, case: Case) -> Links:
-        """What boundaries of the case may go over."""
+        """Links that boundaries of the case may use."""
         key = None if self.instance.pools is None else case.candidates
         return once(self._links, key, lambda: links_of(self.instance, case))
 
     def transfers(self, case: Case, candidate: int) -> Floats:
-        """Seconds to bring what crosses each cut over the cheapest link there is. Shape `(cuts,)`."""
+        """Seconds to transfer the tensors of each cut over the cheapest link. Shape `(cuts,)`."""
         key = (candidate, case.replicas, case.rank_order, self._around(case))
         if key not in self._cheapest:
             links = self.links(case)
@@ -141,22 +140,21 @@ class Relaxation:
         return self._cheapest[key]
 
     def _around(self, case: Case) -> object:
-        """What of the other candidates bears on the costs of one: the widest block, or the pools of the case."""
+        """Key of everything the other candidates contribute to the costs of one: the widest block, or the pools."""
         return case.widest if self.instance.pools is None else tuple(map(self.instance.pool_of, case.candidates))
 
     def _seen(self, case: Case, candidate: int) -> tuple[Instance, Case]:
-        """As blocks of a candidate see them, which on pools have one width."""
+        """View instance and case from blocks of one candidate; on pools, with a single width."""
         if self.instance.pools is None:
             return self.instance, case
         instance, own = seen_by(self.instance, case, candidate)
         return instance, evolve(own, candidates=(candidate,))
 
     def _stages(self, case: Case, flying: float) -> list[tuple[Floats, Floats, Floats]]:
-        """By team and by the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits."""
+        """Least `t`, `u` and `y` of a stage that fits, by team and by the cuts before and after it."""
         return [self._of_team(case, team, flying) for team, _ in teams(self.instance, case)]
 
     def _of_team(self, case: Case, team: Sequence[int], flying: float) -> tuple[Floats, Floats, Floats]:
-        """By the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits; `u` where it is apart."""
         members = tuple((case.candidates[position], case.modes[position]) for position in team)
         key: tuple[object, ...] = (members, case.replicas, case.rank_order, self._around(case), flying)
         key += (case.zero_degree, copies_of(case.schedule), (case.weights, case.hiding))
@@ -180,7 +178,7 @@ class Relaxation:
 
 
 def levels(instance: Instance, case: Case) -> list[int]:
-    """The levels a boundary of the case can have; all, where blocks of several widths are about."""
+    """Possible levels of a boundary of the case; all levels if blocks differ in width."""
     every = range(len(instance.cluster.levels))
     widths = {instance.candidates[each].width for each in case.candidates}
     if len(widths) > 1:
@@ -192,14 +190,12 @@ def levels(instance: Instance, case: Case) -> list[int]:
 def least_times(
     case: Case, costs: StageCosts, rows: tuple[Any, ...], arriving: Floats, returning: Floats
 ) -> tuple[Floats, Floats]:
-    """What stages take per micro-batch at least (`t`), and add to the sum (`u`), with messages that take so long.
+    """Least time per micro-batch (`t`) and least share of the sum (`u`) of stages.
 
     Args:
-        case: the case.
-        costs: of its stages.
-        rows: which of the costs: an index of their arrays.
-        arriving: seconds of activations, at least.
-        returning: seconds of gradients, at least.
+        rows: selects costs: an index of their arrays.
+        arriving: lower bound on the activations' transfer, in seconds.
+        returning: lower bound on the gradients' transfer, in seconds.
     """
     whole, weights = costs.time[rows] + arriving + returning, case.weights
     full = numpy.maximum(costs.time[rows], costs.shared[rows] + arriving + returning) if case.hiding else whole
@@ -211,12 +207,12 @@ def least_times(
 
 
 def value(case: Case, slowest: float, added: float, sync: float) -> float:
-    """`A * max t + sum u + max y`, rounded down as floating point may have rounded it up."""
+    """`A * max t + sum u + max y`, rounded down against floating-point error."""
     return (case.weights.slowest * slowest + added + sync) * (1 - SUM_ERROR)
 
 
 def time_limit(case: Case, target: float, added: float, sync: float) -> float:
-    """No stage of a plan below `target` takes longer (`t`), when `sum u` is `added` and `max y` is `sync` at least."""
+    """Upper limit on `t` in a plan below `target` with at least `sum u = added` and `max y = sync`."""
     if case.weights.slowest <= 0:
         return inf
     return (target - added - sync) / case.weights.slowest * (1 + SUM_ERROR)
@@ -224,48 +220,35 @@ def time_limit(case: Case, target: float, added: float, sync: float) -> float:
 
 @frozen(eq=False)
 class Choices:
-    """What one stage of a plan can be; a row is one choice.
-
-    Attributes:
-        candidate: index of the candidate.
-        mode: index of the mode in the candidate's costs.
-        stage: index in `Cuts`.
-        time: seconds per micro-batch without transfers, as if there were no ports.
-        sync: seconds per batch, as if there were no ports.
-    """
+    """Choices of one stage of a plan; one choice per row."""
 
     candidate: Integers
     mode: Integers
-    stage: Integers
-    time: Floats
-    sync: Floats
+    stage: Integers  # Index in `Cuts`.
+    time: Floats  # Seconds per micro-batch without transfers and ports.
+    sync: Floats  # Seconds per batch without ports.
 
     def __len__(self) -> int:
         return len(self.stage)
 
     def only(self, rows: Booleans) -> "Choices":
-        """Only these rows."""
+        """Select rows."""
         return Choices(self.candidate[rows], self.mode[rows], self.stage[rows], self.time[rows], self.sync[rows])
 
 
 @frozen(eq=False)
 class ReducedCase:
-    """A case with the choices that are left.
-
-    Attributes:
-        choices: for each stage.
-        bound: seconds no plan of the case that is below the target takes less than.
-    """
+    """A case with its remaining choices by stage, and the lower bound (s) on its plans below the target."""
 
     choices: tuple[Choices, ...]
     bound: float
 
 
 def reduce(relaxation: Relaxation, case: Case, target: float, overfull: Overfull = ()) -> ReducedCase | None:
-    """The choices of plans below `target`; None where there are none.
+    """Keep the choices that plans below `target` can have; None: no choice is left.
 
-    A choice goes when it does not fit, when another of the same layers is at least as fast in both respects, or when
-    the fastest stages around it, whatever their places, still make the plan too slow.
+    A choice is dropped if it does not fit, if another of the same layers is at least as fast in both respects, or if
+    the fastest stages around it, in any placement, still make the plan too slow.
     """
     relaxation.make_room()
     choices = [_fitting(relaxation, case, index, overfull) for index in range(case.stages)]
@@ -297,7 +280,6 @@ def reduce(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
 
 
 def _of_teams(relaxation: Relaxation, case: Case, choices: Choices) -> list[Booleans]:
-    """Which choices are of each team."""
     return [
         numpy.isin(choices.candidate, [case.candidates[position] for position in team])
         for team, _ in teams(relaxation.instance, case)
@@ -317,7 +299,7 @@ def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> tup
 
 
 def _tables(relaxation: Relaxation, case: Case, choices: Choices, values: Floats) -> list[Floats]:
-    """By team, the least value by the cuts in front and behind; infinite where no choice is left."""
+    """Least value by team and by the cuts before and after a stage; infinite where no choice is left."""
     count, tables = relaxation.cuts.count, []
     for own in _of_teams(relaxation, case, choices):
         table = numpy.full((count, count), inf)
@@ -330,7 +312,7 @@ def _tables(relaxation: Relaxation, case: Case, choices: Choices, values: Floats
 
 
 def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull) -> Choices:
-    """The choices of a stage that fit its memory, without those that another makes needless."""
+    """Undominated choices of a stage that fit its memory."""
     flying = case.in_flight(index + 1)
     first, last = relaxation.cuts.first, relaxation.cuts.last
     ends = (first == 0) if index == 0 else (first != 0)
@@ -368,14 +350,14 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
 
 
 def _comparable(instance: Instance, costs: StageCosts, one: int, other: int) -> bool:
-    """Whether what is faster here is faster everywhere: on a network, collectives may cost more than they do here.
+    """True if a faster choice here is faster everywhere; on a network, collectives may cost more elsewhere.
 
-    There modes compare that send the same, and of which none hides more than the other.
+    There, modes compare only with the same ZeRO stage and without hiding.
     """
     return instance.network is None or (costs.modes[one][1] == costs.modes[other][1] and not instance.space.hiding)
 
 
 def _wins(costs: StageCosts, one: int, other: int, case: Case) -> Booleans:
-    """Where mode `one` is at least as fast as mode `other`, and faster or listed first."""
+    """Mask of stages for which mode `one` dominates mode `other`; ties go to the mode listed first."""
     wins: Booleans = costs.as_fast(one, other, case)
     return wins if one < other else wins & ~costs.as_fast(other, one, case)

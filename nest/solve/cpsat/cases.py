@@ -1,6 +1,6 @@
-"""Cases: everything the stages of a plan share, listed one by one (PROBLEM.md section 3).
+"""Cases: all decisions that the stages of a plan share, enumerated (PROBLEM.md section 3).
 
-Each case is a question of its own: is there a plan of this case that is better than the one given?
+Each case is a separate question: does it hold a better plan than the incumbent?
 """
 
 from collections import defaultdict
@@ -28,62 +28,43 @@ from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
 Mode = tuple[str, int]
-"""A recompute mode by name, and a ZeRO stage."""
+"""Recompute mode and ZeRO stage."""
 
 Step = tuple[str, int]
-"""A part of a pass, or the message that it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
+"""Part of a pass, or the message it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
 
 Path = tuple[tuple[Step, int], ...]
-"""How often a path through the passes of a batch runs each step."""
+"""Counts of each step on a path through the passes of a batch."""
 
 
 @frozen(eq=False)
 class Case:
-    """One choice of everything stages share.
+    """One choice of everything that stages share."""
 
-    Attributes:
-        candidates: indices of the candidates its stages choose from; on pools one of each pool that the plan uses.
-        modes: for each of them, the modes a stage may use.
-        widest: width of the widest block, which at least one stage has (`g`); on pools each candidate has a stage.
-        replicas: `d`.
-        rank_order: `pp-inner` or `dp-inner`.
-        schedule: the pipeline schedule.
-        stages: how many (`s`).
-        micro_batches: per replica (`M`).
-        weights: of the schedule.
-        hiding: whether messages between stages hide under compute.
-        replayed: whether its plans are priced by their replay, too.
-        block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
-        zero_degree: ranks over which ZeRO shards at most; None: all.
-    """
-
-    candidates: tuple[int, ...]
-    modes: tuple[tuple[Mode, ...], ...]
-    widest: int
-    replicas: int
-    rank_order: str
+    candidates: tuple[int, ...]  # Indices of the candidates for its stages; on pools one for each pool in use.
+    modes: tuple[tuple[Mode, ...], ...]  # Allowed modes by candidate.
+    widest: int  # Width of the widest block (`g`), used by at least one stage; on pools each candidate has a stage.
+    replicas: int  # `d`.
+    rank_order: str  # `pp-inner` or `dp-inner`.
     schedule: Schedule
-    stages: int
-    micro_batches: int
+    stages: int  # `s`.
+    micro_batches: int  # Per replica (`M`).
     weights: Weights
-    hiding: bool = False
-    replayed: bool = False
-    block_devices: int | None = None
-    zero_degree: int | None = None
+    hiding: bool = False  # Messages between stages hide under compute.
+    replayed: bool = False  # Its plans are also priced by replay.
+    block_devices: int | None = None  # Devices of all blocks of a replica if a constraint reads them; else None.
+    zero_degree: int | None = None  # Ranks over which ZeRO shards at most; None: all.
 
     @property
     def apart(self) -> bool:
-        """Whether the sum of what stages add to it (`u`) is anything but `B` times that of their times (`t`).
-
-        Or nothing weighs times, so that nothing limits them.
-        """
+        """True if `sum u` differs from `B * sum t`, or if no time has weight and so nothing is limited."""
         return self.hiding or not self.weights.uniform or self.weights.slowest == self.weights.forward == 0
 
     @property
     def least_weights(self) -> tuple[float, float]:
-        """`(A, B)` with which no plan takes longer than it does, of stages' times with nothing hidden.
+        """`(A, B)` of a lower bound on the step time from stage times without hiding.
 
-        What hides is no longer than the compute it hides under, which is left.
+        A hidden message is no longer than the compute that hides it, and that compute remains.
         """
         return self.weights.slowest / (2 if self.hiding else 1), least_weight(self.weights)
 
@@ -92,72 +73,62 @@ class Case:
         return in_flight(fullest_moments(self.schedule, stage, self.stages, self.micro_batches))
 
     def replicas_alike(self, instance: Instance) -> bool:
-        """Whether replicas may change places: unless ZeRO shards over some of them alone (shard groups)."""
+        """True if replicas are interchangeable: ZeRO does not shard over only some of them (shard groups)."""
         groups = (group for each in self.candidates for group in instance.candidates[each].state)
         return self.zero_degree is None or all(len(each.ranks) * self.replicas <= self.zero_degree for each in groups)
 
     def plan(self, stages: Iterable[StageDecision]) -> Solution:
-        """The plan of the case that has these stages."""
+        """Build the plan of the case with these stages."""
         chunks = chunks_of(self.schedule)
         return Solution(self.replicas, self.rank_order, self.schedule.name, tuple(stages), chunks, self.zero_degree)
 
 
 @define
 class OpenCase:
-    """A case that is not settled yet.
-
-    Attributes:
-        case: the case.
-        bound: seconds no plan of it is below.
-        margin: bounds leave out what is above the target by this factor.
-        stuck: why it cannot be settled.
-        paths: through the passes of its plans, which bound their replay.
-        excluded: plans that are priced already, as its models name them.
-    """
+    """An unsettled case."""
 
     case: Case
+    # Lower bound on its plans in seconds.
     bound: float = field(converter=float)  # Arrays give numbers of NumPy, whose comparisons are no `bool`.
-    margin: float
-    stuck: str | None = None
-    paths: Sequence[Path] = ()
-    excluded: list[Any] = field(factory=list)
+    margin: float  # Bounds drop what exceeds the target by this factor.
+    stuck: str | None = None  # Reason it cannot be settled.
+    paths: Sequence[Path] = ()  # Through the passes of its plans, which bound their replay.
+    excluded: list[Any] = field(factory=list)  # Plans priced already, in the form of its models.
 
 
 LimitOf = Callable[[Case, int], Limit | None]
-"""Of a case, and of so many numbers rounded down on their own in a stage's time; None: any plan is better."""
+"""Limit for a case, given how many terms of a stage's time are rounded down separately; None: any plan is better."""
 
 
 def has_ports(instance: Instance, case: Case) -> bool:
-    """Whether stages of the case may have ports (PROBLEM.md section 4, Ports)."""
+    """True if stages of the case may have ports (PROBLEM.md section 4, Ports)."""
     return any(instance.candidates[each].busy is not None for each in case.candidates)
 
 
 def replica_devices(instance: Instance, case: Case) -> int:
-    """Devices of one replica (`K` of PROBLEM.md section 3); on pools of one that a candidate sees (`seen_by`)."""
+    """Devices of one replica (`K` of PROBLEM.md section 3); on pools, of an instance from `seen_by`."""
     return case.widest * (instance.cluster.size // (case.replicas * case.widest))
 
 
 def seen_by(instance: Instance, case: Case, candidate: int) -> tuple[Instance, Case]:
-    """An instance and a case as blocks of a candidate see them: on pools its own pool is a cluster by itself."""
+    """View instance and case from blocks of a candidate; on pools its own pool becomes the cluster."""
     if instance.pools is None:
         return instance, case
     return instance.at(candidate), evolve(case, widest=instance.candidates[candidate].width)
 
 
 def teams(instance: Instance, case: Case) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Positions of the candidates whose blocks share devices, and how many stages these have at most."""
+    """Positions of the candidates whose blocks share devices, and the most stages of each group."""
     if instance.pools is None:
         return ((tuple(range(len(case.candidates))), case.stages),)
     return tuple(((position,), room) for position, room in enumerate(rooms(instance, case.candidates, case.replicas)))
 
 
 def cases(instance: Instance, most_stages: int, *, apart: bool = True) -> Iterator[Case]:
-    """Every case of an instance; together they hold every plan of its space.
+    """Enumerate cases that together hold every plan of the instance.
 
     Args:
-        instance: the problem.
-        most_stages: more stages than this no plan has.
-        apart: as `cases_of` has it.
+        apart: see `cases_of`.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -167,12 +138,10 @@ def cases(instance: Instance, most_stages: int, *, apart: bool = True) -> Iterat
 
 
 def cases_of(instance: Instance, family: Family, *, apart: bool = True) -> Iterator[Case]:
-    """Every case of a family.
+    """Enumerate the cases of a family.
 
     Args:
-        instance: the problem.
-        family: the family.
-        apart: whether cases that all stages recompute alike are `told_apart`; else one stands for all.
+        apart: split cases whose stages all recompute alike (`told_apart`); else one stands for all.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -189,19 +158,18 @@ def cases_of(instance: Instance, family: Family, *, apart: bool = True) -> Itera
 
 
 def parts_alike(instance: Instance) -> bool:
-    """Whether all stages must recompute as many of their blocks: there are many numbers, each a case of its own."""
+    """True if all stages must recompute the same number of blocks; each of the many numbers is a case."""
     return bool(instance.space.partial) and any(each.uniform == "recompute" for each in instance.space.constraints)
 
 
 def told_apart(instance: Instance, case: Case) -> Iterator[Case]:
-    """The cases that a case of `cases_of` stands for where stages are `parts_alike`: one for each recompute mode."""
+    """Split a case by recompute mode where stages are `parts_alike`."""
     return _narrowed(instance, case, case.modes, {"recompute"})
 
 
 def _narrowed(
     instance: Instance, setting: Case, allowed: Sequence[tuple[Mode, ...]], uniform: Collection[str | None]
 ) -> Iterator[Case]:
-    """The cases of a setting whose stages may have these modes."""
     for modes in _uniform(allowed, uniform):
         usable = {each: used for each, used in zip(setting.candidates, modes, strict=True) if used}
         if _fits(instance, setting, list(usable)):
@@ -209,7 +177,7 @@ def _narrowed(
 
 
 def orders(instance: Instance) -> tuple[str, ...]:
-    """The rank orders that tell cases apart."""
+    """Rank orders that distinguish cases."""
     space = instance.space
     read = any("rank_order" in constraint.names() for constraint in space.constraints)
     # On a network blocks lie anywhere, whatever the order of ranks.
@@ -217,7 +185,6 @@ def orders(instance: Instance) -> tuple[str, ...]:
 
 
 def _settings(instance: Instance, family: Family) -> Iterator[Case]:
-    """What stages share before shard groups, modes and the devices of all blocks are chosen."""
     space, rows = instance.space, family.rows
     numbers = (each.tolist() for each in (rows.replicas, rows.micro_batches, rows.schedule, rows.stages))
     for replicas, count, number, stages in zip(*numbers, strict=True):
@@ -232,9 +199,9 @@ def _settings(instance: Instance, family: Family) -> Iterator[Case]:
 def _shard_degrees(
     instance: Instance, candidates: Sequence[int], replicas: int
 ) -> Iterator[tuple[int | None, tuple[int, ...]]]:
-    """Sizes of shard groups, and the candidates whose parameter groups they cut evenly.
+    """Sizes of shard groups, and the candidates whose parameter groups they divide.
 
-    Unless a constraint reads `zero_degree`, of sizes that cut alike the first stands for all.
+    Of sizes with the same division the first stands for all, unless a constraint reads `zero_degree`.
     """
     read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
     seen = set()
@@ -253,7 +220,7 @@ def _shard_degrees(
 
 
 def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
-    """Every sum of the stages' widths there is, where a constraint reads `devices`; else it need not be known."""
+    """Possible sums of the stages' widths if a constraint reads `devices`; else None."""
     widths = {instance.candidates[each].width for each in setting.candidates}
     if len(widths) == 1:
         return (setting.stages * widths.pop(),)
@@ -270,7 +237,6 @@ def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
 
 
 def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -> tuple[Mode, ...]:
-    """The modes a stage with this candidate may use."""
     space, values = instance.space, _values(setting, instance.candidates[index], devices)
     modes = product(instance.recompute_names(index), dict.fromkeys(space.zero))
     every = {mode: {**values, **recompute_values(space, mode[0]), "zero": mode[1]} for mode in modes}
@@ -283,7 +249,7 @@ def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -
 
 
 def _holds(constraint: Constraint, values: Mapping[str, Value]) -> bool:
-    """Whether a constraint holds, worked out once for what it reads: most cases differ in other things."""
+    """Check a constraint, cached by the values it reads; most cases differ in others."""
     return _known(constraint, tuple([(name, values.get(name, 1)) for name in constraint.names()]))
 
 
@@ -293,7 +259,7 @@ def _known(constraint: Constraint, read: tuple[tuple[str, Value], ...]) -> bool:
 
 
 def _values(setting: Case, candidate: Candidate, devices: int | None) -> dict[str, Value]:
-    """The value of every name of the constraint language but the modes (FORMATS.md, "Problem")."""
+    """Value of every name of the constraint language except the modes (FORMATS.md, "Problem")."""
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(candidate.degrees)
     split, size = int(values["tp"]) * int(values["cp"]), candidate.micro_batch
@@ -314,10 +280,10 @@ def _values(setting: Case, candidate: Candidate, devices: int | None) -> dict[st
 
 
 def _fits(instance: Instance, setting: Case, candidates: Sequence[int]) -> bool:
-    """Whether so many blocks have room, one of them as wide as the setting says and the others as narrow as they go.
+    """True if all blocks have room: one as wide as the setting says, the others as narrow as possible.
 
-    A plan without a block that wide belongs to a setting of narrower ones. Where constraints leave blocks of one width
-    only, `block_devices` must be what these have.
+    A plan without a block that wide belongs to a setting of narrower ones. If constraints leave one width only,
+    `block_devices` must match it.
     """
     widths = [instance.candidates[each].width for each in candidates]
     if instance.pools is not None:
@@ -331,7 +297,7 @@ def _fits(instance: Instance, setting: Case, candidates: Sequence[int]) -> bool:
 def _uniform(
     allowed: Sequence[tuple[Mode, ...]], uniform: Collection[str | None]
 ) -> Iterator[Sequence[tuple[Mode, ...]]]:
-    """`allowed` narrowed to one recompute mode or ZeRO stage for all stages, where `uniform` asks for it."""
+    """Narrow `allowed` to one recompute mode or ZeRO stage for all stages, if `uniform` requires it."""
     parts = (dict.fromkeys(mode[part] for modes in allowed for mode in modes) for part in range(2))
     recomputes, zeros = (
         used if name in uniform else [None] for name, used in zip(("recompute", "zero"), parts, strict=True)

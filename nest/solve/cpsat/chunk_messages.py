@@ -1,4 +1,4 @@
-"""What may cross the boundaries between chunks, in the model of a case of several."""
+"""Messages across boundaries between chunks, in the model of a case of several chunks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,15 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Message:
-    """What may cross a boundary, and at which level.
-
-    Attributes:
-        level: of the boundary.
-        seconds: that it takes, either way.
-        holds: whether that is it.
-    """
+    """A possible message across a boundary."""
 
     level: int
-    seconds: float
-    holds: Term
+    seconds: float  # In either direction.
+    holds: Term  # Variable that selects it.
 
 
 def together(around: Sequence[Sequence[Message]]) -> list[list[Message]]:
-    """Messages over boundaries of which the same decides, as those of one."""
+    """Merge messages over boundaries that the same variables decide."""
     found: list[list[Message]] = []
     for possible in around:
         known = next((each for each in found if _alike(each, possible)), None)

@@ -1,7 +1,7 @@
-"""Models of cases of several chunks: where each chunk begins, what its stage runs it with, and where blocks lie.
+"""Models of cases of several chunks: first unit of each chunk, modes of its stage, and placement of blocks.
 
-PROBLEM.md section 4: chunks are runs of units on the stages that the schedule's placement says; every chunk pays for
-its own boundaries, and none where both sides are on one stage.
+Chunks are runs of units on the stages of the schedule's placement (PROBLEM.md section 4); every chunk pays for its own
+boundaries, except those with both sides on one stage.
 """
 
 from __future__ import annotations
@@ -36,28 +36,26 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.replay import Passes
 
 UNITS = 2**24
-"""Parts of a device's memory in which activations are counted: rounding a thousand units down loses less than a
-ten-thousandth of it, and coefficients stay far below what CP-SAT gets wrong."""
+"""Parts of a device's memory in which activations are counted: rounding a thousand units down loses less than 1e-4 of
+it, and coefficients stay far below the range where CP-SAT errs."""
 
 MOST_AROUND = 4_000
-"""Ways in which the messages of a stage can come, up to which what its ports make it wait for is listed."""
+"""Most combinations of a stage's messages for which waits at its ports are enumerated."""
 
 Overfull = tuple[int, tuple[int, ...], int, int]
-"""A stage that does not fit: its index, where its chunks begin and end, and index of its content and mode."""
+"""A stage that does not fit: its index, first and last units of its chunks, and index of its content and mode."""
 
 
 class ChunkModel:
-    """One case of several chunks.
+    """Model of one case of several chunks.
 
     Attributes:
-        model: of OR-Tools.
-        limit: on the step time, which is minimised; None: any plan is asked for.
-        inexact: why a plan may take longer than the model says; empty: it does not.
-        near: for each two stages that send, and neighbours, whether they are apart by each level.
-        passes: what the passes of a plan take; None: it is not replayed.
+        limit: on the step time, which is minimised; None: any plan will do.
+        inexact: reason why a plan may take longer than modelled; empty: it does not.
+        near: for each two neighbouring or sending stages, whether they are apart by each level.
     """
 
-    passes: Passes | None = None
+    passes: Passes | None = None  # Times of the passes of a plan; None: it is not replayed.
 
     def __init__(
         self,
@@ -72,12 +70,10 @@ class ChunkModel:
         """Build the model.
 
         Args:
-            numbers: of the case.
-            choices: what each stage can be.
-            overfull: what exact pricing found too large.
+            overfull: stages that exact pricing found too large.
             limit: on the step time; None: times do not matter.
-            known: has paths that replays take no less than, and plans that are left out: stages, and levels between.
-            ordered: whether blocks lie in pipeline order (monotone placement).
+            known: has paths that bound replays, and excluded plans (stages, and levels between).
+            ordered: blocks keep pipeline order (monotone placement).
         """
         from ortools.sat.python import cp_model
 
@@ -109,7 +105,7 @@ class ChunkModel:
             self._times_count(*limit)
 
     def _boundaries(self) -> list[list[Term]]:
-        """For each boundary, the outer ends included, which units lie behind it; no chunk is empty."""
+        """Units behind each boundary, outer ends included; no chunk is empty."""
         count = len(self._contents.layers)
         rows: list[list[Term]] = [[1] * count]
         for number, starts in enumerate(self._numbers.units.starts):
@@ -130,12 +126,12 @@ class ChunkModel:
         return [*rows, [0] * count]
 
     def _begins(self, boundary: int, unit: int) -> Term:
-        """Whether the chunk behind a boundary, from 0, begins with a unit."""
+        """1 if the chunk behind a boundary, from 0, begins with a unit."""
         row = self._behind[boundary + 1]
         return row[unit] - (row[unit - 1] if unit else 0)
 
     def _stages_hold_their_chunks(self) -> None:
-        """A stage's content is that of its chunks; all contents are all units, which settles most models at once."""
+        """Tie a stage's content to its chunks; all contents cover all units, which settles most models at once."""
         for each, total in enumerate(self._contents.totals.tolist()):
             units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
             every: list[Term] = []
@@ -145,7 +141,7 @@ class ChunkModel:
             self.model.add(sum(every) == total)
 
     def _chunks_are_alike(self) -> None:
-        """Chunks differ by one block at most; those with embedding and head may be smaller."""
+        """Let chunks differ by at most one block; those with embedding and head may be smaller."""
         counted = self._numbers.units.blocks(self._instance)
         largest = self.model.new_int_var(1, sum(counted), "largest chunk")
         for chunk in range(len(self._route)):
@@ -155,7 +151,7 @@ class ChunkModel:
                 self.model.add(held >= largest - 1)
 
     def _layers_are_where_they_must(self) -> None:
-        """`same_stage` keeps layers on one stage, and a partition says on which."""
+        """Keep `same_stage` layers together, and layers of a given partition on their stages."""
         graph, space = self._instance.graph, self._instance.space
         home = self._numbers.units.home(len(graph.layers)).tolist()
         index = {name: layer for layer, name in enumerate(graph.layers)}
@@ -173,7 +169,7 @@ class ChunkModel:
                 self.model.add(on(stage, unit) == 1)
 
     def _memory_suffices(self) -> None:
-        """What a stage's chunks hold fits, where that does not follow from its content."""
+        """Constrain memory that does not follow from a stage's content."""
         for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
             by_recompute: dict[tuple[str, bool], list[int]] = defaultdict(list)
             for place, (row, content) in enumerate(zip(choices.mode.tolist(), choices.content.tolist(), strict=True)):
@@ -207,7 +203,6 @@ class ChunkModel:
         self.model.add(total <= room).only_enforce_if(used)
 
     def _forbid(self, stage: int, borders: tuple[int, ...], content: int, mode: int) -> None:
-        """Leave out a stage whose chunks begin and end at these units, with this content in this mode."""
         own = (self._choices[stage].content == content) & (self._choices[stage].mode == mode)
         alike = self._numbers.alike(stage, mode)
         around = () if alike else zip(self._beside(stage), borders, strict=True)
@@ -216,7 +211,7 @@ class ChunkModel:
             self.model.add(sum(begun) + self._taken[stage][place] <= len(begun))
 
     def _beside(self, stage: int) -> list[int]:
-        """The boundaries, from 0, in front of and behind the chunks of a stage."""
+        """Boundaries, from 0, before and after the chunks of a stage."""
         every = {boundary for chunk in self._chunks[stage] for boundary in (chunk - 1, chunk)}
         return sorted(every & set(range(len(self._route) - 1)))
 
@@ -231,7 +226,7 @@ class ChunkModel:
         return sendings(self._case)
 
     def _messages(self, sending: Sending) -> list[Message]:
-        """What may cross a boundary; of equal sizes the level alone decides."""
+        """Possible messages across a boundary; with equal sizes only the level matters."""
         pair = (min(sending.earlier, sending.later), max(sending.earlier, sending.later))
         near = self._placement.apart[pair]
         starts: dict[float, list[int]] = defaultdict(list)
@@ -254,7 +249,7 @@ class ChunkModel:
         return Message(level, float(point_to_point(self._instance.cluster, size, level)), holds)
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + sum u + max y` (PROBLEM.md section 4)."""
+        """Constrain `A * max t + sum u + max y` (PROBLEM.md section 4)."""
         model, costs, weights = self.model, self._numbers.costs, self._case.weights
         slowest = model.new_int_var(0, largest_slowest(scale, limit), "slowest")
         sync = model.new_int_var(0, limit // scale.sync, "sync")
@@ -290,7 +285,6 @@ class ChunkModel:
         model.minimize(step_time(model, closed_form, self.passes, self._paths, scale, sync, limit))
 
     def _exclude(self, names: Sequence[Overfull], over: Sequence[int]) -> None:
-        """Leave out a plan."""
         found = [near.get(level, 0) for near, level in zip(self.near, over, strict=True)]
         ends: dict[int, int] = {}
         for stage, borders, content, mode in names:
@@ -301,7 +295,7 @@ class ChunkModel:
         self.model.add(sum(found) < len(over) + len(names) + len(ends))
 
     def _ticks(self, stage: int, values: Floats, ticks: Callable[[float], int]) -> Term:
-        """Ticks of a stage by its choice; `values` are of shape `(modes, contents)`."""
+        """Ticks of a stage by its choice; `values` has shape `(modes, contents)`."""
         choices = self._choices[stage]
         own = values[choices.mode, choices.content].tolist()
         return _weighed(self._taken[stage], [ticks(each) for each in own])
@@ -309,7 +303,7 @@ class ChunkModel:
     def _waited(
         self, stage: int, around: Sequence[Sequence[Message]], scale: Scale, slowest: IntVar, sync: IntVar
     ) -> Term:
-        """Ticks that a stage waits for its ports; what these add to `sync` is said beside."""
+        """Ticks that a stage waits for its ports; adds the wait per batch to `sync`."""
         costs, choices = self._numbers.costs, self._choices[stage]
         if costs.ports is None:
             return 0
@@ -343,7 +337,7 @@ class ChunkModel:
         ).waits(sync)
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, tuple[Overfull, ...]]:
-        """The decisions of a solution, and for each stage what `overfull` would leave out."""
+        """Decode a solution; also return for each stage its entry for `overfull`."""
         rows = [[each if isinstance(each, int) else value(each) for each in row] for row in self._behind]  # type: ignore[arg-type]
         borders = [len(row) - sum(row) for row in rows]
         runs = list(pairwise(borders))
@@ -370,6 +364,6 @@ def _weighed(literals: Sequence[IntVar], values: Sequence[int]) -> Term:
 
 
 def _parts(values: Floats, unit: float) -> list[int]:
-    """Whole units, rounded down, as floating point may have rounded up; what nothing has room for is cut off."""
+    """Round down to whole units against floating-point error, and cap values that nothing has room for."""
     lowered = numpy.minimum(values, UNITS * 4 * unit)
     return [int(each) for each in numpy.floor((lowered - SUM_ERROR * abs(lowered)) / unit)]

@@ -1,4 +1,4 @@
-"""Models of cases of several chunks, each with the bound and the small model that come before it."""
+"""Models of cases of several chunks, with their bound and the small model tried before."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class ChunkModels:
-    """Models of cases of several chunks.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Models of cases of several chunks."""
 
     instance: Instance
     _cases: ChunkCases = field(init=False)
@@ -37,9 +33,9 @@ class ChunkModels:
         self._cases = ChunkCases(self.instance)
 
     def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`.
+        """Lower bound of a case in seconds, as precise as `target` requires.
 
-        Every boundary is at its cheapest, and stages hold contents that add up to all units, whatever the chunks.
+        Every boundary uses its cheapest link, and contents add up to all units, whatever the chunks.
         """
         try:
             narrowed = self._cases.of(case).narrowed(target)
@@ -49,7 +45,7 @@ class ChunkModels:
         return inf if narrowed is None else min(narrowed[1], target)
 
     def outline(self, each: OpenCase, target: float, limit_of: LimitOf) -> CpModel | None:
-        """The model of a case without borders of chunks; None: there is none, or any plan is better."""
+        """Model of a case without chunk borders; None: there is none, or any plan is better."""
         try:
             numbers = self._cases.of(each.case)
             narrowed = numbers.narrowed(target)
@@ -63,10 +59,10 @@ class ChunkModels:
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
     ) -> ChunkModel | None:
-        """The model of a case without what is `overfull`; None: no plan is below the target.
+        """Model of a case without `overfull` stages; None: no plan is below the target.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
         """
         numbers = self._cases.of(each.case)
         narrowed = numbers.narrowed(target)

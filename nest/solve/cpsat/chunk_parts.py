@@ -1,4 +1,4 @@
-"""The first blocks of each chunk, in the model of a case of several chunks (PROBLEM.md section 3)."""
+"""First blocks of each chunk, in the model of a case of several chunks (PROBLEM.md section 3)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 
 @define(eq=False, slots=False)
 class ChunkParts:
-    """Which blocks are among the first of their chunk, as many as a stage recomputes of each.
+    """The first blocks of each chunk, as many as its stage recomputes.
 
-    Attributes:
-        model: of OR-Tools.
-        numbers: of the case.
-        chunks: of each stage.
-        behind: for each boundary, the outer ends included, which units lie behind it.
+    `behind` has the units behind each boundary, outer ends included.
     """
 
     model: CpModel
@@ -38,17 +34,17 @@ class ChunkParts:
 
     @remembered
     def count(self, stage: int) -> IntVar:
-        """How many blocks of each of its chunks a stage recomputes, where it recomputes parts."""
+        """Blocks of each chunk that a stage recomputes, if it recomputes parts."""
         return self.model.new_int_var(1, len(self.numbers.instance.space.units), "first blocks")
 
     @remembered
     def inside(self, chunk: int) -> dict[tuple[int, int], IntVar]:
-        """By unit and place in it, whether a block is among the first that a chunk holds."""
+        """By unit and block in it, whether the block is among the first of a chunk."""
         counts = {count for row in self.numbers.rows for count in self.numbers.counts(row)}
         return self._of_any(chunk) if len(counts) > 1 else self._of_so_many(chunk, min(counts))
 
     def _of_any(self, chunk: int) -> dict[tuple[int, int], IntVar]:
-        """The same where stages may recompute different numbers of them."""
+        """Same, if stages may recompute different numbers of blocks."""
         stage = next(stage for stage, own in enumerate(self.chunks) if chunk in own)
         every = [(*each, self.runs(chunk, each[0])) for each in self.numbers.contents.blocks.places]
         held = {each[:2]: each[2] for each in every if not isinstance(each[2], int) or each[2]}
@@ -58,7 +54,7 @@ class ChunkParts:
         return {places[number]: literal for number, literal in first.inside.items()}
 
     def _of_so_many(self, chunk: int, count: int) -> dict[tuple[int, int], IntVar]:
-        """The same where stages recompute so many: of a block that far in front, the chunk does not hold the unit."""
+        """Same, for a fixed number: the chunk does not hold the unit of the block `count` places earlier."""
         (ahead, after), places, inside = self.behind[chunk : chunk + 2], self.numbers.contents.blocks.places, {}
         for number, (unit, place) in enumerate(places):
             if isinstance(held := self.runs(chunk, unit), int) and not held:
@@ -71,11 +67,11 @@ class ChunkParts:
         return inside
 
     def runs(self, chunk: int, unit: int) -> Term:
-        """Whether a chunk holds a unit."""
+        """1 if a chunk holds a unit."""
         return self.behind[chunk][unit] - self.behind[chunk + 1][unit]
 
     def over(self, chunk: int, values: Sequence[Sequence[int]]) -> Term:
-        """What numbers of a chunk's units add up to; by unit and how many of its blocks are first."""
+        """Sum over a chunk's units of values by unit and number of its first blocks."""
         whole = sum((own[0] * self.runs(chunk, unit) for unit, own in enumerate(values) if own[0]), start=0)
         if all(len({*own}) == 1 for own in values):
             return whole
@@ -85,7 +81,7 @@ class ChunkParts:
         )
 
     def bind(self, stage: int, choices: ChunkChoices, taken: Sequence[IntVar]) -> None:
-        """Where a stage takes parts, its content says which blocks are first, and it may recompute as many."""
+        """Tie a stage's first blocks and their number to its content, where it recomputes parts."""
         from ortools.sat.python.cp_model import Domain, LinearExpr
 
         contents, modes = self.numbers.contents, self.numbers.costs.modes

@@ -1,4 +1,4 @@
-"""What the passes of each chunk take, in the model of a case of several chunks (PROBLEM.md section 4)."""
+"""Times of the passes of each chunk, in the model of a case of several chunks (PROBLEM.md section 4)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 STEP = 2.0**-16
-"""Share by which a buffer grows to tell the bytes of a collective from its latencies."""
+"""Relative growth of a buffer that separates the bytes of a collective from its latencies."""
 
 MOST_SHARES = 50_000
-"""Choices of stages, times chunks and their units, up to which it is said what ZeRO sends for each chunk."""
+"""Most choices of stages, times chunks and their units, for which ZeRO communication is modelled by chunk."""
 
 
 def chunk_passes(
@@ -41,18 +41,14 @@ def chunk_passes(
     scale: Scale,
     longest: int,
 ) -> Passes:
-    """What passes take, with what ZeRO sends unless that would be too many numbers.
+    """Times of passes, with ZeRO communication unless that takes too many numbers.
 
     Args:
-        model: is added to.
-        numbers: of the case.
-        route: the stage of each chunk in pipeline order.
-        chosen: for each stage what it can be, and whether it is.
-        first: which units chunks hold, and which of their blocks are first.
-        messages: what is sent over a boundary, and in how many ticks, either way.
-        waits: by stage, ticks that it waits for ports.
-        scale: of the case.
-        longest: ticks that a stage takes per micro-batch at most. CP-SAT can be wrong where numbers are far larger.
+        route: stage of each chunk in pipeline order.
+        chosen: by stage, its choices and their variables.
+        messages: ticks of each boundary, in either direction.
+        waits: ticks that each stage waits for ports.
+        longest: most ticks of a stage per micro-batch; CP-SAT errs with far larger numbers.
     """
     used, units, costs = numbers.candidate, numbers.contents.layers, numbers.costs
     found = used.finding_weight_gradients
@@ -63,7 +59,7 @@ def chunk_passes(
         terms |= {("arriving", sending.number + 1): ticks, ("returning", sending.number): ticks}
 
     def over(chunk: int, values: Floats) -> Term:
-        """Ticks of a chunk, of seconds by unit and how many of its blocks are first."""
+        """Ticks of a chunk, from seconds by unit and number of its first blocks."""
         return first.over(chunk, [[min(scale.ticks(each), longest + 1) for each in row] for row in values.tolist()])
 
     for stage, (choices, taken) in enumerate(chosen):
@@ -96,7 +92,7 @@ def _share(
     scale: Scale,
     longest: int,
 ) -> None:
-    """Add what ZeRO sends: latencies in equal parts, the rest by the bytes of chunks."""
+    """Add ZeRO communication: latencies in equal parts, the rest by the bytes of chunks."""
     units, costs, chunks = numbers.contents.layers, numbers.costs, len(route) // numbers.case.stages
     if sum(len(choices) for choices, _ in chosen) * chunks * len(units) > MOST_SHARES:
         return
@@ -132,7 +128,7 @@ def _share(
 
 
 def _of_contents(numbers: ChunkCase, kind: str, of: str) -> tuple[Floats, Floats, Floats]:
-    """By content seconds of a collective, those that do not grow with bytes, and by group those of a byte."""
+    """By content, seconds of a collective and their part independent of bytes; by group, seconds per byte."""
     groups = data_parallel_groups(numbers.instance, numbers.case, numbers.case.candidates[0])
     whole, latencies = numpy.zeros((2, len(numbers.contents.counts)))
     rates = []

@@ -1,7 +1,7 @@
-"""What stages of several chunks cost (PROBLEM.md section 4).
+"""Costs of stages of several chunks (PROBLEM.md section 4).
 
-Most of it follows from a stage's content (`nest.solve.cpsat.contents`). Only messages and, where chunks hold different
-numbers of micro-batches, activations depend on where the chunks begin.
+Most follow from a stage's content (`nest.solve.cpsat.contents`). Only messages and, if chunks hold different numbers of
+micro-batches, activations depend on the chunk borders.
 """
 
 from __future__ import annotations
@@ -30,107 +30,84 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 @frozen(eq=False)
 class Sending:
-    """A boundary between two chunks that are on different stages.
-
-    Attributes:
-        number: its place among all boundaries, from 0.
-        earlier: the stage in front, which gradients return to.
-        later: the stage behind, at which activations arrive.
-    """
+    """Boundary number `number` (from 0) between two chunks on different stages."""
 
     number: int
-    earlier: int
-    later: int
+    earlier: int  # Stage before it; gradients return to it.
+    later: int  # Stage after it; activations arrive there.
 
 
 def sendings(case: Case) -> list[Sending]:
-    """The boundaries of a case at which something is sent."""
+    """Boundaries of a case that need a transfer."""
     between = enumerate(pairwise(route(case.schedule, case.stages)))
     return [Sending(number, one, two) for number, (one, two) in between if one != two]
 
 
 @frozen(eq=False)
 class ChunkChoices:
-    """What a stage can be; a row is one choice.
+    """Choices of a stage; one per row."""
 
-    Attributes:
-        content: index of its content.
-        mode: row of the costs.
-        time: seconds per micro-batch (`t`) at least.
-        added: what it adds to the sum (`u`) at least.
-        sync: seconds per batch as if there were no ports.
-    """
-
-    content: Integers
-    mode: Integers
-    time: Floats
-    added: Floats
-    sync: Floats
+    content: Integers  # Index.
+    mode: Integers  # Row of the costs.
+    time: Floats  # Lower bound on seconds per micro-batch (`t`).
+    added: Floats  # Lower bound on its part of the sum (`u`).
+    sync: Floats  # Seconds per batch without ports.
 
     def __len__(self) -> int:
         return len(self.content)
 
     def of_contents(self, same: Integers, count: int) -> Booleans:
-        """Which of so many contents a choice has, whichever blocks are first (`Contents.same`)."""
+        """Mask of the contents that some choice has, whichever blocks are first (`Contents.same`)."""
         held = numpy.zeros(count, dtype=bool)
         held[same[self.content]] = True
         return held
 
     def least(self, same: Integers, count: int, values: Floats) -> Floats:
-        """The least value of the choices of each of so many such contents; infinite where there is none."""
+        """Least value by content over the choices; infinite for contents without one."""
         least = numpy.full(count, inf)
         numpy.minimum.at(least, same[self.content], values)
         return least
 
     def only(self, rows: Booleans) -> ChunkChoices:
-        """Only these rows."""
+        """Select rows."""
         content, mode = self.content[rows], self.mode[rows]
         return ChunkChoices(content, mode, self.time[rows], self.added[rows], self.sync[rows])
 
 
 @frozen(eq=False)
 class ChunkCase:
-    """One case of several chunks in numbers.
-
-    Attributes:
-        instance: the problem.
-        case: the case.
-        units: what its chunks are runs of, and where they may begin.
-        contents: of its stages, and maybe others.
-        costs: of stages with each content, messages and stashed inputs aside; arrays of shape `(modes, contents)`.
-        moments: for each stage, what its chunks hold at the moments that may be the fullest.
-    """
+    """One case of several chunks in numbers."""
 
     instance: Instance
     case: Case
     units: Units
-    contents: Contents
-    costs: StageCosts
-    moments: tuple[tuple[Moment, ...], ...]
+    contents: Contents  # Of its stages, perhaps with others.
+    costs: StageCosts  # By mode and content, without messages and stashed inputs. Shape `(modes, contents)`.
+    moments: tuple[tuple[Moment, ...], ...]  # By stage, micro-batches of its chunks at the possibly fullest moments.
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate of all stages."""
+        """Candidate of all stages."""
         return self.instance.candidates[self.case.candidates[0]]
 
     def alike(self, stage: int, row: int) -> bool:
-        """Whether a stage's memory in a mode follows from its content: all chunks hold as many, and no inputs."""
+        """True if a stage's memory in a mode follows from its content: equal chunks and no stashed inputs."""
         moments, stashes = self.moments[stage], self.contents.parts.recompute[self.costs.modes[row][0]]["stashes"]
         return not stashes.any() and all(len(set(moment)) == 1 for moment in moments)
 
     @property
     def rows(self) -> list[int]:
-        """The rows of the costs that stages may have."""
+        """Allowed rows of the costs."""
         modes = self.case.modes[0]
         return self.costs.rows(tuple(dict.fromkeys((pair_of(recompute), zero) for recompute, zero in modes)))
 
     def counts(self, row: int) -> list[int]:
-        """How many blocks of each chunk a stage may recompute that has this row; none: it does so as a whole."""
+        """Numbers of first blocks per chunk that a stage with this row may recompute; empty: all blocks."""
         every = ((partial(name), (pair_of(name), zero)) for name, zero in self.case.modes[0])
         return sorted(part.layers for part, pair in every if part is not None and pair == self.costs.modes[row])
 
     def choices(self) -> list[ChunkChoices]:
-        """For each stage what it can be, as far as its content alone tells."""
+        """Choices of each stage, as far as its content decides."""
         room, rows = self.instance.cluster.memory * (1 + LIMIT_SLACK), self.rows
         every, modes, known = [], numpy.array(rows, dtype=numpy.int64), {}
         cheapest, possible = self._cheapest(), possible_contents(self.case, self.units, self.contents)
@@ -150,9 +127,9 @@ class ChunkCase:
         return every
 
     def _first_blocks(self, row: int) -> Booleans:
-        """Which contents have as many first blocks as stages with this row may. Shape `(contents,)`.
+        """Mask of contents with an allowed number of first blocks for this row. Shape `(contents,)`.
 
-        Of as many blocks, chunks of one length have the most first ones, and chunks as long as they may be the fewest.
+        For a given number of blocks, chunks of equal length have the most first blocks, the longest chunks the fewest.
         """
         counts, contents, chunks = self.counts(row), self.contents, chunks_of(self.case.schedule)
         first = contents.first.sum(axis=(1, 2))
@@ -174,14 +151,14 @@ class ChunkCase:
         return found
 
     def _cheapest(self) -> list[tuple[Sending, float]]:
-        """Each boundary with the seconds that what crosses it takes at least."""
+        """Each boundary with its least transfer in seconds."""
         sizes = self.contents.border_bytes
         every = [point_to_point(self.instance.cluster, sizes, level) for level in levels(self.instance, self.case)]
         seconds = numpy.minimum.reduce(every) if every else numpy.zeros(len(sizes))
         return [(each, float(seconds[list(self.units.starts[each.number])].min())) for each in sendings(self.case)]
 
     def _memory(self, stage: int, rows: Sequence[int]) -> Floats:
-        """Bytes that a stage needs at least, by mode and content. Shape `(rows, contents)`."""
+        """Lower bound on the bytes of a stage. Shape `(rows, contents)`."""
         # In front of the first chunk of all there is nothing.
         least, most = float(self.contents.border_bytes.min()), float(self.contents.border_bytes.max())
         stashes = numpy.array([[self.candidate.mode(self.costs.modes[row][0]).stash_inputs] for row in rows])
@@ -198,7 +175,7 @@ class ChunkCase:
         return held
 
     def needed(self, choices: ChunkChoices) -> ChunkChoices:
-        """The choices that no other mode makes needless; bounds are the same without them."""
+        """Drop dominated choices; bounds stay the same."""
         rows = self.rows
         table = numpy.zeros(self.costs.time.shape, dtype=bool)
         for row in rows:
@@ -206,7 +183,6 @@ class ChunkCase:
         return choices.only(table[choices.mode, choices.content])
 
     def _needed(self, row: int, rows: Sequence[int]) -> Booleans:
-        """By content, where no other mode makes a mode needless."""
         needed = numpy.ones(len(self.contents.counts), dtype=bool)
         for other in rows:
             if other != row:
@@ -214,7 +190,7 @@ class ChunkCase:
         return needed
 
     def _needless(self, row: int, other: int) -> Booleans:
-        """Where a mode is no faster than another one that never needs more memory."""
+        """Mask of contents for which `other` is no slower than a mode and never needs more memory."""
         mine, its = (self.candidate.mode(self.costs.modes[each][0]) for each in (row, other))
         if mine is not its and (self.counts(row) or self.counts(other)):
             return numpy.zeros(len(self.contents.counts), dtype=bool)  # What they save differs from layer to layer.
@@ -231,7 +207,7 @@ class ChunkCase:
         return wins
 
     def narrowed(self, target: float) -> tuple[list[ChunkChoices], float] | None:
-        """The choices of plans below `target`, and seconds that no such plan takes less than; None: there are none."""
+        """Choices of plans below `target`, with a lower bound (s) on these plans; None: there are none."""
         choices, bound = self.choices(), 0.0
         if not all(map(len, choices)):
             return None
@@ -270,7 +246,6 @@ class ChunkCase:
     def _narrowed_alone(
         self, choices: Sequence[ChunkChoices], target: float
     ) -> tuple[list[ChunkChoices], float] | None:
-        """As `narrowed`, of each stage by itself."""
         total = sum(float(each.added.min()) for each in choices)
         slowest, sync = (max(float(getattr(each, name).min()) for each in choices) for name in ("time", "sync"))
         bound = value(self.case, slowest, total, sync)
@@ -282,9 +257,9 @@ class ChunkCase:
 
 
 def possible_contents(case: Case, units: Units, contents: Contents) -> Booleans:
-    """Which contents a stage can have, for where its chunks may begin. Shape `(stages, contents)`.
+    """Possible contents of each stage for its possible chunk borders. Shape `(stages, contents)`.
 
-    It holds no unit that lies in none of its chunks wherever they begin, and each that lies in no other stage's.
+    A stage holds no unit outside all its possible chunks, and each unit that no other stage can hold.
     """
     counts, starts = contents.counts, units.starts
     unit, home = numpy.arange(len(units.layers)), numpy.array(route(case.schedule, case.stages))
@@ -303,11 +278,7 @@ def possible_contents(case: Case, units: Units, contents: Contents) -> Booleans:
 
 @define(eq=False)
 class ChunkCases:
-    """The numbers of cases, worked out once for what they share.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Numbers of cases, sharing common work."""
 
     instance: Instance
     _units: dict[int, Units | None] = field(factory=dict)
@@ -317,10 +288,10 @@ class ChunkCases:
     _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
 
     def of(self, case: Case) -> ChunkCase:
-        """The numbers of a case.
+        """Numbers of a case.
 
         Raises:
-            TooManyChoicesError: its stages can hold too many sets of units.
+            TooManyChoicesError: stages can hold too many sets of units.
         """
         self._contents.make_room()
         self._costs.make_room()
@@ -355,7 +326,7 @@ class ChunkCases:
         return priced(self.instance, parts, sharding(self.instance, parts, groups, copies))
 
     def _moments_of(self, case: Case) -> tuple[tuple[Moment, ...], ...]:
-        """Those of all stages: schedules may run through their order of passes to find them."""
+        """Moments of all stages; schedules may run through their passes to find them."""
         schedule, stages, count = case.schedule, case.stages, case.micro_batches
         key = (schedule.name, chunks_of(schedule), stages, count)
         if key not in self._moments:

@@ -1,4 +1,4 @@
-"""What collectives of one kind take, of as many sizes as there are stages (PROBLEM.md section 1)."""
+"""Seconds of collectives of one kind, for an array of sizes (PROBLEM.md section 1)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def collective_seconds(
     instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...], members: int, rows: int
 ) -> Floats:
-    """Seconds for each size, on the slowest of groups of these shapes and so many members; none for no bytes.
+    """Seconds for each size on the slowest group of these shapes and so many members; 0 for 0 bytes.
 
-    Equal sizes, of which identical layers make many, are asked for once.
+    Equal sizes, common among identical layers, are priced once.
 
-    Returns: of shape `(rows, *sizes.shape)`: the seconds; then, if there are more rows, those for which the port at
-        each level is occupied, where it is for longest.
+    Returns: shape `(rows, *sizes.shape)`: seconds; then, for further rows, seconds that the port at each level is
+        occupied at most.
     """
     different, place = numpy.unique(sizes, return_inverse=True)
     model, levels, some = instance.collectives, instance.cluster.levels, different > 0
@@ -38,7 +38,6 @@ def collective_seconds(
 def _seconds(
     model: CollectiveModel, kind: str, sizes: Floats, shape: tuple[int, ...], levels: tuple[Level, ...], members: int
 ) -> Floats:
-    """Seconds for each size, of all at once where the model can tell."""
     many: Callable[..., Floats] | None = getattr(model, "times", None)
     if many is not None:
         return many(kind, sizes, shape, levels, members=members)

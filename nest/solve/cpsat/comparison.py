@@ -1,4 +1,4 @@
-"""What CP-SAT's model and exact pricing say of one plan, side by side."""
+"""Comparison of CP-SAT's model with exact pricing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Model = PathModel | LayerModel | ChunkModel
 
 
 def bounds_only(model: Model) -> bool:
-    """Whether the model's best plan may take longer than it says."""
+    """True if the model's best plan may take longer than modelled."""
     return isinstance(model, (LayerModel, PlacedModel, TierModel)) or (
         isinstance(model, ChunkModel) and bool(model.inexact)
     )
@@ -28,10 +28,10 @@ def compare(
     *,
     optimal: bool,
 ) -> None:
-    """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound.
+    """Check that the model's time and the exact price agree within the error bound.
 
     Raises:
-        InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
+        InternalError: they differ. A model that only bounds is checked only if its plan is optimal.
     """
     if bounds_only(model):
         if optimal and price.batch_time < seconds:

@@ -1,6 +1,6 @@
-"""The cheapest bound: what the layers compute, with memory, transfers, gradient reduction and ports forgotten.
+"""Cheapest bound: compute alone, without memory, transfers, gradient reduction and ports.
 
-The slowest stage takes no less than the mean, and no less than the slowest layer.
+The slowest stage takes at least the mean, and at least the slowest layer.
 """
 
 from collections.abc import Sequence
@@ -21,25 +21,18 @@ from nest.tolerances import SUM_ERROR
 
 @frozen(eq=False)
 class _Sums:
-    """What layers take at least, each where it takes least.
+    """Least compute of all layers."""
 
-    Attributes:
-        total: seconds of all.
-        longest: seconds of the longest.
-        share: what they are of the whole, each on the pool where that is least.
-        speeds: of each pool, the share of the whole that it runs per second; none: there is one pool.
-        parts: of each candidate, seconds of forward passes, of gradients of inputs with what runs again, and of
-            gradients of weights. Shape `(3, layers)`.
-    """
-
-    total: float
-    longest: float
-    share: float
-    speeds: tuple[float, ...]
+    total: float  # Seconds of all.
+    longest: float  # Seconds of the longest.
+    share: float  # Sum of the layers' shares of the whole, each on the pool where it is least.
+    speeds: tuple[float, ...]  # Share of the whole that each pool runs per second; empty: one pool.
+    # By candidate, seconds of forward passes, of input gradients with recomputation, and of weight gradients. Shape
+    # `(3, layers)`.
     parts: tuple[Floats, ...]
 
     def added(self, weights: Weights) -> float:
-        """What they add to the sum in the step time."""
+        """Their part of the sum in the step time."""
         if weights.uniform:
             return weights.forward * self.total
         every = [weights.of_parts(*own) for own in self.parts]
@@ -48,25 +41,21 @@ class _Sums:
 
 @define
 class ComputeBound:
-    """The bound that needs the layers' times only.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Lower bound from layer times alone."""
 
     instance: Instance
     _known: dict[tuple[tuple[int, ...], tuple[tuple[str, ...], ...]], _Sums] = field(factory=dict)
 
     def of(self, case: Case) -> float:
-        """Seconds no plan of the case is below."""
+        """Lower bound of a case in seconds."""
         sums = self._of_case(case)
         slowest = self._slowest(sums, case.candidates, case.replicas, case.stages)
         return float((case.weights.slowest * slowest + sums.added(case.weights)) * (1 - SUM_ERROR))
 
     def of_rows(self, family: Family) -> Floats:
-        """Seconds no plan of each row of a family is below, whatever modes its stages may use. Shape `(rows,)`.
+        """Lower bound of each row of a family in seconds, for any modes. Shape `(rows,)`.
 
-        A second of compute adds no less to the sum than where it weighs least.
+        A second of compute adds at least its smallest weight to the sum.
         """
         rows = family.rows
         names = {each: pairs_of(self.instance.recompute_names(each)) for each in family.candidates}
@@ -80,7 +69,7 @@ class ComputeBound:
         return bounds
 
     def slowest_limit(self, case: Case, target: float) -> float:
-        """Seconds per micro-batch that no stage of a plan of the case below `target` exceeds."""
+        """Upper limit (s per micro-batch) on stages of plans of the case below `target`."""
         if case.weights.slowest <= 0:
             return inf
         left = target - self._of_case(case).added(case.weights) * (1 - SUM_ERROR)
@@ -92,7 +81,6 @@ class ComputeBound:
         return once(self._known, key, lambda: self._summed(*key))
 
     def _summed(self, candidates: tuple[int, ...], names: tuple[tuple[str, ...], ...]) -> _Sums:
-        """The sums with some recompute modes of each candidate."""
         parts = tuple(self._parts(each, own) for each, own in zip(candidates, names, strict=True))
         times = numpy.array([own.sum(axis=0) for own in parts])
         fastest, whole = times.min(axis=0), times.sum(axis=1)
@@ -102,25 +90,24 @@ class ComputeBound:
         return _Sums(float(fastest.sum()), float(fastest.max()), share, speeds, parts)
 
     def _parts(self, candidate: int, names: tuple[str, ...]) -> Floats:
-        """What each layer of a candidate takes at least with some recompute modes, as `_Sums.parts`."""
         used = self.instance.candidates[candidate]
         extra = numpy.minimum.reduce([used.mode(name).extra for name in names])
         found = used.finding_weight_gradients
         return numpy.array([used.forward, used.backward - found + extra, found])
 
     def _slowest(self, sums: _Sums, candidates: Sequence[int], replicas: Any, stages: Any) -> Any:
-        """Seconds the slowest of so many stages takes at least, elementwise."""
+        """Lower bound (s) on the slowest of so many stages, elementwise."""
         slowest = numpy.maximum(sums.total / stages, sums.longest)
         if sums.speeds:
             slowest = numpy.maximum(slowest, sums.share / self._speed(candidates, replicas, stages, sums.speeds))
         return slowest
 
     def _speed(self, candidates: Sequence[int], replicas: Any, stages: Any, speeds: Sequence[float]) -> Any:
-        """How much of all layers the stages run per second at most, elementwise.
+        """Upper bound on the share of all layers that the stages run per second, elementwise.
 
-        A stage of `t` seconds runs `t / whole` of all layers, counted in the seconds that its pool takes for the whole;
-        so counted, each layer is no less than its share where that is least. Each pool has a stage, and room for so
-        many; the others are in the fastest that have room.
+        A stage of `t` seconds runs `t / whole` of all layers, by the time of its pool for the whole; each layer counts
+        at least its smallest share. Each pool has at least one stage and limited room; the others use the fastest
+        pools.
         """
         left, speed = stages - len(speeds), sum(speeds)
         held = rooms(self.instance, candidates, replicas)

@@ -1,7 +1,7 @@
-"""A small model in front of that of a case of several chunks: which content each stage has, wherever chunks begin.
+"""Small model before that of a case of several chunks: contents of the stages, whatever the chunk borders.
 
-Stages take no less than `nest.solve.cpsat.chunk_stages` says of their contents, and all contents are all units. Where
-that has no solution within the limit, no plan has, and the model with all borders of chunks need not be built.
+Stages take at least the times of `nest.solve.cpsat.chunk_stages`, and their contents cover all units. If it has no
+solution within the limit, the model with chunk borders need not be built.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def content_model(contents: Contents, choices: Sequence[ChunkChoices], limit: Limit) -> CpModel:
-    """The model of a case.
-
-    Args:
-        contents: what stages can hold.
-        choices: what each stage can be.
-        limit: on `A * max t + sum u + max y`, of which every term is rounded down.
-    """
+    """Model of a case; `limit` is on `A * max t + sum u + max y`, with every term rounded down."""
     from ortools.sat.python import cp_model
 
     model, (scale, most) = cp_model.CpModel(), limit

@@ -1,4 +1,4 @@
-"""Paths from no units to all, with a stage's content a step: what stages of several chunks take together at least."""
+"""Paths from no units to all, one stage's content per step: joint lower bounds on stages of several chunks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 
 @frozen(eq=False)
 class ContentPaths:
-    """Steps between the states that paths go through; a state says how many units of each class stages so far hold.
+    """Steps between states; a state counts the units of each class in the stages so far.
 
-    Attributes:
-        contents: for each stage, the content between a state in front and a state behind, or the number of contents
-            where there is none. Shape `(states in front, states behind)`.
+    `contents` has for each stage the content between two states, or the number of contents where there is none; shape
+    `(states before, states after)`.
     """
 
     contents: tuple[Integers, ...]
 
     @classmethod
     def through(cls, between: Integers, possible: Sequence[Booleans]) -> ContentPaths | None:
-        """The paths of contents that each stage can have; None: there is none.
+        """Paths through the possible contents of each stage; None: there are none.
 
         Args:
-            between: by two states the content between them, or the number of contents. Shape `(states, states)`.
-            possible: for each stage, which contents. Shape `(contents,)`.
+            between: content between two states, or the number of contents. Shape `(states, states)`.
+            possible: by stage, a mask of contents. Shape `(contents,)`.
         """
         # No content is the last, and impossible.
         can = [numpy.append(each, False) for each in possible]
@@ -45,18 +44,18 @@ class ContentPaths:
         return cls(tuple(between[numpy.ix_(front, rear)] for front, rear in pairwise(states)))
 
     def steps(self, values: Sequence[Floats]) -> list[Floats]:
-        """For each stage, its value between two states, infinite where there is no content; `values` are by content."""
+        """Turn values by content into values by step, infinite where there is no content."""
         return [numpy.append(own, inf)[each] for own, each in zip(values, self.contents, strict=True)]
 
     def around(self, stage: int, front: Floats, rear: Floats, count: int) -> Floats:
-        """By content of a stage, the least that the stages in front of it and behind it add up to. Shape `(count,)`."""
+        """Least sum of all other stages, by content of one stage. Shape `(count,)`."""
         least = numpy.full(count + 1, inf)
         numpy.minimum.at(least, self.contents[stage].ravel(), (front[:, None] + rear[None, :]).ravel())
         return least[:-1]
 
 
 def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Floats]:
-    """By number of stages, the least cost of so many up to each state; `join` says how costs come together."""
+    """Least cost of reaching each state, by number of stages; `join` combines costs."""
     reached = [numpy.zeros(1)]
     for step in steps:
         reached.append(join(reached[-1][:, None], step).min(axis=0))
@@ -64,7 +63,7 @@ def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = 
 
 
 def backward(steps: Sequence[Floats]) -> list[Floats]:
-    """By number of stages in front, the least sum of the others from each state on."""
+    """Least cost from each state to the end, by number of stages before it."""
     reached = [numpy.zeros(1)]
     for step in reversed(steps):
         reached.append((step + reached[-1][None, :]).min(axis=1))

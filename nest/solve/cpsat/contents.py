@@ -1,7 +1,7 @@
-"""What stages of several chunks can hold, whatever the chunks (PROBLEM.md section 4).
+"""Contents of stages of several chunks, whatever the chunks (PROBLEM.md section 4).
 
-Most of a stage's cost depends on how many units of each class it holds: units are of one class where all that a
-candidate says of their layers is equal. Such counts are a stage's content.
+Most costs of a stage depend on its content: the number of its units of each class. Units of a class are equal in all
+numbers of the candidate.
 """
 
 from __future__ import annotations
@@ -23,47 +23,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_CONTENTS = 20_000
-"""Contents of a stage up to which they are listed: 32 blocks that are alike, with embedding and head, make 132."""
+"""Most contents of a stage that are enumerated; 32 equal blocks with embedding and head make 132."""
 
 MOST_STATES = 1_500
-"""Contents of all stages up to one, up to which a bound runs through them."""
+"""Most states (contents of all stages so far) for which a bound over paths is computed."""
 
 
 @frozen(eq=False)
 class Contents:
-    """What a stage can hold, by classes of units.
+    """Possible contents of a stage, by classes of units."""
 
-    Attributes:
-        layers: of each unit that chunks are runs of.
-        unit_class: the class of each unit. Shape `(units,)`.
-        totals: units of each class. Shape `(classes,)`.
-        counts: how many of each class a content has. Shape `(contents, classes)`.
-        parts: what stages of each content are made of, their inputs aside.
-        border_bytes: bytes that cross the border in front of each unit; none in front of the first. Shape `(units,)`.
-        unit_more: by recompute mode, or pair of them (`pair_of`), bytes of each unit's further micro-batches in flight,
-            by how many of its blocks are first. Shape `(units, most + 1)`.
-        unit_extra: the same of seconds that it recomputes.
-        between: by two states, the content that a stage between them has, or the number of contents where it has none.
-            A state says how many units of each class the stages so far hold. The first has none, the last all. None:
-            there are too many. Shape `(states, states)`.
-        blocks: of which stages may recompute the first.
-        first: of each content, of how many units of each class so many blocks or more are among the first of their
-            chunk, from 1. Shape `(contents, classes, most)`.
-        same: of each content which one it is, whichever blocks are first: what `between` says. Shape `(contents,)`.
-    """
-
-    layers: tuple[tuple[int, ...], ...]
-    unit_class: Integers
-    totals: Integers
-    counts: Integers
-    parts: Parts
-    border_bytes: Floats
+    layers: tuple[tuple[int, ...], ...]  # By unit.
+    unit_class: Integers  # Class of each unit. Shape `(units,)`.
+    totals: Integers  # Units of each class. Shape `(classes,)`.
+    counts: Integers  # Units of each class in a content. Shape `(contents, classes)`.
+    parts: Parts  # Costs of stages of each content, without their inputs.
+    border_bytes: Floats  # Bytes that cross the border before each unit; 0 for the first. Shape `(units,)`.
+    # By recompute mode, or pair of modes (`pair_of`), bytes of each unit's further micro-batches in flight, by number
+    # of its first blocks. Shape `(units, most + 1)`.
     unit_more: dict[str, Floats]
-    unit_extra: dict[str, Floats]
+    unit_extra: dict[str, Floats]  # Same for seconds of recomputation.
+    # Content of a stage between two states, or the number of contents if there is none. A state counts the units of
+    # each class in the stages so far; the first is empty, the last has all. None: too many states. Shape `(states,
+    # states)`.
     between: Integers | None
-    blocks: UnitBlocks
+    blocks: UnitBlocks  # Candidates for first blocks.
+    # By content and class, units with at least 1, 2, ... first blocks. Shape `(contents, classes, most)`.
     first: Integers
-    same: Integers
+    same: Integers  # Index of each content regardless of first blocks, as in `between`. Shape `(contents,)`.
 
     @classmethod
     def of(
@@ -76,19 +63,10 @@ class Contents:
         stages: int,
         chunks: int,
     ) -> Contents:
-        """The contents of stages of so many chunks; where classes are few, of any stages.
-
-        Args:
-            instance: the problem.
-            candidate: of all stages.
-            units: what chunks are runs of.
-            blocks: of the units.
-            classes: of each unit.
-            stages: how many.
-            chunks: of each.
+        """Enumerate contents of stages of so many chunks; with few classes, of any stages.
 
         Raises:
-            TooManyChoicesError: there are too many.
+            TooManyChoicesError: too many contents.
         """
         totals = numpy.bincount(classes)
         if few_classes(classes):
@@ -125,15 +103,14 @@ class Contents:
         )
 
     def with_parts(self, candidate: Candidate, pairs: Sequence[str], possible: Booleans) -> Contents:
-        """Some of the contents, each with every number of blocks that are among the first of their chunk.
+        """Expand contents by the number of first blocks of their chunks.
 
         Args:
-            candidate: of all stages.
-            pairs: of recompute modes, that of the first blocks and that of the others (`pair_of`).
-            possible: which of the contents each stage can have. Shape `(stages, contents)`.
+            pairs: recompute modes of first and other blocks (`pair_of`).
+            possible: mask of contents by stage. Shape `(stages, contents)`.
 
         Raises:
-            TooManyChoicesError: there are too many.
+            TooManyChoicesError: too many contents.
         """
         example = [int((self.unit_class == each).argmax()) for each in range(len(self.totals))]
         own = [sum(unit == each for unit, _ in self.blocks.places) for each in example]
@@ -203,22 +180,18 @@ class Contents:
 
 @frozen(eq=False)
 class UnitBlocks:
-    """The blocks of which stages may recompute the first.
+    """Blocks that may be among the first, which alone are recomputed."""
 
-    Attributes:
-        places: of each, its unit and how many of that unit's lie in front of it; none where no stage recomputes parts.
-        rank: for each layer the second of these; behind all for a layer in no block. Shape `(layers,)`.
-    """
-
+    # Unit of each block and its position in the unit; empty if no stage recomputes parts.
     places: tuple[tuple[int, int], ...]
-    rank: Integers
+    rank: Integers  # Position in the unit by layer; past the last for layers outside blocks. Shape `(layers,)`.
 
     @classmethod
     def of(cls, instance: Instance, units: Units) -> UnitBlocks:
-        """The blocks of units.
+        """Find the blocks of units.
 
         Raises:
-            TooManyChoicesError: a block is of several units.
+            TooManyChoicesError: a block spans several units.
         """
         space, home = instance.space, units.home(len(instance.graph.layers))
         places, rank = list[tuple[int, int]](), numpy.full(len(home), len(space.units))
@@ -238,14 +211,9 @@ def _by_first(
     most: int,
     join: Callable[[Floats], Any] = numpy.sum,
 ) -> Floats:
-    """What the layers of units come to, by how many of their blocks are first. Shape `(units, most + 1)`.
+    """Combine layer values by unit and number of first blocks. Shape `(units, most + 1)`.
 
-    Args:
-        layers: of each unit.
-        rank: of `UnitBlocks`.
-        values: of each layer in a first block, then of each other.
-        most: blocks of a unit.
-        join: how values of layers come together.
+    `values` has the values of layers in first blocks, then in others.
     """
     first, rest = values
     each = [numpy.where(rank < count, first, rest) for count in range(most + 1)]
@@ -253,7 +221,7 @@ def _by_first(
 
 
 def _between(totals: Integers) -> Integers | None:
-    """`Contents.between` of units of so many classes; contents are listed in the order of states, but for the first."""
+    """Compute `Contents.between`; contents except the first follow the order of states."""
     shape = tuple((totals + 1).tolist())
     if prod(shape) > MOST_STATES:
         return None
@@ -269,7 +237,7 @@ def _between(totals: Integers) -> Integers | None:
 
 
 def unit_classes(candidate: Candidate, units: Units, rank: Integers) -> Integers:
-    """The class of each unit; `rank` says of each layer how many blocks lie in front of its own in its unit."""
+    """Class of each unit; `rank` is that of `UnitBlocks`."""
     rows = [numpy.atleast_2d(array) for name, array in candidate.arrays() if name != "tensor_bytes"]
     found = candidate.finding_weight_gradients
     rows += [numpy.atleast_2d(each) for each in (found, candidate.busy) if each is not None]
@@ -281,15 +249,15 @@ def unit_classes(candidate: Candidate, units: Units, rank: Integers) -> Integers
 
 
 def few_classes(unit_class: Integers) -> bool:
-    """Whether every number of units of each class is listed, so that contents are those of any stages."""
+    """True if every combination of counts is listed, so that contents fit stages of any number."""
     return bool(numpy.prod(numpy.bincount(unit_class) + 1.0) <= MOST_CONTENTS)
 
 
 def _counts(unit_class: Integers, chunks: int, longest: int) -> Integers:
-    """How many units of each class a stage of so many runs can hold, `longest` at most, in a fixed order.
+    """Possible counts of units of each class in a stage of so many runs of at most `longest` units, in fixed order.
 
     Raises:
-        TooManyChoicesError: they are too many.
+        TooManyChoicesError: too many.
     """
     classes = int(unit_class.max()) + 1
     reached = {(0, (0,) * classes)}
@@ -309,7 +277,7 @@ def _counts(unit_class: Integers, chunks: int, longest: int) -> Integers:
 
 
 def _border_bytes(instance: Instance, candidate: Candidate, units: Units) -> Floats:
-    """Bytes that cross the border in front of each unit (`cut(D)` of PROBLEM.md section 4)."""
+    """Bytes across the border before each unit (`cut(D)` of PROBLEM.md section 4)."""
     home, total = units.home(len(instance.graph.layers)), numpy.zeros(len(units.layers))
     for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
         # Made in one unit and read in later ones, a tensor crosses every border between.

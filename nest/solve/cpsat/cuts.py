@@ -1,6 +1,6 @@
-"""Where a layer graph may be cut, and the stages between two cuts (PROBLEM.md sections 3 and 4).
+"""Cuts of a layer graph, and the stages between two cuts (PROBLEM.md sections 3 and 4).
 
-A cut is known by the layers behind it, a set closed under successors. Cut 0 has all layers behind it, the last none.
+A cut is the set of layers behind it, closed under successors. Cut 0 has all layers behind it, the last none.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Integers = NDArray[numpy.int64]
 
 
 def inseparable_layers(instance: Instance) -> list[frozenset[int]]:
-    """Groups of layers that no cut may part, by `same_stage` or by `Space.together`."""
+    """Groups of layers that no cut may separate, by `same_stage` or `Space.together`."""
     index = {name: layer for layer, name in enumerate(instance.graph.layers)}
     named = [each.same_stage for each in instance.space.constraints if each.same_stage]
     return [frozenset(index[name] for name in group) for group in named] + [
@@ -28,44 +28,38 @@ def inseparable_layers(instance: Instance) -> list[frozenset[int]]:
 
 @frozen(eq=False, slots=False)
 class Cuts:
-    """Every cut of a layer graph, and every two of which one lies behind the other.
+    """All cuts of a layer graph, and all stages: pairs of cuts with one behind the other."""
 
-    Attributes:
-        behind: by cut and layer, whether the layer lies behind the cut. Shape `(cuts, layers)`.
-        first: for each stage, the cut in front of it. Shape `(stages,)`.
-        last: for each stage, the cut behind it. Shape `(stages,)`.
-    """
-
-    behind: Booleans
-    first: Integers
-    last: Integers
+    behind: Booleans  # Mask of the layers behind each cut. Shape `(cuts, layers)`.
+    first: Integers  # Cut before each stage. Shape `(stages,)`.
+    last: Integers  # Cut after each stage. Shape `(stages,)`.
 
     @property
     def count(self) -> int:
-        """How many cuts."""
+        """Number of cuts."""
         return len(self.behind)
 
     @property
     def longest(self) -> int:
-        """More stages than this no plan has."""
+        """Upper bound on the stages of a plan."""
         return min(self.count - 1, int(self.behind.shape[1]))
 
     @cached_property
     def stage_layers(self) -> Booleans:
-        """By stage and layer, whether it holds it. Shape `(stages, layers)`."""
+        """Mask of the layers of each stage. Shape `(stages, layers)`."""
         return self.behind[self.first] & ~self.behind[self.last]
 
     @cached_property
     def _runs(self) -> Integers | None:
-        """Of each layer the last cut that it lies behind, so that a stage holds those of its first cut to its last.
+        """Last cut that each layer is behind, so that stages are runs of layers. Shape `(layers,)`.
 
-        None: not every cut but the first lies behind the one listed before it. Shape `(layers,)`.
+        None: the cuts are not nested in order.
         """
         nested = bool((self.behind[1:] <= self.behind[:-1]).all() and (self.first < self.last).all())
         return self.behind.sum(axis=0) - 1 if nested and self.behind[0].all() else None
 
     def sums(self, values: Floats) -> Floats:
-        """What the layers of each stage add up to. Shape `(stages,)`."""
+        """Sum of the values of each stage's layers. Shape `(stages,)`."""
         # Summed anew for each stage: a difference of two sums would lose digits where a stage is short.
         if self._runs is not None:
             return self._joined(numpy.add, values, self._runs)
@@ -75,7 +69,7 @@ class Cuts:
         return sums
 
     def largest(self, values: Floats) -> Floats:
-        """The largest value of each stage's layers. Shape `(stages,)`."""
+        """Largest value of each stage's layers. Shape `(stages,)`."""
         if self._runs is not None:
             return self._joined(numpy.maximum, values, self._runs)
         largest = numpy.zeros(len(self.first))
@@ -84,7 +78,6 @@ class Cuts:
         return largest
 
     def _joined(self, join: numpy.ufunc, values: Floats, runs: Integers) -> Floats:
-        """What the layers of each stage come to, run by run. Shape `(stages,)`."""
         of_runs = numpy.zeros(self.count)
         join.at(of_runs, runs, values)
         from_each = join.accumulate(numpy.triu(numpy.broadcast_to(of_runs, (self.count, self.count))), axis=1)
@@ -102,7 +95,7 @@ class Cuts:
 
 
 def list_cuts(instance: Instance, limit: int) -> Cuts | None:
-    """The cuts a plan of `instance` may have; None where there are more than `limit`."""
+    """List the cuts of an instance; None: more than `limit`."""
     graph = instance.graph
     given = instance.space.partition
     if given is None and instance.space.even:
@@ -124,10 +117,10 @@ def list_cuts(instance: Instance, limit: int) -> Cuts | None:
 
 
 def _closed(graph: LayerGraph, limit: int) -> set[int] | None:
-    """Sets of layers closed under successors, as bit masks; None where there are more than `limit`.
+    """Sets of layers closed under successors, as bit masks; None: more than `limit`.
 
-    Each is found from one with one layer more: a set without its first layer in topological order, or any other that
-    no layer of the set precedes, is closed again, and every closed set is reached so from the set of all.
+    Removing the first layer in topological order, or any other without a predecessor in the set, leaves a closed set;
+    every closed set is reached this way from the full set.
     """
     before = [0] * len(graph.layers)
     for producer, consumers in graph.tensors:
@@ -148,7 +141,7 @@ def _closed(graph: LayerGraph, limit: int) -> set[int] | None:
 
 
 def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
-    """The cuts between runs of layers that are given, provided that there is no other."""
+    """Cuts between given runs of layers, if there are no others."""
     behind, mask, successors = {0}, 0, graph.successors()
     for run in reversed(runs):
         mask |= sum(1 << layer for layer in run)
@@ -158,7 +151,7 @@ def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
 
 
 def even_stages(instance: Instance, stages: int) -> Integers:
-    """The stage of each layer where all hold as many blocks (`Space.even`); `stages` divides the blocks."""
+    """Stage of each layer with equal numbers of blocks (`Space.even`); `stages` divides the blocks."""
     part, blocks = numpy.full(len(instance.graph.layers), -1, dtype=numpy.int64), instance.space.blocks
     for number, block in enumerate(blocks):
         part[list(block)] = number * stages // len(blocks)
@@ -167,23 +160,19 @@ def even_stages(instance: Instance, stages: int) -> Integers:
 
 @frozen(eq=False)
 class Units:
-    """What chunks are runs of: transformer blocks, with embedding and head (`Space.blocks`, `Space.blocks_and_ends`).
+    """Units of which chunks are runs: transformer blocks, with embedding and head."""
 
-    Attributes:
-        layers: of each unit, in pipeline order.
-        starts: for each boundary between two chunks, the units that the later chunk may begin with.
-    """
-
-    layers: tuple[tuple[int, ...], ...]
+    layers: tuple[tuple[int, ...], ...]  # Of each unit, in pipeline order.
+    # For each boundary between chunks, the possible first units of the later chunk.
     starts: tuple[tuple[int, ...], ...]
 
     def blocks(self, instance: Instance) -> list[int]:
-        """How many transformer blocks each unit counts as: embedding and head of their own are none."""
+        """Transformer blocks of each unit: 0 for separate embedding and head."""
         ends = len(self.layers) == len(instance.space.blocks_and_ends)
         return [int(not ends or 0 < unit < len(self.layers) - 1) for unit in range(len(self.layers))]
 
     def home(self, count: int) -> Integers:
-        """The unit of each of `count` layers; -1 for none."""
+        """Unit of each of `count` layers; -1: none."""
         home = numpy.full(count, -1, dtype=numpy.int64)
         for unit, layers in enumerate(self.layers):
             home[list(layers)] = unit
@@ -191,10 +180,10 @@ class Units:
 
 
 def chunk_units(instance: Instance, chunks: int) -> Units | None:
-    """What so many chunks of all stages are runs of, and where they may begin; None: there are no such chunks.
+    """Units of the chunks of all stages, with their possible borders; None: no such chunks exist.
 
-    Each has a unit or more. `Space.even` allows the even split alone, where embedding and head count as units of their
-    own only if blocks without them do not come out even.
+    Each chunk has at least one unit. `Space.even` allows only the even split; embedding and head are then separate
+    units only if blocks without them do not divide evenly.
     """
     space = instance.space
     counted = (space.blocks, space.blocks_and_ends) if space.even else (space.blocks_and_ends or space.blocks,)
@@ -215,7 +204,7 @@ def chunk_units(instance: Instance, chunks: int) -> Units | None:
 
 
 def _alike(blocks: Sequence[int], starts: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Where chunks may begin that differ by one block at most; the first and the last may be smaller."""
+    """Borders with which chunks differ by at most one block; the first and last may be smaller."""
     ahead, kept = numpy.concatenate([[0], numpy.cumsum(blocks)]), [set[int]() for _ in starts]
     count, between = sum(blocks), max(len(starts) - 1, 1)
     for largest in range(max(-(-count // (len(starts) + 1)), 1), count // between + 2):
@@ -231,12 +220,12 @@ def _alike(blocks: Sequence[int], starts: Sequence[Sequence[int]]) -> tuple[tupl
 
 
 def _next_to(ahead: Integers, others: set[int], unit: int, largest: int) -> bool:
-    """Whether a chunk of `largest` blocks, or one fewer, may lie between one of some units and this one."""
+    """True if a chunk of `largest` blocks, or one fewer, fits between this unit and one of the others."""
     return any(other != unit and largest - 1 <= ahead[unit] - ahead[other] <= largest for other in others)
 
 
 def _borders(instance: Instance, units: Sequence[Sequence[int]]) -> set[int]:
-    """The units in front of which a cut parts no layers that are kept together, and no tensor runs back over it."""
+    """Units before which a cut separates no layers kept together, and no tensor runs backwards."""
     home = Units(tuple(map(tuple, units)), ()).home(len(instance.graph.layers))
     parted = {
         border

@@ -1,7 +1,7 @@
-"""Settings by the row: every number of replicas and stages, and every schedule, that some candidates can have.
+"""Arrays of settings: the replicas, stages and schedules possible for given candidates.
 
-A cluster of thousands of devices has tens of millions of them. As arrays they are listed, and bounded
-(`nest.solve.cpsat.compute_bound`), before anything is made of one (PROBLEM.md section 3).
+A cluster of thousands of devices has tens of millions of settings. Arrays allow listing and bounding them
+(`nest.solve.cpsat.compute_bound`) before any object is made (PROBLEM.md section 3).
 """
 
 from __future__ import annotations
@@ -22,65 +22,45 @@ from nest.solve.cpsat.scaling import least_compute_weight
 
 @frozen(eq=False)
 class Rows:
-    """Settings but for their candidates and the order of ranks; arrays of shape `(rows,)`.
+    """Settings without candidates and rank order; arrays of shape `(rows,)`."""
 
-    Attributes:
-        replicas: `d`.
-        micro_batches: per replica (`M`).
-        schedule: index in `Space.schedules`.
-        stages: `s`.
-        slowest: `A`, the weight of the slowest stage.
-        least: what a second of compute adds to the sum at least, wherever it is spent.
-    """
-
-    replicas: Integers
-    micro_batches: Integers
-    schedule: Integers
-    stages: Integers
-    slowest: Floats
-    least: Floats
+    replicas: Integers  # `d`.
+    micro_batches: Integers  # Per replica (`M`).
+    schedule: Integers  # Index in `Space.schedules`.
+    stages: Integers  # `s`.
+    slowest: Floats  # `A`, weight of the slowest stage.
+    least: Floats  # Least that a second of compute adds to the sum.
 
     def __len__(self) -> int:
         return len(self.stages)
 
     def only(self, rows: Booleans) -> Rows:
-        """Only these rows."""
+        """Select rows."""
         replicas, micro_batches = self.replicas[rows], self.micro_batches[rows]
         schedule, stages = self.schedule[rows], self.stages[rows]
         return Rows(replicas, micro_batches, schedule, stages, self.slowest[rows], self.least[rows])
 
 
 Together = tuple[tuple[int, ...], int, bool]
-"""What the settings of a family have in common: candidates, the width of the widest, and whether stages have chunks."""
+"""Common key of a family: candidates, widest width, and whether stages have chunks."""
 
 
 @frozen(eq=False)
 class Family:
-    """The settings of some candidates.
+    """Settings (`rows`) of some candidates."""
 
-    Attributes:
-        candidates: indices of those its stages choose from; on pools one of each pool that the plan uses.
-        widest: width of the widest block.
-        rows: the settings.
-    """
-
-    candidates: tuple[int, ...]
-    widest: int
+    candidates: tuple[int, ...]  # Indices; on pools one for each pool in use.
+    widest: int  # Width of the widest block.
     rows: Rows
 
     def only(self, rows: Booleans) -> Family:
-        """Only these rows."""
+        """Select rows."""
         return Family(self.candidates, self.widest, self.rows.only(rows))
 
 
 @define(slots=False)
 class Families:
-    """Every setting of an instance.
-
-    Attributes:
-        instance: the problem.
-        most_stages: more stages than this no plan has.
-    """
+    """All settings of an instance with at most `most_stages` stages."""
 
     instance: Instance
     most_stages: int
@@ -89,7 +69,7 @@ class Families:
         return map(self.of, self.together())
 
     def together(self) -> Iterator[Together]:
-        """What each family has in common."""
+        """Keys of all families."""
         schedules = self.instance.space.schedules
         if any(chunks_of(each) == 1 for each in schedules):
             for candidates, widest in _together(self.instance, mixed=self.instance.space.mixed):
@@ -100,7 +80,7 @@ class Families:
                 yield candidates, widest, True
 
     def of(self, together: Together) -> Family:
-        """The family with that in common."""
+        """Build the family of a key."""
         candidates, widest, chunked = together
         instance, fewest = self.instance, 1
         rows = self._of_samples(instance.candidates[candidates[0]].samples, chunked=chunked)
@@ -117,7 +97,7 @@ class Families:
 
     @remembered
     def _of_samples(self, samples: int, *, chunked: bool) -> Rows:
-        """The settings of candidates of so many samples, as far as they do not depend on widths."""
+        """Settings of candidates of so many samples, as far as they are independent of widths."""
         instance, space = self.instance, self.instance.space
         own = [index for index, each in enumerate(instance.candidates) if each.samples == samples]
         example = instance.candidates[own[0]]
@@ -144,7 +124,6 @@ class Families:
         return Rows(integers[0], integers[1], integers[2], integers[3], floats[0], floats[1])
 
     def _stages(self, room: int, *, chunked: bool) -> Sequence[int]:
-        """Numbers of stages up to `room`."""
         space = self.instance.space
         if chunked:
             numbers = [*range(2, min(room, len(space.blocks)) + 1)]
@@ -158,13 +137,13 @@ class Families:
 
 
 def rooms(instance: Instance, candidates: Sequence[int], replicas: int | Integers) -> tuple[int, ...]:
-    """For each of some candidates, how many blocks of a replica its pool has room for; elementwise in `replicas`."""
+    """Blocks of a replica that fit each candidate's pool, elementwise in `replicas`."""
     every = ((instance.cluster_of(each).size, instance.candidates[each].width) for each in candidates)
     return tuple(size // (replicas * width) for size, width in every)  # type: ignore[misc]
 
 
 def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
+    """Sets of candidates for the stages of one plan, each with its widest width."""
     if instance.pools is not None:
         yield from _across_pools(instance)
         return
@@ -179,7 +158,7 @@ def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, .
 
 
 def _across_pools(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Candidates of the same samples, one of each of some pools, with the width of the widest."""
+    """Candidates of equal samples, one for each of some pools, with the widest width."""
     by_samples: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, each in enumerate(instance.candidates):
         if instance.cluster_of(index).admits(each.width):
@@ -194,7 +173,7 @@ def _across_pools(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
 
 
 def _joined(instance: Instance, pools: Sequence[int]) -> bool:
-    """Whether links lead from each of these pools to all the others, by way of some of them."""
+    """True if links connect these pools."""
     assert instance.pools is not None
     reached, waiting = {pools[0]}, [pools[0]]
     while waiting:

@@ -1,4 +1,4 @@
-"""Stages that recompute their first blocks only, and those of each of their chunks (PROBLEM.md section 3)."""
+"""Stages that recompute only their first blocks, or those of each chunk (PROBLEM.md section 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 
 
 def pair_of(name: str) -> str:
-    """What names of parts of stages have in common that differ in the number of blocks alone.
+    """Common part of names of partial recomputation that differ only in the number of blocks.
 
     >>> pair_of("full:5:none"), pair_of("full")
     ('full:0:none', 'full')
@@ -22,12 +22,12 @@ def pair_of(name: str) -> str:
 
 
 def pairs_of(names: Iterable[str]) -> tuple[str, ...]:
-    """`pair_of` all names, each once: what they cost layer by layer at least is the same (`Candidate.mode`)."""
+    """Distinct `pair_of` of all names; their least costs by layer are equal (`Candidate.mode`)."""
     return tuple(dict.fromkeys(map(pair_of, names)))
 
 
 def rivals(modes: Sequence[tuple[str, int]], row: int, rows: Sequence[int]) -> list[int]:
-    """The rows among `rows` that may make a row needless; of parts of stages, which are many, those that mostly do."""
+    """Rows among `rows` that may dominate a row; for the many partial modes, the likely ones."""
     (recompute, zero), kept = modes[row], []
     part = partial(recompute)
     fewer = None if part is None else part._replace(layers=part.layers - 1).name
@@ -41,20 +41,16 @@ def rivals(modes: Sequence[tuple[str, int]], row: int, rows: Sequence[int]) -> l
 
 @frozen(eq=False)
 class FirstBlocks:
-    """The blocks of stages that hold one run of layers each.
+    """First blocks of stages that hold one run of layers each."""
 
-    Attributes:
-        place: by stage and layer, how many blocks of the stage lie in front of its own; behind all for a layer in none;
-            -1 where the stage does not hold it. Shape `(stages, layers)`.
-        count: of all blocks.
-    """
-
+    # Position of a layer's block in the stage; past the last for layers outside blocks; -1 for layers outside the
+    # stage. Shape `(stages, layers)`.
     place: Integers
-    count: int
+    count: int  # Number of blocks.
 
     @classmethod
     def of(cls, units: Sequence[tuple[int, ...]], stage_layers: Booleans) -> FirstBlocks:
-        """The blocks of stages of these layers."""
+        """Find the blocks of stages of these layers."""
         place = numpy.where(stage_layers, len(units), -1)
         ahead = numpy.zeros(len(stage_layers), dtype=numpy.int64)
         for unit in map(list, units):
@@ -64,10 +60,10 @@ class FirstBlocks:
         return cls(place, len(units))
 
     def joined(self, join: numpy.ufunc, first: Floats, rest: Floats) -> Floats:
-        """What the layers of stages come to by the number of first blocks, from 0; shape `(blocks + 1, stages)`.
+        """Combine layer values by number of first blocks, from 0. Shape `(blocks + 1, stages)`.
 
         Args:
-            join: how values of layers come together, of which 0 changes nothing.
+            join: combines values; 0 is neutral.
             first: values of layers in first blocks.
             rest: values of the others.
         """
@@ -81,15 +77,10 @@ class FirstBlocks:
         return joined[:-1]
 
     def tables(self, candidate: Candidate, pair: str, entering: Floats) -> dict[str, Floats]:
-        """What `stages.Parts.recompute` says of stages that recompute in these two modes, by number of first blocks.
+        """`stages.Parts.recompute` for two modes, by number of first blocks. Shape `(blocks + 1, stages)`.
 
-        Besides `least` and `least_busy`: the least of `extra` and `busy` with so many blocks or more; and `most`: the
-        most of `extra` with any. Shape `(blocks + 1, stages)`, but for `most`.
-
-        Args:
-            candidate: of the stages.
-            pair: of `pair_of`.
-            entering: bytes that enter each stage.
+        Also `least` and `least_busy`, the least `extra` and `busy` with at least so many blocks, and `most`, the
+        largest `extra` of any (one row). `entering` are the bytes that enter each stage.
         """
         part = partial(pair)
         assert part is not None
@@ -115,20 +106,16 @@ class FirstBlocks:
 
 
 def of_part(tables: Mapping[str, Floats], name: str) -> dict[str, Floats]:
-    """What `stages.Parts.recompute` says of a part, from the tables of its pair."""
+    """Select the row of a partial mode from the tables of its pair."""
     part = partial(name)
     assert part is not None
     return {of: tables[of][..., part.layers, :] for of in ("extra", "one", "more", "stashes", "busy")}
 
 
 def fewest(tables: Mapping[str, Floats], names: Sequence[str], further: float, room: Floats) -> dict[str, Floats]:
-    """The same of stages of which each has the fewest first blocks that fit; it says what any that fit take at least.
+    """Select the fewest first blocks that fit in `room` (bytes by stage): a lower bound for any that fit.
 
-    Args:
-        tables: of their pair.
-        names: of the parts that stages may be.
-        further: micro-batches in flight beside one.
-        room: bytes that each stage has.
+    `further` counts micro-batches in flight after the first.
     """
     counts = numpy.array(sorted(part.layers for part in map(partial, names) if part is not None))
     rows = slice(counts[0], counts[-1] + 1) if len(counts) == counts[-1] - counts[0] + 1 else counts

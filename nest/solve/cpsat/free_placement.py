@@ -1,7 +1,7 @@
-"""Every placement of a case on a small network, tried: where links decide, CP-SAT's bounds on what they carry are weak.
+"""Exhaustive search over placements on a small network, where CP-SAT bounds link loads only weakly.
 
-Partitions are taken one by one, best bound first, and priced on all placements at once, replicas in one order: first
-without what links carry, then, for placements that are left, with it (PROBLEM.md section 1, "Arbitrary network").
+Partitions are tried best bound first, and priced on all placements at once with replicas in one order: first without
+link loads, then with them for the placements left (PROBLEM.md section 1, "Arbitrary network").
 """
 
 from __future__ import annotations
@@ -23,36 +23,27 @@ from nest.solve.cpsat.reduction_model import Call, Seats, calls, own_seconds, ri
 from nest.tolerances import SUM_ERROR
 
 MOST_PLACEMENTS = 50_000
-"""Placements up to which all are tried: those of eight devices, each a stage of its own, are 40,320."""
+"""Most placements that are all tried; eight devices with a stage each have 40,320."""
 
 MOST_REPLAYED = 2_000
-"""Plans up to which all are replayed whose closed form does not settle that they are slower."""
+"""Most plans to replay when their closed form does not rule them out."""
 
 MOST_PATHS = 20_000
-"""Partitions with their choices up to which all are tried."""
+"""Most combinations of partitions and choices that are all tried."""
 
 
 @frozen(eq=False)
 class Found:
-    """The best plan of a case.
-
-    Attributes:
-        solution: the plan; None: none is below the target.
-        seconds: its step time.
-    """
+    """Best plan of a case with its step time in seconds; None: none is below the target."""
 
     solution: Solution | None
     seconds: float
 
 
 def best_of_all(relaxation: Relaxation, case: Case, choices: Sequence[Choices], target: float) -> Found | None:
-    """The best plan of a case that takes no more than `target` seconds; None: there are too many to try.
+    """Find the best plan of a case within `target` seconds; None: too many to try.
 
-    Args:
-        relaxation: has the cuts and costs.
-        case: what the stages share; of a single candidate whose layers were measured whole, or of width 1.
-        choices: what each stage can be.
-        target: seconds.
+    The case has a single candidate whose layers were measured whole, or of width 1.
     """
     width = relaxation.instance.candidates[case.candidates[0]].width
     seats, devices = case.replicas * case.stages * width, relaxation.instance.cluster.size
@@ -68,7 +59,7 @@ def best_of_all(relaxation: Relaxation, case: Case, choices: Sequence[Choices], 
 
 
 def _paths(relaxation: Relaxation, choices: Sequence[Choices]) -> Integers | None:
-    """Every choice of all stages that follow each other, shape `(paths, stages)`; None: there are too many."""
+    """All choices of consecutive stages. Shape `(paths, stages)`; None: too many."""
     first, last = relaxation.cuts.first, relaxation.cuts.last
     paths = numpy.arange(len(choices[0]))[:, None]
     for before, behind in pairwise(choices):
@@ -82,9 +73,9 @@ def _paths(relaxation: Relaxation, choices: Sequence[Choices]) -> Integers | Non
 
 
 def _placements(devices: int, replicas: int, stages: int, width: int, *, alike: bool) -> Integers | None:
-    """Devices of every rank, shape `(placements, replicas, stages, width)`.
+    """Devices of every rank. Shape `(placements, replicas, stages, width)`.
 
-    Where replicas are alike, their first devices are ascending.
+    Equal replicas are ordered by their first device.
     """
     seats = stages * width
     found: list[tuple[int, ...]] = []
@@ -97,7 +88,7 @@ def _placements(devices: int, replicas: int, stages: int, width: int, *, alike: 
 
 
 def _ordered(used: tuple[int, ...], replicas: int, seats: int) -> Iterator[tuple[int, ...]]:
-    """All orders of devices in which replicas stand by their first device."""
+    """Orders of devices in which replicas are sorted by first device."""
     if replicas == 0:
         yield ()
         return
@@ -111,7 +102,7 @@ def _ordered(used: tuple[int, ...], replicas: int, seats: int) -> Iterator[tuple
 
 @define(eq=False, slots=False)
 class _Trial:
-    """One case with all its placements; seconds are of shape `(placements,)`."""
+    """One case with all placements; times in seconds of shape `(placements,)`."""
 
     relaxation: Relaxation
     case: Case
@@ -133,7 +124,7 @@ class _Trial:
         return self._instance.network.model
 
     def best(self, paths: Integers, target: float) -> Found | None:
-        """The best of all plans along `paths` that takes no more than `target`; None: too many would be replayed."""
+        """Best of all plans along `paths` within `target`; None: too many replays."""
         least, found, replayed = target, None, 0
         bounds = self._bounds(paths)
         for number in numpy.argsort(bounds, kind="stable").tolist():
@@ -162,7 +153,7 @@ class _Trial:
         return Found(found, least if found is not None else inf)
 
     def _bounds(self, paths: Integers) -> Floats:
-        """Seconds that the plans along each path take at least, on the level that nothing beats."""
+        """Lower bound (s) for each path, on the best level there is."""
         level, cuts = self._instance.cluster.levels[0], self.relaxation.cuts
         sizes = self.relaxation.book.costs(self.case, self.case.candidates[0]).bytes
         message = numpy.where(sizes > 0, level.latency + sizes / level.bandwidth, 0.0)
@@ -180,7 +171,7 @@ class _Trial:
         return steps
 
     def _without_links(self, path: Sequence[int]) -> tuple[Floats, Floats]:
-        """Seconds per micro-batch and per batch of each stage, shape `(stages, placements)`."""
+        """Seconds of each stage per micro-batch and per batch. Shape `(stages, placements)`."""
         alone = [self._stage(index, choice) for index, choice in enumerate(path)]
         times, syncs = (numpy.array([each[part] for each in alone]) for part in range(2))
         for boundary in range(len(path) - 1):
@@ -204,7 +195,7 @@ class _Trial:
 
     @remembered
     def _stage(self, index: int, choice: int) -> tuple[Floats, Floats]:
-        """Seconds per micro-batch without messages, and per batch, of a stage with one of its choices."""
+        """Seconds of a stage with a choice, per micro-batch without messages, and per batch."""
         work, update = (float(each[choice]) for each in self._own_of(index))
         raw, shown = numpy.zeros((2, 2, len(self.placements)))
         for call in self._calls_of(index):
@@ -224,7 +215,7 @@ class _Trial:
         return list(calls(self._instance, self.case, self.relaxation.book, self.choices[index]))
 
     def _seconds(self, call: Call, index: int, choice: int) -> Floats:
-        """Seconds of all runs of a call by one choice of a stage, on the slowest of its groups of devices."""
+        """Seconds of all runs of a call on the slowest of a stage's device groups."""
         size, slowest = float(call.sizes[choice]), numpy.zeros(len(self.placements))
         for seats in call.groups if size and len(call.groups[0]) > 1 else ():
             sets, which = self._lying(index, seats)
@@ -235,13 +226,13 @@ class _Trial:
 
     @remembered
     def _lying(self, index: int, seats: Seats) -> tuple[list[tuple[int, ...]], Integers]:
-        """The sets of devices that ranks of a stage lie on, each once, and for each placement which one."""
+        """Distinct device sets of a stage's ranks, and the index of each placement's set."""
         places = numpy.stack([self.placements[:, replica, index, rank] for replica, rank in seats], axis=1)
         every, which = numpy.unique(numpy.sort(places, axis=1), axis=0, return_inverse=True)
         return [tuple(each) for each in every.tolist()], which.reshape(-1)
 
     def _prices(self, call: Call, devices: tuple[int, ...], size: float) -> Floats:
-        """Seconds of a call of so many bytes on each of the rings over some devices."""
+        """Seconds of a call of so many bytes on each ring over some devices."""
         key = (call.kind, devices, size)
         if key not in self._known:
             assert self._instance.network is not None
@@ -249,7 +240,7 @@ class _Trial:
         return self._known[key]
 
     def _crossings(self, boundary: int) -> NDArray[numpy.uint8]:
-        """How often what crosses a boundary, there or back, crosses each link, shape `(placements, links)`."""
+        """Crossings of each link by a boundary's messages. Shape `(placements, links)`."""
         links, devices = len(self._network.link_bandwidth), self._instance.cluster.size
         crossed = numpy.zeros((devices, devices, links), dtype=numpy.uint8)
         for one, two in permutations(range(devices), 2):
@@ -263,7 +254,7 @@ class _Trial:
         return total
 
     def _loads(self, path: Sequence[int], left: Integers) -> Floats:
-        """Seconds that the fullest of the links that each stage uses takes, shape `(stages, left)`."""
+        """Seconds of the fullest link of each stage. Shape `(stages, left)`."""
         bandwidth = self._network.link_bandwidth
         carried = numpy.zeros((len(left), len(bandwidth)))
         used = numpy.zeros((len(path), *carried.shape), dtype=bool)
@@ -284,14 +275,13 @@ class _Trial:
         return numpy.array([numpy.where(each, seconds, 0.0).max(axis=1) for each in used])
 
     def _sent_on(self, call: Call, devices: tuple[int, ...], size: float) -> Floats:
-        """Bytes that each link carries of one call, on the fastest of the rings over some devices."""
+        """Bytes of one call on each link, on the fastest ring over some devices."""
         sent = numpy.zeros(len(self._network.link_bandwidth))
         ring = self._network.rings(devices)[int(self._prices(call, devices, size).argmin())]
         sent[ring.links] = ring.shares * size
         return sent
 
     def _solution(self, path: Sequence[int], place: int) -> Solution:
-        """The plan along a path with one of the placements."""
         candidate, cuts = self.case.candidates[0], self.relaxation.cuts
         modes, stages = self.relaxation.book.costs(self.case, candidate).modes, []
         width = self._instance.candidates[candidate].width

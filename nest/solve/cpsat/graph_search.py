@@ -1,15 +1,14 @@
-"""The fastest plan of a graph with too many cuts for a dynamic program (PROBLEM.md sections 5 and 7).
+"""Fastest plan of a graph with too many cuts for a dynamic program (PROBLEM.md sections 5 and 7).
 
-A plan is known, found elsewhere. Cases are asked best bound first, as in `search.py`, for plans better than the best:
+Starting from a known plan, cases are searched best bound first, as in `search.py`, for better plans:
 
-* limits at each boundary (`boundaries.py`) bound the case, and leave few of its cuts where the bound is near;
-* where the cuts are few enough they are listed (`listing.py`), and a path through them is the plan (`listed_model.py`).
-  Where they are too many up to the best plan, a step time between bound and best is tried: a plan below it is the new
-  best, and if there is none, it is the new bound;
-* else each layer is told on which side of each boundary it lies (`layer_model.py`), within the same limits.
+* limits at each boundary (`boundaries.py`) bound the case, and leave few cuts if the bound is near;
+* few cuts are listed (`listing.py`), and the plan is a path through them (`listed_model.py`). If there are too many up
+  to the best plan, a step time between bound and best is tried: it yields a new best plan or a new bound;
+* otherwise variables assign each layer to a side of each boundary (`layer_model.py`), within the same limits.
 
-CP-SAT's effort is counted in its deterministic seconds, so that the answer is the same on every machine; what is not
-settled when they are spent leaves a gap between the best plan and the bound.
+Effort is counted in CP-SAT's deterministic seconds, so that every machine gives the same answer. Cases open at the end
+leave a gap between best plan and bound.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar
 
 EFFORTS = (1.0, 4.0, 16.0)
-"""CP-SAT's deterministic seconds for one question, in rounds: what is left open is taken up again with more."""
+"""CP-SAT's deterministic seconds per question, by round: open questions get more in the next."""
 
 WHOLE_EFFORT = 20.0
-"""CP-SAT's deterministic seconds for all questions together; a deterministic second takes about one of a core."""
+"""CP-SAT's deterministic seconds in all; one takes about a second of a core."""
 
 PARTS = (1.0, 1 / 4, 1 / 16)
-"""Parts of the way from the bound to the best, up to which cuts are tried to be listed."""
+"""Parts of the way from bound to best up to which cuts are listed."""
 
 REACH = 3
-"""Layers in a row that may change their side of a boundary where plans around the best one are looked for; fewer where
-that makes too many cuts, and where no plan so near is better."""
+"""Layers in a row that may change sides of a boundary near the best plan; fewer if that makes too many cuts or gains
+nothing."""
 
 IMPROVING = 0.5
-"""Deterministic seconds that one such look is counted as."""
+"""Deterministic seconds charged for one such search."""
 
 Progress = Callable[[SearchProgress], None]
 
@@ -68,18 +67,16 @@ def solve(
     progress: Progress | None = None,
     bound: float = 0.0,
 ) -> Result:
-    """The best plan found, `optimal` where no plan is better by more than 1e-6 of its step time.
+    """Find the best plan, `optimal` if no plan is better by more than 1e-6 of its step time.
 
     Args:
-        instance: the problem; its schedules have one chunk for each stage.
+        instance: with schedules of one chunk per stage.
         known: a plan that fits, with its step time in seconds; None: none is known.
-        deadline: when the best plan so far is taken.
-        progress: called now and then with how far the search is.
-        bound: seconds that no plan takes less, as is known already.
+        bound: known lower bound in seconds.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     search = GraphSearch(instance, Effort(1, 0, deadline if known is not None else deadline.patient()), known, progress)
     result = search.run(bound)
@@ -89,7 +86,7 @@ def solve(
 
 
 def price(instance: Instance, solution: Solution) -> float:
-    """The step time in seconds of a plan that fits, whatever the case it belongs to."""
+    """Step time (s) of a plan that fits, whatever its case."""
     stages = solution.stages
     schedule = next(each for each in instance.space.schedules if each.name == solution.schedule)
     widths = [instance.candidates[stage.candidate].width for stage in stages]
@@ -114,14 +111,7 @@ def price(instance: Instance, solution: Solution) -> float:
 
 @define
 class GraphSearch:
-    """A search for the fastest plan.
-
-    Attributes:
-        instance: the problem.
-        effort: how CP-SAT may work.
-        known: the best plan so far, with its step time in seconds.
-        progress: called now and then with how far the search is.
-    """
+    """Search for the fastest plan; `known` is the best so far with its step time in seconds."""
 
     instance: Instance
     effort: Effort
@@ -145,21 +135,21 @@ class GraphSearch:
 
     @property
     def best(self) -> float:
-        """Seconds of the best plan known; infinite where none is."""
+        """Seconds of the best known plan; infinite without one."""
         return inf if self.known is None else self.known[1]
 
     @property
     def target(self) -> float:
-        """A plan that takes this or less is better."""
+        """Largest step time that counts as better."""
         return self.best * (1 - PROOF) if self.best > 0 else -inf
 
     @property
     def spent(self) -> bool:
-        """Whether no more is to be asked."""
+        """True if no effort is left."""
         return self.effort.deadline.passed or sum(self.effort.spent) > WHOLE_EFFORT
 
     def run(self, bound: float = 0.0) -> Result:
-        """The answer, when no plan is known to take less than `bound` seconds."""
+        """Run the search, given a known lower bound in seconds."""
         waiting = self._best_first()
         for effort in EFFORTS:
             left: list[OpenCase] = []
@@ -175,7 +165,7 @@ class GraphSearch:
         return self._answer(waiting, bound)
 
     def _best_first(self) -> list[OpenCase]:
-        """The cases that bounds leave, most promising first."""
+        """Cases that bounds leave, most promising first."""
         quick, waiting = ComputeBound(self.instance), []
         for case in cases(self.instance, self._layers.most_stages, apart=False):
             self._cases += 1
@@ -195,7 +185,7 @@ class GraphSearch:
         return sorted(waiting, key=lambda each: each.bound)
 
     def _settles(self, each: OpenCase, effort: float) -> bool:
-        """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
+        """Settle a case: no better plan exists, or its best is the new incumbent. False: still open."""
         if self.best == inf or not any(each.case.least_weights):
             return self._settled_by_model(each, effort)
         while each.bound <= self.target and not self.spent:
@@ -209,9 +199,9 @@ class GraphSearch:
         return each.bound > self.target
 
     def _listed(self, each: OpenCase) -> tuple[float, ListedStages | None] | None:
-        """A step time up to which the case's stages can be listed, with them; None where that is too near the bound.
+        """List the stages of a case up to some step time; None: that is too near the bound.
 
-        Where no plan keeps the limits, the bound of the case is raised and there are no stages.
+        If no plan keeps the limits, raise the bound of the case; there are no stages then.
         """
         costs, case = self._costs.of(each.case), each.case
         for part in PARTS:
@@ -231,7 +221,7 @@ class GraphSearch:
         return None
 
     def _asked(self, each: OpenCase, target: float, stages: ListedStages, effort: float) -> bool:
-        """Whether CP-SAT told whether the case has a plan below `target`; the best is taken, or the bound raised."""
+        """Let CP-SAT look for a plan below `target`; take the best or raise the bound. False: undecided."""
         overfull: tuple[Any, ...] = ()
         excluded: list[Any] = []
         self._walk(each, stages)
@@ -271,9 +261,9 @@ class GraphSearch:
         overfull: tuple[Any, ...],
         excluded: list[Any],
     ) -> tuple[tuple[Any, ...], bool]:
-        """Price a solution, which is the best where it is better; whether it takes as long as the model says.
+        """Price a solution and keep it if better; also tell whether it takes as long as modelled.
 
-        What does not fit is added to `overfull`, and a plan whose replay takes longer to `excluded`.
+        Solutions that do not fit go to `overfull`, plans with a longer replay to `excluded`.
         """
         solution, choices = model.solution(value)
         price = exact_price(self.instance, each.case, solution)
@@ -287,7 +277,7 @@ class GraphSearch:
         return overfull, seconds == price.batch_time
 
     def _improve(self, each: OpenCase) -> None:
-        """Better plans of a case around the best known, as long as there are any: all that cut nearby."""
+        """Search all cuts near the best plan while that finds better plans."""
         reach, limits = REACH, self._boundaries.limits(self._costs.of(each.case), each.case, self.target)
         while limits is not None and reach and not self.spent and self.known is not None:
             before, known = self.best, self.known[0]
@@ -301,7 +291,7 @@ class GraphSearch:
                 reach -= 1
 
     def _walk(self, each: OpenCase, stages: ListedStages) -> None:
-        """Take the best of some good plans between listed cuts."""
+        """Try some good plans between listed cuts."""
         for plan in stages.plans(self.target, ()):
             price = exact_price(self.instance, each.case, plan)
             if price.batch_time < self.best and not any(price.overfull):
@@ -309,7 +299,7 @@ class GraphSearch:
                 self.known = (plan, seconds) if seconds < self.best else self.known
 
     def _settled_by_model(self, each: OpenCase, effort: float) -> bool:
-        """Whether a model of the whole case, however many cuts there are, settles it."""
+        """Try to settle a case by a model of all layers, for any number of cuts."""
         overfull: tuple[Any, ...] = ()
         while not self.spent:
             model = self._whole_model(each, overfull)
@@ -331,7 +321,7 @@ class GraphSearch:
         return False
 
     def _whole_model(self, each: OpenCase, overfull: Sequence[Any]) -> LayerModel | None:
-        """The model of all plans of a case below the best; None: there are none."""
+        """Model of all plans of a case below the best; None: there are none."""
         limits: Limits | None = None
         if self.best < inf and any(each.case.least_weights):
             limits = self._boundaries.limits(self._costs.of(each.case), each.case, self.target)
@@ -346,7 +336,7 @@ class GraphSearch:
         return model
 
     def _begin_at_best(self, model: LayerModel) -> None:
-        """Hint at the best plan known, where it has as many stages."""
+        """Hint at the best known plan, if it has as many stages."""
         if self.known is None or len(self.known[0].stages) != len(model.behind) - 1:
             return
         behind: set[int] = set()
@@ -356,7 +346,7 @@ class GraphSearch:
                 model.model.add_hint(cast("IntVar", literal), layer in behind)
 
     def _limit(self, case: Case, terms: int, target: float | None = None) -> Limit | None:
-        """The scale of a case and its limit on the step time in integers; None where any plan is better."""
+        """Scale of a case and its integer limit on the step time; None: any plan is better."""
         if self.best == inf:
             return None
         terms += has_ports(self.instance, case)
@@ -364,7 +354,7 @@ class GraphSearch:
         return scaled, scaled.limit(self.target if target is None else target)
 
     def _raise(self, each: OpenCase, bound: float) -> None:
-        """No plan of the case takes `bound` or less."""
+        """Record that no plan of the case takes `bound` or less."""
         each.bound = max(each.bound, nextafter(bound, inf))
         if each.bound > self.target:
             self._count("CP-SAT")

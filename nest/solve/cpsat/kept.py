@@ -1,4 +1,4 @@
-"""What is worked out once and kept while there is room for it: what one case needs is mostly what the next one does."""
+"""Cache of intermediate values: most values of one case serve the next."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from attrs import has
 from nest.reuse import BoundedCache
 
 MOST_KEPT = 48_000_000
-"""Bytes of arrays that are kept of each kind from one case to the next: a proof then needs some hundreds of MB, however
-many cases there are."""
+"""Bytes of arrays kept of each kind between cases; a proof then needs some hundreds of MB, however many cases there
+are."""
 
 
 def kept() -> BoundedCache[Any]:
-    """Values of which `MOST_KEPT` bytes stay between two cases; one case may need more."""
+    """Cache that keeps `MOST_KEPT` bytes between two cases; one case may need more."""
     return BoundedCache(MOST_KEPT, _bytes_of, at_once=False)
 
 
 def _bytes_of(value: Any) -> int:
-    """Bytes of the arrays that a value holds."""
     if isinstance(value, numpy.ndarray):
         return value.nbytes
     if isinstance(value, Mapping):

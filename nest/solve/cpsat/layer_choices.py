@@ -1,4 +1,4 @@
-"""What stages choose in models over layers, and which layers are in their first blocks (PROBLEM.md section 3)."""
+"""Choices of stages in models over layers, and layers in their first blocks (PROBLEM.md section 3)."""
 
 from __future__ import annotations
 
@@ -21,28 +21,21 @@ if TYPE_CHECKING:
 
 @frozen
 class Choice:
-    """A candidate and the modes a stage runs it in.
+    """A candidate with the modes of a stage."""
 
-    Attributes:
-        candidate: its index.
-        recompute: name of its recompute mode; of parts of stages what they have in common (`pair_of`).
-        zero: ZeRO stage.
-        counts: numbers of first blocks that the stage may recompute; none: it recomputes as a whole.
-    """
-
-    candidate: int
-    recompute: str
-    zero: int
-    counts: tuple[int, ...] = ()
+    candidate: int  # Index.
+    recompute: str  # Recompute mode; for partial ones their common part (`pair_of`).
+    zero: int  # ZeRO stage.
+    counts: tuple[int, ...] = ()  # Allowed numbers of first blocks; empty: all blocks are recomputed.
 
     @property
     def part(self) -> Partial | None:
-        """The modes of the first blocks and of the others; None: all are in one."""
+        """Modes of first and other blocks; None: all blocks use one mode."""
         return partial(self.recompute)
 
     @classmethod
     def of(cls, case: Case) -> list[Choice]:
-        """What each stage of a case may choose."""
+        """Possible choices of the stages of a case."""
         counts = defaultdict[tuple[int, str, int], list[int]](list)
         for candidate, usable in zip(case.candidates, case.modes, strict=True):
             for recompute, zero in usable:
@@ -53,27 +46,18 @@ class Choice:
 
 @frozen(eq=False)
 class FirstLayers:
-    """Which layers of a stage are in its first blocks.
+    """Layers in the first blocks of a stage."""
 
-    Attributes:
-        count: how many blocks are first; a stage may hold fewer.
-        inside: of each layer in a block, whether the stage runs it and it is in one of them.
-    """
-
-    count: IntVar
-    inside: dict[int, IntVar]
+    count: IntVar  # Number of first blocks; a stage may hold fewer.
+    inside: dict[int, IntVar]  # For each layer in a block, whether the stage runs it in a first block.
 
     @classmethod
     def of(
         cls, model: CpModel, units: Sequence[tuple[int, ...]], runs: Callable[[int], Term], count: IntVar
     ) -> FirstLayers:
-        """Those of a stage of a model.
+        """Add the first layers of a stage to a model.
 
-        Args:
-            model: is added to.
-            units: layers of each block in pipeline order.
-            runs: whether the stage runs a layer.
-            count: how many blocks are first.
+        `units` has the layers of each block in pipeline order; `runs` tells whether the stage runs a layer.
         """
         ahead, inside = list["Term"](), dict[int, "IntVar"]()
         for unit in units:

@@ -1,9 +1,9 @@
-"""Models of cases for graphs with too many cuts to list: which stage runs each layer.
+"""Models of cases of graphs with too many cuts to list: a stage for each layer.
 
-Each layer lies behind a boundary or in front of it, and whatever reads from a layer behind a boundary lies behind it.
-Costs are sums over layers. Three things are only bounded from below: collectives, at a few sizes (none is taken to be
-faster for more bytes); ports, which what ZeRO sends leaves free here; and numbers, rounded down. So a model without a
-solution is a proof, but a solution need not be a better plan; exact pricing decides.
+Each layer is behind a boundary or before it, and readers of a layer behind it are behind it too. Costs are sums over
+layers. Three are only bounded from below: collectives, priced at a few sizes (assuming more bytes never take less
+time); ports, which ZeRO leaves free here; and numbers, rounded down. So a model without a solution is a proof, but a
+solution may not be a better plan; exact pricing decides.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.placement import Term
 
 SIZES = 16
-"""Sizes at which a collective is priced; between two of them it counts as much as at the smaller."""
+"""Sizes at which a collective is priced; sizes between two cost as much as the smaller."""
 
 UNITS = 2**24
-"""A device's memory, and the bytes of a collective, in units: a thousand layers lose less than a ten-thousandth of them
-by rounding down, and coefficients stay far below what CP-SAT gets wrong."""
+"""Units of a device's memory and of a collective's bytes: rounding a thousand layers down loses less than 1e-4, and
+coefficients stay far below the range where CP-SAT errs."""
 
 
 class LayerModel(LayerStages):
-    """One case as a stage for each layer.
+    """Model of one case over layers.
 
     Attributes:
-        limit: on the step time, which is minimised; None: any plan is asked for.
-        near: for each boundary, whether it has each level that it can have.
+        limit: on the step time, which is minimised; None: any plan will do.
+        near: for each boundary, a variable for each possible level.
     """
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
-        """Build the model; blocks lie in pipeline order where `ordered` (monotone placement)."""
+        """Build the model; `ordered` keeps blocks in pipeline order (monotone placement)."""
         super().__init__(instance, case)
         self.limit = limit
         offered = [[(choice.candidate, literal) for choice, literal in row.items()] for row in self._taken]
@@ -62,7 +62,7 @@ class LayerModel(LayerStages):
 
     @property
     def inexact(self) -> str:
-        """Why a plan may take longer than the model says; empty: collectives cost nothing, so that it does not."""
+        """Reason why a plan may take longer than modelled; empty: collectives are free, so it does not."""
         space = self._instance.space
         hidden = space.exposed == space.often_exposed == 0 and not space.hiding
         if self._case.apart and has_ports(self._instance, self._case):
@@ -82,7 +82,7 @@ class LayerModel(LayerStages):
         return data_parallel_groups(self._instance, self._case, candidate)
 
     def _memory_suffices(self, stage: int) -> None:
-        """Each choice holds its state, its micro-batches in flight and its largest layer's peak."""
+        """Bound each choice's state, micro-batches in flight and largest peak by the capacity."""
         cluster = self._instance.cluster
         unit, flying = cluster.memory / UNITS, self._case.in_flight(stage + 1)
         room = int((cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve) / unit) + 1
@@ -108,7 +108,7 @@ class LayerModel(LayerStages):
                 self.model.add(total + peak * here <= room).only_enforce_if(taken)
 
     def _stashed(self, stage: int, choice: Choice, sizes: Sequence[int]) -> Term:
-        """What a stage keeps of its inputs, where any of its layers runs in a mode that asks for it."""
+        """Inputs that a stage keeps if any of its layers runs in a mode that stashes them."""
         every = self._in_modes(stage, choice)
         stashed = sum(s * c for s, c in zip(sizes, self._entering(stage), strict=True))
         if len({mode.stash_inputs for mode, _ in every}) == 1:
@@ -120,7 +120,7 @@ class LayerModel(LayerStages):
         return kept
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + sum u + max y`, each part at least what the choice of its stage makes it."""
+        """Constrain `A * max t + sum u + max y` from below by the stages' choices."""
         model, stages, apart = self.model, self._case.stages, self._case.apart
         # Only where nothing hides, and all weighs the same, no time is longer than the limit allows of the sum.
         most = LONGEST if apart else limit // max(scale.slowest, scale.total, 1)
@@ -152,7 +152,7 @@ class LayerModel(LayerStages):
         model.minimize(step_time(model, scale.slowest * slowest + in_sum, None, (), scale, sync, limit))
 
     def _parts(self, stage: int, scale: Scale, most: int, limit: int, received: Sequence[Term]) -> tuple[Term, Term]:
-        """Ticks that ZeRO adds to a stage, and what the stage adds to the sum with all it receives, there and back."""
+        """ZeRO ticks of a stage, and its part of the sum with all it receives in both directions."""
         shared = self.model.new_int_var(0, most, f"shared {stage}")
         weighed = self.model.new_int_var(0, limit // scale.sync, f"added {stage}")
         weights, space = self._case.weights, self._instance.space
@@ -173,10 +173,10 @@ class LayerModel(LayerStages):
         return shared, arriving * received[0] + returning * received[1] + least * shared + scale.sync * weighed
 
     def _stage_counts(self, stage: int, choice: Choice, taken: IntVar, scale: Scale, own: IntVar, sync: IntVar) -> None:
-        """Where a stage takes a choice, its time but for transfers, and the time per batch, are at least what it costs.
+        """Bound a stage's time without transfers, and its time per batch, from below if it takes a choice.
 
-        What hides under compute is the more of two things: compute with the share that is exposed at least, and all of
-        the communication; once per batch that share, and what the compute of one micro-batch leaves.
+        With hiding, time is the larger of compute plus the exposed share, and all communication; per batch it is the
+        exposed share and what the compute of one micro-batch leaves.
         """
         space = self._instance.space
 
@@ -199,12 +199,12 @@ class LayerModel(LayerStages):
                 self.model.add(sync >= per_batch + update - covered).only_enforce_if(taken)
 
     def _work(self, choice: Choice, mode: RecomputeMode) -> Floats:
-        """Seconds each layer computes in a mode."""
+        """Seconds of compute of each layer in a mode."""
         used = self._candidate(choice)
         return used.forward + used.backward + mode.extra
 
     def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float, share_once: float) -> tuple[Term, Term]:
-        """These shares of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
+        """These shares of ZeRO communication in ticks: per micro-batch, and per batch."""
         per_micro_batch: Term = 0
         per_batch: Term = 0
         space, zero = self._instance.space, self._instance.space.effective_zero(choice.zero)
@@ -245,9 +245,9 @@ class LayerModel(LayerStages):
         members: int,
         ticks: Callable[[float], int],
     ) -> Term:
-        """Ticks this share of a collective over the stage's bytes takes at least, on the slowest of these groups.
+        """Lower bound (ticks) on a share of a collective over the stage's bytes, on the slowest group.
 
-        Each group has so many members. No bytes take no time; some are at least those of one layer.
+        Zero bytes take no time; otherwise there are at least the bytes of one layer.
         """
         total = sum(sizes)
         if total == 0:
@@ -273,7 +273,7 @@ class LayerModel(LayerStages):
 
     @remembered
     def _any(self, stage: int, layers: tuple[int, ...]) -> Term:
-        """At least 1 where a stage runs any of these layers."""
+        """At least 1 if a stage runs any of these layers."""
         if len(layers) == self._count:
             return 1
         some = self.model.new_bool_var("")
@@ -282,7 +282,7 @@ class LayerModel(LayerStages):
         return some
 
     def _ports_are_occupied(self, stage: int, time: IntVar, messages: Sequence[Term], scale: Scale) -> None:
-        """A stage takes at least as long as layers and messages occupy a port; ZeRO may spare one with more bytes."""
+        """Bound a stage's time by the port occupation of layers and messages; ZeRO may occupy less with more bytes."""
         for choice, taken in self._taken[stage].items():
             used = self._candidate(choice)
             for level, busy in enumerate([] if used.busy is None else used.busy):
@@ -295,11 +295,11 @@ class LayerModel(LayerStages):
                 self.model.add(time >= occupied).only_enforce_if(taken)
 
     def _entering(self, stage: int) -> Sequence[Term]:
-        """Which tensors a stage that is not the first receives."""
+        """Tensors that a stage other than the first receives."""
         return self.crossing[stage - 1]
 
     def _messages(self, scale: Scale, most: int) -> list[tuple[dict[int, Term], dict[int, Term]]]:
-        """For each stage, by level, ticks of the activations and of the gradients that it receives.
+        """By stage and level, ticks of received activations and of received gradients.
 
         Without ports all levels count as one.
         """
@@ -309,7 +309,7 @@ class LayerModel(LayerStages):
         return list(zip(arriving, returning, strict=True))
 
     def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> dict[int, Term]:
-        """Ticks a stage spends on a boundary of each level: every tensor across; without ports all count as one."""
+        """Ticks of a stage for a boundary at each level; without ports all count as one."""
         alike = not has_ports(self._instance, self._case)
         levels = [0] if alike else self._placement.levels[boundary]
         spent: dict[int, Term] = {level: self.model.new_int_var(0, most, "") for level in levels}
@@ -331,7 +331,7 @@ class LayerModel(LayerStages):
         return spent
 
     def forbid(self, stages: Sequence[Any], over: Sequence[int] = ()) -> None:
-        """Leave out plans that have all these stages, by `solution`, and of which the boundaries have these levels."""
+        """Exclude plans with all these stages (from `solution`) and these boundary levels."""
         differs: list[Term] = [1 - near.get(level, 0) for near, level in zip(self.near, over, strict=False)]
         for stage, ahead, after, _, inside in stages:
             own = self._first(stage).inside.values() if inside else ()
@@ -341,7 +341,7 @@ class LayerModel(LayerStages):
         self.model.add(sum(differs) + sum(1 - self._taken[stage][choice] for stage, _, _, choice, _ in stages) >= 1)
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
-        """The decisions of a solution, and for each stage what `forbid` would leave out."""
+        """Decode a solution; also return for each stage its entry for `forbid`."""
         stages, taken = [], []
         behind = [[each if isinstance(each, int) else value(each) for each in row] for row in self.behind]  # type: ignore[arg-type]
         for stage, offset in enumerate(self._placement.offsets(value)):
@@ -358,5 +358,5 @@ class LayerModel(LayerStages):
 
 
 def _held(mode: RecomputeMode, state: Floats, further: float, unit: float) -> list[int]:
-    """Units of memory that layers hold in a mode, with so many micro-batches in flight beside one."""
+    """Memory units of layers in a mode with `further` more micro-batches in flight."""
     return floors(mode.first + further * mode.more + state, unit)

@@ -1,4 +1,4 @@
-"""Models over layers of all cases of an instance."""
+"""Models over layers for all cases of an instance."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from nest.solve.cpsat.skip_connections import DirectModel
 
 @frozen(eq=False)
 class LayerModels:
-    """Models of the cases of an instance whose stages are too many to list: of graphs with many branches."""
+    """Models of cases with too many stages to list, for graphs with many branches."""
 
     instance: Instance
 
     @property
     def most_stages(self) -> int:
-        """More stages than this no plan has."""
+        """Upper bound on the stages of a plan."""
         return len(self.instance.graph.layers)
 
     def bound(self, case: Case, target: float) -> float:
-        """Nothing cheap is known."""
+        """Lower bound of a case; none cheap is known."""
         return 0.0
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
     ) -> LayerModel:
-        """The model of a case without stages that are `overfull`.
+        """Model of a case without `overfull` stages.
 
         Raises:
-            TooManyPlacesError: blocks of several widths have too many places, or lie on pools.
+            TooManyPlacesError: blocks of several widths have too many places, or use pools.
         """
         if self.instance.pools is not None:
             raise TooManyPlacesError("the layer graph has too many cuts to list, which plans on pools need")
@@ -48,7 +48,7 @@ class LayerModels:
         return model
 
     def _terms(self, case: Case) -> int:
-        """Numbers that are rounded down on their own in one stage's time."""
+        """Terms of one stage's time that are rounded down separately."""
         instance = self.instance
         states = [instance.candidates[each].state for each in case.candidates]
         # Computation, what it hides, and what goes in pieces, layer by layer.

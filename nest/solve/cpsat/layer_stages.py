@@ -1,4 +1,4 @@
-"""Which stage runs each layer and in which mode, as variables: what models over layers have in common."""
+"""Variables for the stage and mode of each layer, shared by models over layers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
 
 class LayerStages:
-    """The stages of a case, one for each layer.
+    """Stages of a case by layer.
 
     Attributes:
-        model: of OR-Tools.
-        behind: for each boundary, the outer ends included, which layers lie behind it.
-        crossing: for each boundary between two stages, which tensors cross it.
+        behind: for each boundary, outer ends included, the layers behind it.
+        crossing: for each boundary between stages, the tensors across it.
     """
 
     def __init__(self, instance: Instance, case: Case) -> None:
-        """Begin the model."""
         from ortools.sat.python import cp_model
 
         self._instance, self._case = instance, case
@@ -48,7 +46,7 @@ class LayerStages:
         self.crossing = [self._tensors_across(i) for i in range(1, case.stages)]
 
     def _boundaries(self) -> list[list[Term]]:
-        """For each boundary, the outer ends included, which layers lie behind it."""
+        """Layers behind each boundary, outer ends included."""
         stages, model = self._case.stages, self.model
         inner: list[list[IntVar]] = [
             [model.new_bool_var(f"{layer} behind {i}") for layer in range(self._count)] for i in range(1, stages)
@@ -77,7 +75,6 @@ class LayerStages:
         return terms
 
     def _runs(self, stage: int, layer: int) -> Term:
-        """Whether a stage runs a layer."""
         return self.behind[stage][layer] - self.behind[stage + 1][layer]
 
     @remembered
@@ -87,7 +84,7 @@ class LayerStages:
         return FirstLayers.of(self.model, units, partial(self._runs, stage), count)
 
     def _in_modes(self, stage: int, choice: Choice) -> list[tuple[RecomputeMode, list[Term]]]:
-        """The recompute modes of a choice, and for each layer whether the stage runs it in that."""
+        """Recompute modes of a choice, each with variables for the layers that run in it."""
         used, whole = self._candidate(choice), [self._runs(stage, layer) for layer in range(self._count)]
         if choice.part is None:
             return [(used.mode(choice.recompute), whole)]
@@ -97,16 +94,16 @@ class LayerStages:
         return [(used.mode(choice.part.mode), first), (used.mode(choice.part.rest), others)]
 
     def _by_mode(self, stage: int, choice: Choice, count: Callable[[RecomputeMode], Sequence[int]]) -> Term:
-        """What whole numbers of a stage's layers add up to, each in the mode that it runs in."""
+        """Sum over a stage's layers of values by mode."""
         every = ((count(mode), terms) for mode, terms in self._in_modes(stage, choice))
         return sum((v * term for values, terms in every for v, term in zip(values, terms, strict=True) if v), start=0)
 
     def _over(self, stage: int, values: Sequence[int]) -> Term:
-        """What whole numbers of a stage's layers add up to."""
+        """Sum of values over a stage's layers."""
         return sum((v * self._runs(stage, layer) for layer, v in enumerate(values) if v), start=0)
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:
-        """Which tensors cross a boundary: made in front, read behind."""
+        """Tensors made before a boundary and read behind it."""
         row, terms = self.behind[boundary], []
         for producer, consumers in self._instance.graph.tensors:
             crosses = self.model.new_bool_var("")

@@ -1,7 +1,7 @@
-"""What layers and tensors cost at least in a case, whatever its stages choose: the numbers of cheap bounds.
+"""Least costs of layers and tensors in a case, whatever its stages choose: input of cheap bounds.
 
-Every number forgets something that could only make plans dearer. So a plan below a step time keeps each limit that
-follows from it, and where a limit cannot be kept there is no such plan (PROBLEM.md sections 3 and 4).
+Every number drops something that could only make plans slower. So a plan below a step time keeps every limit that
+follows from it, and an impossible limit proves that there is no such plan (PROBLEM.md sections 3 and 4).
 """
 
 from __future__ import annotations
@@ -21,33 +21,23 @@ from nest.solve.cpsat.stages import data_parallel_groups, held_state, rows_of_st
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 BEYOND = 1e3
-"""Times the memory of a device that a layer counts as at most: enough that no stages hold it."""
+"""Most that a layer counts as, in device memories: too much for any stage."""
 
 
 @frozen(eq=False)
 class LeastCosts:
-    """The least costs of a case.
+    """Least costs of a case."""
 
-    Attributes:
-        work: seconds each layer takes per micro-batch. Shape `(layers,)`.
-        sizes: bytes of each tensor. Shape `(tensors,)`.
-        latency: for each boundary, the ends included, seconds once that anything crosses. Shape `(stages + 1,)`.
-        bandwidth: for each boundary bytes per second. Shape `(stages + 1,)`.
-        held: bytes each layer holds on one device with one micro-batch in flight. Shape `(layers,)`.
-        update: seconds of all layers' optimizer steps.
-        rooms: for each stage, what `held` of its layers adds up to at most. Shape `(stages,)`.
-    """
-
-    work: Floats
-    sizes: Floats
-    latency: Floats
-    bandwidth: Floats
-    held: Floats
-    update: float
-    rooms: Floats
+    work: Floats  # Seconds per micro-batch. Shape `(layers,)`.
+    sizes: Floats  # Bytes. Shape `(tensors,)`.
+    latency: Floats  # Seconds per message at each boundary, ends included. Shape `(stages + 1,)`.
+    bandwidth: Floats  # Bytes per second. Shape `(stages + 1,)`.
+    held: Floats  # Bytes on one device with one micro-batch in flight. Shape `(layers,)`.
+    update: float  # Seconds of all layers' optimizer steps.
+    rooms: Floats  # Upper limits on the sum of `held`. Shape `(stages,)`.
 
     def sends(self, boundary: int) -> Floats:
-        """Seconds each tensor takes over a boundary, latency aside. Shape `(tensors,)`."""
+        """Seconds of each tensor over a boundary without latency. Shape `(tensors,)`."""
         seconds: Floats = self.sizes / self.bandwidth[boundary]
         return seconds
 
@@ -57,7 +47,7 @@ class LeastCosts:
         return float(self.work.sum())
 
     def slowest_limit(self, case: Case, target: float, total: float) -> float:
-        """No stage of a plan below `target` takes longer per micro-batch, when all take `total` together at least."""
+        """Upper limit (s per micro-batch) on stages of plans below `target`, if all take at least `total`."""
         slowest, weight = case.least_weights
         left = (target - self._once(case)) * (1 + LIMIT_SLACK)
         limits = [inf]
@@ -69,7 +59,7 @@ class LeastCosts:
         return min(limits)
 
     def total_limit(self, case: Case, target: float, total: float) -> float:
-        """All stages of a plan below `target` take no longer together, when they take `total` at least."""
+        """Upper limit (s) on all stages together in plans below `target`, if they take at least `total`."""
         slowest, weight = case.least_weights
         left = (target - self._once(case)) * (1 + LIMIT_SLACK)
         # The slowest stage is at least the mean.
@@ -80,13 +70,13 @@ class LeastCosts:
         return min(limits)
 
     def step_time(self, case: Case, total: float) -> float:
-        """Seconds no plan is below whose stages take `total` together at least."""
+        """Lower bound (s) on plans whose stages take at least `total` together."""
         slowest = max(float(self.work.max(initial=0.0)), total / case.stages)
         largest, weight = case.least_weights
         return (largest * slowest + weight * total + self._once(case)) * (1 - SUM_ERROR)
 
     def _once(self, case: Case) -> float:
-        """Seconds the longest optimizer step takes: no less than the mean."""
+        """Lower bound (s) on the longest optimizer step: the mean."""
         return self.update / case.stages
 
 
@@ -98,7 +88,7 @@ class LeastCostCache:
 
     @remembered
     def of(self, case: Case) -> LeastCosts:
-        """The least costs of a case."""
+        """Least costs of a case."""
         return _least_costs(self.instance, case)
 
 
@@ -124,7 +114,7 @@ def _least_costs(instance: Instance, case: Case) -> LeastCosts:
 
 
 def _least_growth(case: Case, stage: int, held: Floats, more: Floats) -> float:
-    """How many times as many bytes as with one micro-batch in flight any layer of a stage holds, at least."""
+    """Least growth of any layer's bytes over one micro-batch in flight."""
     holding = (held > 0) & numpy.isfinite(held)
     grown = held[holding] + (case.in_flight(stage) - 1) * more[holding]
     return float((grown / held[holding]).min()) if holding.any() else 1.0

@@ -1,4 +1,4 @@
-"""Where no plan fits: the plan that needs the least memory on its fullest device (PROBLEM.md section 5)."""
+"""If no plan fits: the plan with the least memory on its fullest device (PROBLEM.md section 5)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
 
 PRECISION = 1e-6
-"""Share by which another plan may need less."""
+"""Relative tolerance of the least memory."""
 
 EFFORT = 1.0
-"""CP-SAT's deterministic seconds for one question."""
+"""CP-SAT's deterministic seconds per question."""
 
 WHOLE_EFFORT = 20.0
-"""The same for all together; after them the least so far must do."""
+"""CP-SAT's deterministic seconds in all; then the best so far is returned."""
 
 ENOUGH = 2.0**64
-"""Times the memory of a device, with which any plan fits that can run at all."""
+"""Device memories that hold any plan."""
 
 
 def least_memory(instance: Instance, deadline: Deadline) -> Solution | None:
-    """The plan found that needs the least; None where none is found however much memory there is.
+    """Find the plan that needs the least memory; None: no plan is found for any memory.
 
-    Args:
-        instance: the problem; its schedules have one chunk for each stage.
-        deadline: when the best so far must do.
+    Schedules have one chunk per stage. At the deadline the best plan so far is returned.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -56,7 +54,7 @@ def least_memory(instance: Instance, deadline: Deadline) -> Solution | None:
 
 
 def _plan_within(instance: Instance, case: Case, capacity: float, effort: Effort) -> tuple[Solution, float] | None:
-    """A plan of a case on devices of so many bytes, and what it needs; None: none is found."""
+    """A plan of a case within so many bytes per device, and its need; None: none is found."""
     machines = evolve(instance.cluster, memory=capacity)
     model = LayerModel(evolve(instance, cluster=machines), case, None)
     solver, status = effort.ask_once(model.model, EFFORT)

@@ -1,7 +1,7 @@
-"""What boundaries between stages may go over, numbered (PROBLEM.md sections 1, 3 and 8).
+"""Numbered links between stages (PROBLEM.md sections 1, 3 and 8).
 
-On a cluster the numbers are its levels. On pools they are the levels of each pool in turn, innermost first, and then
-the links that join two of them.
+On a cluster the numbers are its levels. On pools they are the levels of each pool in turn, innermost first, then the
+links between pools.
 """
 
 from itertools import combinations
@@ -16,16 +16,11 @@ from nest.solve.cpsat.cases import Case
 
 @frozen(eq=False)
 class Links:
-    """The numbered links of a case.
-
-    Attributes:
-        every: the links.
-        own: for each candidate that the case may use, the numbers of its levels, in order.
-        between: of candidates whose pools are joined, in the order of the case, the number of the link.
-    """
+    """Numbered links (`every`) of a case."""
 
     every: tuple[Level | Link, ...]
-    own: dict[int, range]
+    own: dict[int, range]  # For each candidate, the numbers of its levels in order.
+    # For candidates with linked pools, in the order of the case, the number of the link.
     between: dict[tuple[int, int], int]
 
     def seconds(self, size: Any, number: int) -> Any:
@@ -34,21 +29,21 @@ class Links:
         return numpy.where(sizes > 0, link.latency + sizes / link.bandwidth, 0.0)
 
     def outward(self, candidate: int) -> list[int]:
-        """Numbers of the links that lead from the pool of a candidate to others."""
+        """Numbers of the links from a candidate's pool to others."""
         return [number for ends, number in self.between.items() if candidate in ends]
 
     def numbers(self, candidate: int) -> set[int]:
-        """Numbers of the links that boundaries of stages with a candidate may go over."""
+        """Numbers of the links at boundaries of stages with a candidate."""
         return {*self.own[candidate], *self.outward(candidate)}
 
     def level(self, candidate: int, number: int) -> int | None:
-        """The level of a candidate's cluster; None: the link leads to another pool."""
+        """Level in a candidate's cluster; None: a link to another pool."""
         own = self.own[candidate]
         return number - own.start if number in own else None
 
 
 def links_of(instance: Instance, case: Case) -> Links:
-    """The links of a case."""
+    """Links of a case."""
     if instance.pools is None:
         levels = instance.cluster.levels
         return Links(levels, dict.fromkeys(range(len(instance.candidates)), range(len(levels))), {})

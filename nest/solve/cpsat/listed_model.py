@@ -1,4 +1,4 @@
-"""The model of a case over listed cuts: stages that cannot be part of a plan below the target are left out first."""
+"""Model of a case over listed cuts, without stages that no plan below the target can have."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 WALK = 200
-"""Plans of ever faster slowest stages that are looked at for a first one."""
+"""Plans with ever faster slowest stages that are tried for a first one."""
 
 Overfull = tuple[int, int, tuple[str, int], int]
-"""What exact pricing found too large: index of the stage, candidate, mode, index in `Cuts`."""
+"""A stage that exact pricing found too large: index, candidate, mode, index in `Cuts`."""
 
 
 @define(eq=False, slots=False)
 class ListedStages:
-    """The stages between listed cuts, those of each number of a stage apart.
+    """Stages between listed cuts, separately for each stage number.
 
-    Attributes:
-        instance: the problem.
-        case: what the stages share.
-        cuts: of each boundary one after the other, so that a cut's place says how many stages lie in front of it.
-        relaxation: the costs of stages.
+    `cuts` lists the cuts boundary by boundary, so that a cut's place tells the number of stages before it; `relaxation`
+    has the costs.
     """
 
     instance: Instance
@@ -47,7 +44,7 @@ class ListedStages:
 
     @classmethod
     def of(cls, instance: Instance, case: Case, cuts: Cuts) -> ListedStages:
-        """The stages between these cuts."""
+        """Stages between these cuts."""
         return cls(instance, case, cuts, Relaxation(instance, cuts, StageCostCache(instance, cuts)))
 
     def model(
@@ -58,10 +55,10 @@ class ListedStages:
         paths: Sequence[Path] = (),
         excluded: Sequence[Any] = (),
     ) -> PathModel | None:
-        """The model of the plans below `target`, as `PathModel` has it; None: there are none.
+        """Build the `PathModel` of plans below `target`; None: there are none.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
             TooManyPlacesError: blocks of several widths have too many places.
         """
         choices = self._narrowed(target, overfull)
@@ -72,7 +69,7 @@ class ListedStages:
         )
 
     def plans(self, target: float, overfull: Sequence[Overfull]) -> Iterator[Solution]:
-        """Good plans: the least sum of times, under ever lower limits on the slowest stage; blocks lie side by side."""
+        """Good plans: least sums of times under falling limits on the slowest stage, with blocks side by side."""
         choices = self._narrowed(target, overfull)
         if choices is None:
             return
@@ -88,7 +85,7 @@ class ListedStages:
                 yield plan
 
     def _least_sum(self, choices: Sequence[Choices]) -> list[tuple[Choices, int, float]] | None:
-        """For each stage its choices, and row and seconds of that in the plan of the least sum; None: no plan."""
+        """Choices by stage, with row and seconds of each in the plan with the least sum; None: no plan."""
         reached, steps = self._ends(0), []
         for each in choices:
             time, _ = self._with_transfers(each)
@@ -110,7 +107,7 @@ class ListedStages:
         return path[::-1]
 
     def _side_by_side(self, path: Sequence[tuple[Choices, int]]) -> Solution | None:
-        """The plan whose blocks lie as far in front as they can; None where they do not fit or none is the widest."""
+        """Plan with blocks as far forward as possible; None: they do not fit, or none is the widest."""
         stages, end = [], 0
         for choices, row in path:
             candidate, stage = int(choices.candidate[row]), int(choices.stage[row])
@@ -126,7 +123,7 @@ class ListedStages:
         return self.case.plan(stages) if fits and counted else None
 
     def _narrowed(self, target: float, overfull: Sequence[Overfull]) -> list[Choices] | None:
-        """For each stage its choices in plans below the target, as far as sums and the largest times tell."""
+        """Choices of each stage in plans below the target, by bounds on sums and largest times."""
         case, stage_of = self.case, self._stage_numbers()
         choices = [self._fitting(number, stage_of, overfull) for number in range(case.stages)]
         fewest = sum(map(len, choices)) + 1
@@ -152,11 +149,11 @@ class ListedStages:
         return choices
 
     def _stage_numbers(self) -> Integers:
-        """For each listed stage, how many lie in front of it."""
+        """Stages before each listed stage."""
         return self._boundary_of[self.cuts.first]
 
     def _fitting(self, number: int, stage_of: Integers, overfull: Sequence[Overfull]) -> Choices:
-        """The choices of a stage that fit its memory, without those that another makes needless."""
+        """Undominated choices of a stage that fit its memory."""
         case, capacity = self.case, self.instance.cluster.memory * (1 + LIMIT_SLACK)
         flying, own = case.in_flight(number + 1), stage_of == number
         rows = []
@@ -184,7 +181,7 @@ class ListedStages:
 
     @remembered
     def _transfers(self, candidate: int) -> Floats:
-        """Seconds to bring what crosses each cut over the cheapest level that its boundary can have."""
+        """Seconds to transfer the tensors of each cut over the cheapest possible level."""
         crossing = self.relaxation.book.costs(self.case, candidate).bytes
         cheapest = numpy.zeros(self.cuts.count)
         for boundary, levels in enumerate(boundary_levels(self.instance, self.case)):
@@ -195,7 +192,7 @@ class ListedStages:
 
     @property
     def _boundary_of(self) -> Integers:
-        """For each cut, how many stages lie in front of it; -1 where it is of no plan."""
+        """Stages before each cut; -1: no plan has it."""
         numbers = numpy.full(self.cuts.count, -1, dtype=numpy.int64)
         numbers[0] = 0
         for number in range(self.case.stages):
@@ -203,7 +200,7 @@ class ListedStages:
         return numbers
 
     def _sums(self, choices: Sequence[Choices], times: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
-        """By number of stages in front and cut, the least sum of the stages up to that cut, and of those from it on."""
+        """Least sums of stages before each cut and behind it, by number of stages before it."""
         before, after = [self._ends(0)], [self._ends(self.cuts.count - 1)]
         for each, time in zip(choices, times, strict=True):
             before.append(self._step(before[-1], each, time, numpy.add))
@@ -214,7 +211,6 @@ class ListedStages:
         return before, after[::-1]
 
     def _least_largest(self, choices: Sequence[Choices], values: Sequence[Floats]) -> float:
-        """The least that the largest value of a stage can be."""
         reached = self._ends(0)
         for each, own in zip(choices, values, strict=True):
             reached = self._step(reached, each, own, numpy.maximum)
@@ -235,7 +231,7 @@ class ListedStages:
 
 
 def _needed(costs: StageCosts, row: int, rows: Sequence[int], fits: Booleans, case: Case) -> Booleans:
-    """Where no other mode that fits is at least as fast as mode `row`, and faster or listed first."""
+    """Mask of stages for which no fitting mode dominates mode `row`."""
     needed: Booleans = fits[row].copy()
     for other in rivals(costs.modes, row, rows):
         wins = costs.as_fast(other, row, case)

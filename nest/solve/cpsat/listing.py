@@ -1,7 +1,7 @@
-"""The cuts that a plan below some step time can have, listed boundary by boundary where they are few.
+"""Cuts of plans below some step time, listed by boundary if few.
 
-A graph may have millions of cuts of which a few hundred keep the limits of a boundary (`boundaries.py`): there are
-only so many ways to have the right share of the work behind a cut that little crosses.
+A graph may have millions of cuts of which a few hundred keep the limits of a boundary (`boundaries.py`): few sets have
+the right share of the work behind them and little data across.
 """
 
 from __future__ import annotations
@@ -20,28 +20,24 @@ from nest.solve.inseparable import homes
 from nest.tolerances import LIMIT_SLACK
 
 MOST_WORK = 4e8
-"""Numbers looked at to list the cuts of one boundary, up to which they are listed: some seconds."""
+"""Most numbers to examine for one boundary's cuts: some seconds."""
 
 MOST_CUTS = 60_000
-"""Cuts of one boundary up to which the stages between them and the next boundary's are listed."""
+"""Most cuts of one boundary for which stages to the next are listed."""
 
 MOST_COMPARED = 1e11
-"""Layers compared to find the stages between two boundaries, up to which they are listed: some seconds."""
+"""Most layers to compare between two boundaries: some seconds."""
 
 BLOCK = 2**22
-"""Pairs of cuts that are compared at once: some 50 MB."""
+"""Pairs of cuts compared at once: some 50 MB."""
 
 MOST_STAGE_LAYERS = 2e7
-"""Layers of all stages together up to which stages are priced: 160 MB."""
+"""Most layers of all stages together for pricing: 160 MB."""
 
 
 @define(eq=False)
 class Listing:
-    """The lists of cuts of an instance.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Lists of cuts of an instance."""
 
     instance: Instance
     _groups: list[list[int]] = field(init=False)
@@ -66,16 +62,12 @@ class Listing:
     def cuts(
         self, costs: LeastCosts, case: Case, limits: Limits, near: tuple[Solution, int] | None = None
     ) -> Cuts | None:
-        """The cuts and stages of all plans within the limits; None where they are too many, or do not tell costs.
+        """Cuts and stages of all plans within the limits; None: too many, or their costs are unknown.
 
-        Every boundary has its own cuts, those of boundary 0 first, also where they are the same as another's.
+        Each boundary has its own cuts, boundary 0 first, even if equal to another's.
 
         Args:
-            costs: of the case.
-            case: the case.
-            limits: of its boundaries.
-            near: a plan of as many stages, and how many layers in a row may change their side of its boundaries; None:
-                all may.
+            near: a plan with as many stages, and the number of layers in a row that may change sides; None: all may.
         """
         space = self.instance.space
         if space.direct or space.even or space.partition is not None:
@@ -92,7 +84,7 @@ class Listing:
         return _stages_between(self._crossing_seconds(costs, rows), costs, rows, limits)
 
     def _fixed(self, solution: Solution, boundary: int, reach: int) -> tuple[Booleans, Booleans]:
-        """Which groups of layers stay behind a boundary of a plan, and in front of it: those farther from it."""
+        """Groups of layers far from a plan's boundary, which stay behind it or before it."""
         after = {layer for stage in solution.stages[boundary:] for layer in stage.layers}
         behind = numpy.array([group[0] in after for group in self._groups], dtype=bool)
         makers: list[list[int]] = [[] for _ in self._groups]
@@ -112,10 +104,9 @@ class Listing:
     def _boundary(
         self, costs: LeastCosts, limits: Limits, boundary: int, fixed: tuple[Booleans, Booleans] | None
     ) -> Booleans | None:
-        """The cuts within the limits of a boundary, by layer; None where too many are begun at once.
+        """Cuts within the limits of a boundary, by layer; None: too many partial cuts.
 
-        Layers are decided one after the other, whoever reads a layer before it; `fixed` are those that stay behind, and
-        those that stay in front.
+        Layers are decided in turn, readers first; `fixed` has the groups that stay behind and those that stay before.
         """
         count = len(self._groups)
         each = numpy.array([[values[group].sum() for group in self._groups] for values in (costs.work, costs.held)])
@@ -158,7 +149,7 @@ class Listing:
         return rows
 
     def _tensors(self, sends: Floats) -> list[list[tuple[float, list[int]]]]:
-        """For each group of layers, the tensors it makes: seconds to send each, and the groups that read it."""
+        """For each group of layers, its tensors: seconds to send each, and the groups that read it."""
         number = {layer: index for index, group in enumerate(self._groups) for layer in group}
         tensors: list[list[tuple[float, list[int]]]] = [[] for _ in self._groups]
         for (producer, consumers), size in zip(self.instance.graph.tensors, sends.tolist(), strict=True):
@@ -168,7 +159,7 @@ class Listing:
         return tensors
 
     def _crossing_seconds(self, costs: LeastCosts, rows: Sequence[Booleans]) -> list[Floats]:
-        """Seconds that what crosses each cut takes at least over one side of it."""
+        """Lower bound (s) on each cut's transfer on one side."""
         every = []
         for boundary, behind in enumerate(rows):
             seconds, sends = numpy.zeros(len(behind)), costs.sends(boundary).tolist()
@@ -181,7 +172,7 @@ class Listing:
 
 @frozen(eq=False)
 class _Pairs:
-    """Cuts of two neighbouring boundaries between which a stage can lie, as indices into their lists."""
+    """Pairs of cuts of neighbouring boundaries that enclose a stage, as indices into their lists."""
 
     first: Integers
     last: Integers
@@ -190,7 +181,7 @@ class _Pairs:
 def _stages_between(
     crossing: Sequence[Floats], costs: LeastCosts, rows: Sequence[Booleans], limits: Limits
 ) -> Cuts | None:
-    """The stages between cuts of neighbouring boundaries that are no slower than any may be; None: too many."""
+    """Stages between neighbouring boundaries within the limit on the slowest; None: too many."""
     pairs: list[_Pairs] = []
     work, held = ([behind @ values for behind in rows] for values in (costs.work, costs.held))
     limit = limits.slowest + costs.total * LIMIT_SLACK
@@ -228,7 +219,7 @@ def _stages_between(
 
 
 def _leave_dead_ends_out(pairs: list[_Pairs], counts: Sequence[int]) -> None:
-    """Keep only stages that some plan has: between the first cut and the last."""
+    """Keep only stages that lead from the first cut to the last."""
     reached = numpy.ones(counts[0], dtype=bool)
     for index, each in enumerate(pairs):
         kept = reached[each.first]
@@ -245,10 +236,10 @@ def _leave_dead_ends_out(pairs: list[_Pairs], counts: Sequence[int]) -> None:
 
 
 def _order(readers: Sequence[Sequence[int]]) -> tuple[list[int], Booleans]:
-    """An order in which readers come first, branch by branch; and for each group, itself and all that lead to it.
+    """Order of groups with readers first, branch by branch; and for each group, itself and its ancestors.
 
     Raises:
-        ValueError: groups depend on each other both ways.
+        ValueError: cyclic groups.
     """
     count = len(readers)
     waiting = [len(each) for each in readers]

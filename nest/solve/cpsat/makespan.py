@@ -1,7 +1,7 @@
-"""The least makespan of tasks on engines that each run one task at a time, with a proof.
+"""Least makespan of tasks on engines that each run one task at a time, with a proof.
 
 Job-shop scheduling with general precedence (Pinedo, Scheduling, 5th edition, section 7.1; NP-hard with two engines).
-Bounds and list schedules come first, because they meet on most layers; CP-SAT is asked where they do not.
+Bounds and list schedules meet on most layers; CP-SAT solves the others.
 """
 
 from __future__ import annotations
@@ -19,47 +19,40 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
 TICKS = 2**20
-"""All tasks together are this many ticks, so that a rounded task is wrong by less than 1e-6 of them. With 2**24, CP-SAT
-9.15 creeps through the horizon tick by tick on some layers, for minutes its own count of work does not see; above 2**31
-it can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
+"""Ticks of all tasks together, so that rounding errs by less than 1e-6 per task.
+
+With 2**24, CP-SAT 9.15 steps through the horizon for minutes on some layers, uncounted by its deterministic time; above
+2**31 it can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
 
 EFFORT = 4.0
-"""CP-SAT's deterministic seconds for a layer; a limit by the clock would make plans depend on the machine."""
+"""CP-SAT's deterministic seconds per layer; a wall-clock limit would make plans depend on the machine."""
 
 MOST_TASKS = 1_000
-"""Tasks up to which CP-SAT is asked; the sums above stay within `SUM_ERROR`, and a model within a few megabytes."""
+"""Most tasks for CP-SAT; sums stay within `SUM_ERROR`, and a model within a few megabytes."""
 
 SEED = 0
 
 
 @frozen
 class Makespan:
-    """What was found.
+    """Makespan of the best schedule found."""
 
-    Attributes:
-        seconds: from the first start to the last end, of a schedule that is known.
-        bound: seconds no schedule is below.
-        proved: whether no schedule is better by more than rounding: a share of `tasks / 2**20` of the sum of all
-            durations, plus 1e-12. Otherwise the work limit was hit, and `seconds` is that
-            of the best schedule found: never below the least makespan.
-    """
-
-    seconds: float
-    bound: float
+    seconds: float  # From the first start to the last end.
+    bound: float  # Lower bound in seconds.
+    # No schedule is better by more than rounding: `tasks / 2**20` of the sum of durations, plus 1e-12. Otherwise the
+    # work limit was hit.
     proved: bool
 
 
 def makespan(
     durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]], effort: float = EFFORT
 ) -> Makespan:
-    """The least makespan of tasks that are not interrupted once they have begun.
+    """Least makespan of tasks without preemption.
 
     Args:
-        durations: seconds of each task, finite, none negative. Shape `(tasks,)`. A task of no duration occupies no
-            engine.
-        engines: the engine of each task. Shape `(tasks,)`.
-        precedence: `(before, after)`, indices of two tasks, the second of which starts when the first has ended or
-            later; without cycles.
+        durations: seconds, finite, not negative. Shape `(tasks,)`. A task of duration 0 occupies no engine.
+        engines: engine of each task. Shape `(tasks,)`.
+        precedence: `(before, after)`, indices of tasks; acyclic.
         effort: CP-SAT's deterministic seconds; 0: list schedules only.
 
     Raises:
@@ -87,35 +80,25 @@ def _least(problem: _Problem, effort: float) -> Makespan:
 
 @frozen
 class _Problem:
-    """Tasks that take time, in an order in which precedence runs forward.
+    """Tasks that take time, in topological order."""
 
-    Attributes:
-        durations: seconds.
-        engines: by number.
-        before: for each task, the tasks that must have ended.
-        after: for each task, the tasks that wait for it.
-        heads: seconds before which each task cannot start, by precedence alone.
-        tails: seconds from each task's end to the last end, at least, by precedence alone.
-    """
-
-    durations: tuple[float, ...]
+    durations: tuple[float, ...]  # Seconds.
     engines: tuple[str, ...]
-    before: tuple[tuple[int, ...], ...]
-    after: tuple[tuple[int, ...], ...]
-    heads: tuple[float, ...]
-    tails: tuple[float, ...]
+    before: tuple[tuple[int, ...], ...]  # Predecessors of each task.
+    after: tuple[tuple[int, ...], ...]  # Successors of each task.
+    heads: tuple[float, ...]  # Earliest start of each task by precedence alone.
+    tails: tuple[float, ...]  # Least seconds from each task's end to the last end, by precedence alone.
 
     @property
     def total(self) -> float:
-        """Seconds of all tasks one after the other."""
         return fsum(self.durations)
 
     def ends(self, starts: Sequence[float]) -> float:
-        """When the last task ends."""
+        """End of the last task."""
         return max(start + duration for start, duration in zip(starts, self.durations, strict=True))
 
     def bound(self) -> float:
-        """The critical path; or an engine's load, with what must come before its first and after its last task."""
+        """Lower bound: the critical path, or an engine's load with the least head and tail of its tasks."""
         tasks = range(len(self.durations))
         longest = max(self.heads[task] + self.durations[task] + self.tails[task] for task in tasks)
         for engine in sorted(set(self.engines)):
@@ -125,7 +108,7 @@ class _Problem:
         return min(longest, self.total)
 
     def in_series(self) -> list[_Problem]:
-        """Runs of tasks that take turns: every task of one run waits for all of the run before."""
+        """Split into runs of tasks that each wait for all of the run before."""
         count = len(self.durations)
         # Sets of tasks as bits of a number; a task's number is its place in a topological order.
         ancestors = [0] * count
@@ -141,12 +124,11 @@ class _Problem:
         return [self._between(first, last) for first, last in pairwise(reversed(cuts))]
 
     def _between(self, first: int, last: int) -> _Problem:
-        """The tasks from `first` up to `last`, alone."""
         before = [tuple(other - first for other in others if other >= first) for others in self.before[first:last]]
         return _ordered(self.durations[first:last], self.engines[first:last], before)
 
     def reversed(self) -> _Problem:
-        """The same run backwards, with the order of tasks turned round; its least makespan is the same."""
+        """Reverse the problem, tasks included; its least makespan is the same."""
         last = len(self.durations) - 1
 
         def turned(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
@@ -175,7 +157,7 @@ def _problem(durations: Sequence[float], engines: Sequence[str], precedence: Seq
 
 
 def _ordered(durations: Sequence[float], engines: Sequence[str], before: Sequence[tuple[int, ...]]) -> _Problem:
-    """The problem of tasks in topological order."""
+    """Build the problem of tasks in topological order."""
     after: list[list[int]] = [[] for _ in durations]
     for task, others in enumerate(before):
         for other in others:
@@ -196,7 +178,7 @@ def _ordered(durations: Sequence[float], engines: Sequence[str], before: Sequenc
 
 
 def _through_instants(durations: Sequence[float], precedence: Sequence[tuple[int, int]]) -> dict[int, set[int]]:
-    """For each task, in topological order, what takes time and must have ended, also by way of what takes none."""
+    """Predecessors that take time of each task, in topological order, also through tasks of duration 0."""
     waits: list[set[int]] = [set() for _ in durations]
     feeds: list[set[int]] = [set() for _ in durations]
     for first, second in precedence:
@@ -217,9 +199,9 @@ def _through_instants(durations: Sequence[float], precedence: Sequence[tuple[int
 
 
 def _scheduled(problem: _Problem, rank: Callable[[int, float], tuple[float, ...]]) -> list[float]:
-    """Starts: of the tasks that all others they wait for have started, the one of least `rank` is always next.
+    """Starts by list scheduling: of the ready tasks, the one with the least `rank` is next.
 
-    `rank` is given a task and when it could start. Precedence holds whatever the ranks, which rounding may turn round.
+    `rank` takes a task and its earliest start. Precedence holds for any ranks, even if rounding reverses them.
     """
     free = dict.fromkeys(problem.engines, 0.0)
     starts = [0.0] * len(problem.durations)
@@ -239,12 +221,12 @@ def _scheduled(problem: _Problem, rank: Callable[[int, float], tuple[float, ...]
 
 
 def _list_schedule(problem: _Problem) -> list[float]:
-    """Starts: always the task next that can start first, and of several the one with the longest path behind it."""
+    """Starts with the earliest-starting task next; ties go to the longest remaining path."""
     return _scheduled(problem, lambda task, start: (start, -problem.tails[task] - problem.durations[task], task))
 
 
 def _reversed_list_schedule(problem: _Problem) -> list[float]:
-    """Starts: as a list schedule of the problem run backwards orders tasks, from the first start on."""
+    """Starts of a list schedule of the reversed problem, turned forward."""
     backward = problem.reversed()
     starts = _list_schedule(backward)
     ends = [start + duration for start, duration in zip(starts, backward.durations, strict=True)]
@@ -253,15 +235,15 @@ def _reversed_list_schedule(problem: _Problem) -> list[float]:
 
 
 def _packed(problem: _Problem, rough: Sequence[float]) -> list[float]:
-    """Starts as early as the order of `rough` starts on each engine allows, in exact durations."""
+    """Starts as early as the order of `rough` on each engine allows, with exact durations."""
     return _scheduled(problem, lambda task, _: (rough[task], task))
 
 
 def _query(problem: _Problem, known: Sequence[float], bound: float, effort: float) -> tuple[list[float], float, bool]:
-    """CP-SAT's schedule, the seconds no schedule is below, and whether both are as near as rounding lets them be.
+    """CP-SAT's schedule, a lower bound (s), and whether they meet up to rounding.
 
-    Durations are rounded up to ticks. So an order's makespan in ticks is none too short, and too long by a tick for
-    each task at most.
+    Durations are rounded up to ticks, so an order's makespan is never too short, and too long by at most a tick per
+    task.
     """
     from ortools.sat.python import cp_model
 
@@ -290,7 +272,6 @@ def _query(problem: _Problem, known: Sequence[float], bound: float, effort: floa
 
 
 def _modelled(model: CpModel, problem: _Problem, ticks: Sequence[int]) -> list[IntVar]:
-    """The starts, with what must hold between them."""
     horizon = sum(ticks)
     starts = [model.new_int_var(0, horizon - length, "") for length in ticks]
     for task, others in enumerate(problem.before):
@@ -305,7 +286,6 @@ def _modelled(model: CpModel, problem: _Problem, ticks: Sequence[int]) -> list[I
 def _hint(
     model: CpModel, problem: _Problem, ticks: Sequence[int], starts: Sequence[IntVar], known: Sequence[float]
 ) -> None:
-    """Tell CP-SAT of a schedule."""
     rounded = evolve(problem, durations=tuple(float(length) for length in ticks))
     for start, value in zip(starts, _packed(rounded, known), strict=True):
         model.add_hint(start, int(value))

@@ -1,7 +1,4 @@
-"""The cases that bounds leave open, listed and bounded in one process or in several.
-
-Cases are bounded one by one, whatever the others, so that it does not matter where.
-"""
+"""Open cases: listed and bounded in one process or several, independently of each other."""
 
 from __future__ import annotations
 
@@ -22,43 +19,32 @@ from nest.solve.cpsat.room_bound import RoomBound
 from nest.solve.effort import Deadline
 
 NEAR = 1.01
-"""Bounds settle a case by themselves when they are above the target by this factor; what is nearer is
-for CP-SAT, unless that does not answer with its first effort."""
+"""Factor over the target above which a bound settles a case; nearer ones go to CP-SAT unless its first effort fails."""
 
 PARTS = 64
-"""Parts into which cases are cut, so that processes end within a hundredth of the work of each other."""
+"""Parts of the cases, so that processes end within a hundredth of the work of each other."""
 
 ALONE = 0.5
-"""Seconds for which this process goes on alone: many a proof is done by then."""
+"""Seconds before other processes help; many proofs end sooner."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 Beside = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
-"""What a function makes of each item, as they come, in this process and in others that are forked from it."""
+"""Map a function over items, in this process and in forks of it; yields results in order."""
 
 
 @define(eq=False)
 class OpenCases:
-    """The cases that bounds leave.
-
-    Attributes:
-        instance: the problem.
-        most_stages: more stages than this no plan has.
-        bound: seconds no plan of a case is below, as far as that matters for some seconds.
-        near: seconds; a case whose bound is above is settled.
-        deadline: after which nothing is bounded.
-        beside: other processes; None: this one is alone.
-        count: how many cases there were; where compute settles a number of replicas and stages with a schedule, each
-            order of ranks counts as one.
-    """
+    """Cases left open by bounds."""
 
     instance: Instance
-    most_stages: int
-    bound: Callable[[Case, float], float]
-    near: float
-    deadline: Deadline
-    beside: Beside | None = None
+    most_stages: int  # Upper bound on the stages of a plan.
+    bound: Callable[[Case, float], float]  # Lower bound (s) of a case, as precise as the given seconds require.
+    near: float  # Seconds; a case with a higher bound is settled.
+    deadline: Deadline  # For bounding.
+    beside: Beside | None = None  # Other processes; None: none.
+    # Cases in all; a number of replicas and stages with a schedule that compute settles counts once per rank order.
     count: int = field(init=False, default=0)
     _compute: ComputeBound = field(init=False)
     _room: RoomBound = field(init=False)
@@ -69,7 +55,7 @@ class OpenCases:
         self._families = Families(self.instance, self.most_stages)
 
     def listed(self) -> list[OpenCase] | None:
-        """The cases that what layers compute, and what stages have room for, leave; None: the time was up."""
+        """List the cases that compute and room leave open; None: the deadline has passed."""
         waiting: list[OpenCase] = []
         # Equal only to itself, a schedule that came from another process is none that anything is known of.
         own = {(each.name, chunks_of(each)): each for each in self.instance.space.schedules}
@@ -84,7 +70,7 @@ class OpenCases:
         return waiting
 
     def _of_families(self, every: Sequence[Together]) -> tuple[int, list[OpenCase]] | None:
-        """How many cases some families have, and those left; None: the time was up."""
+        """Count the cases of some families and list the open ones; None: the deadline has passed."""
         count, waiting = 0, []
         for together in every:
             if self.deadline.passed:
@@ -100,9 +86,9 @@ class OpenCases:
         return count, waiting
 
     def best_first(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
-        """Those of some cases that further bounds leave, most promising first.
+        """Sort the cases that further bounds leave, most promising first.
 
-        They are bounded as they are listed: those one behind the other mostly share what stages cost.
+        They are bounded in listing order, in which neighbours mostly share stage costs.
         """
         left = self._left(waiting)
         if parts_alike(self.instance):
@@ -112,7 +98,6 @@ class OpenCases:
         return sorted(left, key=lambda each: each.bound)
 
     def _left(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
-        """Those of some cases that further bounds leave."""
         left = []
         bounds = (bound for part in answers(self._bounded, _parts(waiting), self.beside) for bound in part)
         for each, bound in zip(waiting, bounds, strict=True):
@@ -131,7 +116,7 @@ def _parts(items: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 def answers(function: Callable[[Item], Answer], items: Sequence[Item], beside: Beside | None) -> list[Answer]:
-    """What a function makes of each item, in their order, in several processes where it takes long."""
+    """Map a function over items in order, in several processes if it takes long."""
     known: dict[int, Answer] = {}
 
     def numbered(place: int) -> tuple[int, Answer]:

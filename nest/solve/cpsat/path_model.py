@@ -1,6 +1,6 @@
-"""The model of one case: which choice each stage takes, where its block lies, and the step time that follows.
+"""Model of one case: the choice and block of each stage, and the resulting step time.
 
-Reads as a table of contents: `PathModel` lists what is decided and what must hold.
+`PathModel` lists the decisions and constraints in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.stages import StageCosts
 
 MOST_CHOICES = 300_000
-"""Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
+"""Most choices of all stages in one model, limited by the memory of a small machine."""
 
 
 PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {
@@ -47,20 +47,17 @@ PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {
 
 
 class PathModel:
-    """One case as a path through the cuts.
+    """Model of one case as a path through the cuts.
 
     Attributes:
-        model: of OR-Tools.
-        chosen: whether the plan is one of this case; 1 in a model of one case.
-        limit: on the step time, which is minimised; None: any plan is asked for.
-        inexact: why a plan may take longer than the model says; empty: it does not.
-        near: for each boundary, whether it goes over each link that it can.
-        passes: what the passes of a plan take; None: it is not replayed.
+        chosen: 1 if the plan is of this case; constant in a model of one case.
+        limit: on the step time, which is minimised; None: any plan will do.
+        inexact: reason why a plan may take longer than modelled; empty: it does not.
     """
 
     inexact = ""
-    near: Sequence[Literals] = ()
-    passes: Passes | None = None
+    near: Sequence[Literals] = ()  # For each boundary, a variable for each possible link.
+    passes: Passes | None = None  # Times of the passes of a plan; None: it is not replayed.
 
     def __init__(
         self,
@@ -77,17 +74,13 @@ class PathModel:
         """Build the model.
 
         Args:
-            relaxation: has the cuts and costs.
-            case: what the stages share.
-            choices: what each stage can be.
-            limit: on the step time; None: times do not matter.
-            ordered: whether blocks lie in pipeline order (monotone placement).
-            joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
-            paths: that replays take no less than.
-            excluded: plans that are left out: what stages take, and what boundaries go over.
+            ordered: blocks keep pipeline order (monotone placement).
+            joint: a model of several cases to choose from; None: a new model of this case.
+            paths: lower bounds on replays.
+            excluded: excluded plans: choices of stages, and links of boundaries.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
             TooManyPlacesError: blocks of several widths have too many places.
         """
         from ortools.sat.python import cp_model
@@ -111,7 +104,6 @@ class PathModel:
             self._times_count(*limit)
 
     def _place(self, *, ordered: bool) -> None:
-        """Every block gets a place."""
         offered = [
             list(zip(each.candidate.tolist(), row, strict=True))
             for each, row in zip(self._choices, self._taken, strict=True)
@@ -132,7 +124,7 @@ class PathModel:
             self.model.add(sum(row) == self.chosen)
 
     def _stages_follow_each_other(self) -> None:
-        """The cut behind a stage is the cut in front of the next; both are one of the cuts that either can have."""
+        """Identify the cut after each stage with the cut before the next."""
         cuts = self._relaxation.cuts
         self._cut_at: list[dict[int, IntVar]] = []
         for i in range(len(self._choices) - 1):
@@ -146,18 +138,16 @@ class PathModel:
 
     @property
     def _alone(self) -> bool:
-        """Whether the model is of this case alone."""
         return isinstance(self.chosen, int)
 
     def _by(self, index: int, keys: Integers) -> dict[int, list[IntVar]]:
-        """The choices of a stage in groups with equal keys."""
         groups: dict[int, list[IntVar]] = defaultdict(list)
         for literal, key in zip(self._taken[index], keys.tolist(), strict=True):
             groups[key].append(literal)
         return groups
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + sum u + max y`, each stage with its transfers over the levels of its boundaries."""
+        """Constrain `A * max t + sum u + max y`, with transfers over the levels of the boundaries."""
         if self._case.apart:
             self._parts_count(scale, limit)
             return
@@ -188,7 +178,7 @@ class PathModel:
         self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _parts_count(self, scale: Scale, limit: int) -> None:
-        """The step time where `u` is more than `B` times `t`: weights that differ, or messages that hide."""
+        """Constrain the step time where `u` exceeds `B * t`: unequal weights, or hidden messages."""
         model, case, weights = self.model, self._case, self._case.weights
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         slowest = model.new_int_var(0, largest_slowest(scale, limit), "slowest")
@@ -223,11 +213,10 @@ class PathModel:
         return range(len(self._choices))
 
     def _ticks(self, index: int, of: Callable[[StageCosts], Floats], ticks: Callable[[float], int]) -> Term:
-        """Ticks of a stage, by its choice."""
         return self._weighed(index, [ticks(each) for each in self._of_choices(index, of).tolist()])
 
     def _of_choices(self, index: int, of: Callable[[StageCosts], Floats]) -> Floats:
-        """What the choices of a stage cost, of arrays of shape `(modes, stages)`."""
+        """Costs of the choices of a stage, from arrays of shape `(modes, stages)`."""
         choices = self._choices[index]
         values = numpy.zeros(len(choices))
         for candidate in self._case.candidates:
@@ -237,7 +226,7 @@ class PathModel:
         return values
 
     def _minimise(self, closed_form: Term, sync: IntVar, scale: Scale, limit: int) -> None:
-        """The step time is the closed form, or longer where a path through the passes is."""
+        """Minimise the closed form, or the longest path through the passes if that is longer."""
         batch = step_time(self.model, closed_form, self.passes, self._paths, scale, sync, limit)
         if self._alone:
             self.model.minimize(batch)
@@ -245,7 +234,7 @@ class PathModel:
     def _passes_take(
         self, scale: Scale, arriving: Sequence[Term], returning: Sequence[Term], waits: Sequence[Term]
     ) -> None:
-        """Say what the passes of each stage take, with what ZeRO sends."""
+        """Set the times of the passes of each stage, with ZeRO communication."""
         if not (self._case.replayed and self._alone):
             return
         terms: dict[tuple[str, int], Term] = {}
@@ -257,7 +246,6 @@ class PathModel:
         self.passes = Passes(homes, terms, waits, self._case.hiding)
 
     def _exclude(self, names: Sequence[tuple[int, int, tuple[str, int], int]], over: Sequence[int]) -> None:
-        """Leave out a plan."""
         found = [near.get(number, 0) for near, number in zip(self.near, over, strict=True)]
         for index, candidate, mode, stage in names:
             choices, row = self._choices[index], self._relaxation.book.costs(self._case, candidate).modes.index(mode)
@@ -298,11 +286,11 @@ class PathModel:
 
     @property
     def _port_levels(self) -> int:
-        """Levels of ports; beyond them is that of messages between pools, which occupy none."""
+        """Number of port levels; messages between pools have the next level and occupy no port."""
         return max(len(own) for own in self._relaxation.links(self._case).own.values())
 
     def _port(self, number: int) -> int:
-        """The level of the port that messages over a link occupy."""
+        """Level of the port that messages over a link occupy."""
         links = self._relaxation.links(self._case)
         levels = (links.level(candidate, number) for candidate in self._case.candidates)
         return next((level for level in levels if level is not None), self._port_levels)
@@ -313,10 +301,7 @@ class PathModel:
         return LinearExpr.weighted_sum(self._taken[index], values)
 
     def _crossing(self, boundary: int, index: int, ends: Integers, count: Callable[[float], int]) -> Term:
-        """Ticks that stage `index` spends on a boundary: by what crosses the cut there and by the boundary's level.
-
-        `count` makes ticks of seconds.
-        """
+        """Ticks of stage `index` for a boundary, by its cut and level; `count` converts seconds to ticks."""
         levels, links = self._placement.levels[boundary], self._relaxation.links(self._case)
         near = {each: [number for number in levels if number in links.numbers(each)] for each in self._case.candidates}
         groups: dict[tuple[tuple[int, int], ...], list[IntVar]] = defaultdict(list)
@@ -350,7 +335,7 @@ class PathModel:
     def solution(
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
-        """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
+        """Decode a solution; also name each stage's choice for `bounds.Overfull`."""
         decisions, names = self._decided(value)
         offsets = self._placement.offsets(value)
         placed = [evolve(each, offset=offset) for each, offset in zip(decisions, offsets, strict=True)]
@@ -359,7 +344,7 @@ class PathModel:
     def _decided(
         self, value: Callable[[IntVar], int]
     ) -> tuple[list[StageDecision], tuple[tuple[int, int, tuple[str, int], int], ...]]:
-        """What each stage takes, blocks one behind the other, and its name."""
+        """Decode stages with consecutive blocks, and their names."""
         stages, names, offset = [], [], 0
         case, relaxation = self._case, self._relaxation
         for index, (row, choices) in enumerate(zip(self._taken, self._choices, strict=True)):

@@ -1,4 +1,4 @@
-"""Models of cases where every stage can be listed, and one of several cases."""
+"""Models of cases whose stages can all be listed, and one model of several cases."""
 
 from __future__ import annotations
 
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel
 
 FEW_CHOICES = 4_000
-"""Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
+"""Most choices of all cases in one joint model without bounds."""
 
 
 @define(eq=False)
 class PathModels:
-    """Models of cases where every stage can be listed: chains, and graphs with few branches.
-
-    Attributes:
-        instance: the problem.
-        cuts: every cut of the layer graph.
-    """
+    """Models of cases whose stages can all be listed: chains, and graphs with few branches."""
 
     instance: Instance
     cuts: Cuts
@@ -43,20 +38,20 @@ class PathModels:
 
     @property
     def most_stages(self) -> int:
-        """More stages than this no plan has."""
+        """Upper bound on the stages of a plan."""
         return self.cuts.longest
 
     def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`: the bound over paths."""
+        """Lower bound (s) of a case over paths, as precise as `target` requires."""
         return self._relaxation.of(case, target)
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
     ) -> PathModel | None:
-        """The model of a case without choices that are `overfull`; None: no plan is below the target.
+        """Model of a case without `overfull` choices; None: no plan is below the target.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
             TooManyPlacesError: blocks of several widths have too many places.
         """
         reduced = reduce(self._relaxation, each.case, target, overfull)
@@ -71,7 +66,7 @@ class PathModels:
     def joint_model(
         self, every: Sequence[Case], limit_of: LimitOf, *, ordered: bool
     ) -> tuple[CpModel, list[PathModel]] | None:
-        """One model of few cases, of all plans however slow; None where it would be too large."""
+        """One model of few cases with all their plans; None: too large."""
         from ortools.sat.python import cp_model
 
         # No bound but memory takes part.

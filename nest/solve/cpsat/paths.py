@@ -1,7 +1,7 @@
-"""Least paths through the cuts, a stage a step (PROBLEM.md sections 3 and 8).
+"""Least paths through the cuts with one stage per step (PROBLEM.md sections 3 and 8).
 
-Stages are of teams: of one, or on pools of one for each pool, which has room for so many and takes part with one at
-least. What a step costs is a table for each team, by the cuts in front of the stage and behind it.
+Stages belong to teams: one, or on pools one per pool, with limited room and at least one stage. The cost of a step is a
+table for each team, by the cuts before and after the stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,32 +14,23 @@ from attrs import frozen
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 
 Step = Sequence[Floats]
-"""For each team, what a stage of it costs by the cuts in front and behind; shape `(cuts, cuts)`."""
+"""For each team, the cost of a stage by the cuts before and after it; shape `(cuts, cuts)`."""
 
 Use = tuple[int, ...]
-"""So many stages of each team."""
+"""Number of stages of each team."""
 
 Reached = dict[Use, Floats]
-"""By the stages of each team, a value for each cut."""
+"""Value of each cut by the stages of each team."""
 
 
 @frozen
 class Paths:
-    """Paths of stages of some teams.
-
-    Attributes:
-        rooms: for each team, how many stages it has at most.
-    """
+    """Paths of stages of some teams; `rooms` are the most stages of each."""
 
     rooms: Use
 
     def forward(self, steps: Sequence[Step], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Reached]:
-        """By number of stages, the least cost of so many up to each cut.
-
-        Args:
-            steps: for each stage, its cost.
-            join: how the costs of stages come together.
-        """
+        """Least cost up to each cut, by number of stages; `join` combines the costs of stages."""
         start = numpy.full(len(steps[0][0]), inf)
         start[0] = 0.0
         result: list[Reached] = [{(0,) * len(self.rooms): start}]
@@ -48,24 +39,23 @@ class Paths:
         return result
 
     def backward(self, steps: Sequence[Step]) -> list[Reached]:
-        """By number of stages in front, the least sum of the stages from each cut on."""
+        """Least sum of the stages from each cut on, by number of stages before it."""
         result = [self.end(len(steps[0][0]))]
         for step in reversed(steps):
             result.append(self.in_front(result[-1], step))
         return result[::-1]
 
     def end(self, cuts: int) -> Reached:
-        """What no stage costs: nothing from the last of so many cuts on."""
+        """Cost of no stages: 0 from the last of so many cuts on."""
         start = numpy.full(cuts, inf)
         start[-1] = 0.0
         return {(0,) * len(self.rooms): start}
 
     def in_front(self, behind: Reached, step: Step, join: Callable[[Floats, Floats], Floats] = numpy.add) -> Reached:
-        """The least cost from each cut on with one stage more, in front of those behind."""
+        """Least cost from each cut on with one more stage before."""
         return self._further(behind, step, lambda own, table: join(table, own[None, :]).min(axis=1))
 
     def _further(self, reached: Reached, step: Step, through: Callable[[Floats, Floats], Floats]) -> Reached:
-        """What is reached with one stage more."""
         following: Reached = {}
         for use, own in reached.items():
             for team, table in enumerate(step):
@@ -76,18 +66,17 @@ class Paths:
         return following
 
     def least(self, steps: Sequence[Step], join: Callable[[Floats, Floats], Floats] = numpy.add) -> float:
-        """The least cost of all stages."""
+        """Least cost of all stages."""
         return least(self.forward(steps, join)[-1])
 
     def around(self, before: Reached, behind: Reached, team: int, first: Integers, last: Integers) -> Floats:
-        """The least that the stages in front of stages of a team and those behind add up to.
+        """Least sum of all stages around each of some stages of a team.
 
         Args:
-            before: of `forward`, for the stages in front.
-            behind: of `backward`, for those behind.
-            team: of the stages.
-            first: the cut in front of each stage. Shape `(stages,)`.
-            last: the cut behind it. Shape `(stages,)`.
+            before: from `forward`.
+            behind: from `backward`.
+            first: cut before each stage. Shape `(stages,)`.
+            last: cut after it. Shape `(stages,)`.
         """
         best = numpy.full(len(first), inf)
         for (one, front), (other, rear) in product(before.items(), behind.items()):
@@ -98,12 +87,12 @@ class Paths:
 
 
 def least(reached: Reached, cut: int = -1) -> float:
-    """The least cost of a path to a cut, else the last, on which every team has a stage."""
+    """Least cost of a path to a cut, by default the last, with a stage of every team."""
     return min((float(values[cut]) for use, values in reached.items() if all(use)), default=inf)
 
 
 def kept_only(step: Step, kept: Sequence[Booleans]) -> list[Floats]:
-    """The costs of stages that are kept, infinite for others."""
+    """Costs of the kept stages, infinite for others."""
     return [numpy.where(own, table, inf) for table, own in zip(step, kept, strict=True)]
 
 

@@ -1,7 +1,7 @@
-"""The model of one case on a network: each stage's choice, the devices of its blocks, and the step time that follows.
+"""Model of one case on a network: each stage's choice, the devices of its blocks, and the step time.
 
-PROBLEM.md section 1, "Arbitrary network". Every constraint is one that all plans keep, so that CP-SAT's bound holds
-whatever is left out: what links carry, and what `PlacedModel.inexact` says.
+PROBLEM.md section 1, "Arbitrary network". All plans satisfy every constraint, so CP-SAT's bound holds although link
+loads and the effects named by `PlacedModel.inexact` are left out.
 """
 
 from __future__ import annotations
@@ -34,17 +34,12 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.placement import Term
 
 MOST_CELLS = 600
-"""Devices times ranks of all blocks, up to which every rank of a block gets a variable for each device."""
+"""Most devices times ranks of all blocks, with a variable for each pair."""
 
 
 @define(eq=False, slots=False)
 class PlacedModels:
-    """Models of cases on a network.
-
-    Attributes:
-        instance: the problem, with its network.
-        cuts: every cut of the layer graph; None: they are too many.
-    """
+    """Models of cases on a network; without `cuts`, these are too many."""
 
     instance: Instance
     cuts: Cuts | None
@@ -63,17 +58,17 @@ class PlacedModels:
 
     @property
     def most_stages(self) -> int:
-        """More stages than this no plan has."""
+        """Upper bound on the stages of a plan."""
         return len(self.instance.graph.layers) if self.cuts is None else self.cuts.longest
 
     def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below: on the level that nothing on the network beats."""
+        """Lower bound (s) of a case, on the level that beats everything on the network."""
         if chunks_of(case.schedule) > 1:
             return self._chunked.bound(case, target)
         return 0.0 if self._relaxation is None else self._relaxation.of(case, target)
 
     def best_of_all(self, case: Case, target: float, overfull: Sequence[Any]) -> Found | None:
-        """The best plan of a case, links and all, if it takes no more than `target`; None: too many would be tried."""
+        """Best plan of a case within `target`, link loads included; None: too many to try."""
         assert self._relaxation is not None
         reduced = reduce(self._relaxation, case, target, overfull)
         if reduced is None:
@@ -83,13 +78,11 @@ class PlacedModels:
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
     ) -> PlacedModel | TierModel | PathModel | None:
-        """The model of a case without choices that are `overfull`; None: no plan is below the target.
-
-        Blocks lie anywhere, whether `ordered` or not.
+        """Model of a case without `overfull` choices; None: no plan is below the target. Any placement is allowed.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
-            TooManyPlacesError: there are too many devices, or what the case holds is not modelled.
+            TooManyChoicesError: too many variables.
+            TooManyPlacesError: too many devices, or the case has parts that are not modelled.
         """
         case = each.case
         if self._relaxation is None:
@@ -118,7 +111,7 @@ class PlacedModels:
 
     @remembered
     def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageCostCache:
-        """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
+        """Stage costs with gradients reduced on a ring of some latency and bandwidth."""
         assert self.cuts is not None
         assert instance.network is not None
         if ring is not None:
@@ -127,10 +120,10 @@ class PlacedModels:
 
 
 class PlacedModel(PathModel):
-    """One case as a path through the cuts, with every rank of every block on a device.
+    """Model of one case as a path through the cuts, with every rank on a device.
 
     Attributes:
-        inexact: why a plan may take longer than the model says; empty: it does not.
+        inexact: reason why a plan may take longer than modelled; empty: it does not.
     """
 
     def __init__(
@@ -140,16 +133,10 @@ class PlacedModel(PathModel):
         choices: Sequence[Any],
         limit: tuple[Scale, int],
     ) -> None:
-        """Build the model.
-
-        Args:
-            relaxation: has the cuts and costs.
-            case: what the stages share; of a single candidate.
-            choices: what each stage can be.
-            limit: on the step time.
+        """Build the model of a case with a single candidate.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
         """
         assert relaxation.instance.network is not None
         factors = relaxation.instance.network.factors[case.candidates[0]]
@@ -162,7 +149,7 @@ class PlacedModel(PathModel):
         return self._instance.network.model
 
     def _place(self, *, ordered: bool) -> None:
-        """Every rank gets a device of its own; of replicas alike, the first device of each is above the last's."""
+        """Give every rank its own device; equal replicas are sorted by their first device."""
         del ordered
         case, model = self._case, self.model
         self._candidate = self._instance.candidates[case.candidates[0]]
@@ -181,7 +168,7 @@ class PlacedModel(PathModel):
             model.add(one < two)
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + B * sum t + max y` on the network."""
+        """Constrain `A * max t + B * sum t + max y` on the network."""
         model, case = self.model, self._case
         largest = limit // max(scale.slowest, scale.total, 1)
         slowest, sync = model.new_int_var(0, largest, ""), model.new_int_var(0, limit // scale.sync, "")
@@ -207,7 +194,7 @@ class PlacedModel(PathModel):
         self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _messages(self, boundary: int, arriving: IntVar, returning: IntVar, scale: Scale) -> None:
-        """The slowest of the paths between counterparts, there and back, for what crosses the cut."""
+        """Bound both messages of a boundary by the slowest path between counterparts, for the tensors of the cut."""
         latency, bandwidth = self._network.latency, self._network.bandwidth
         used: dict[tuple[float, ...], IntVar] = {}
         devices = range(self._instance.cluster.size)
@@ -231,7 +218,7 @@ class PlacedModel(PathModel):
                 self.model.add(variable >= sum(map(_product, ticks, literals))).only_enforce_if(literal)
 
     def _reductions(self, index: int, transfers: Term, largest: int, longest: int, scale: Scale) -> tuple[Term, Term]:
-        """What a stage takes per micro-batch, and once per batch, with what its replicas send each other, in ticks."""
+        """Ticks of a stage per micro-batch and per batch, with its data-parallel communication."""
         case, space, choices = self._case, self._instance.space, self._choices[index]
         cells = [replica[index] for replica in self._cells]
         reductions = ReductionModel(self.model, self._instance, cells, self._taken[index], scale)
@@ -261,7 +248,7 @@ class PlacedModel(PathModel):
     def solution(
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
-        """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
+        """Decode a solution; also name each stage's choice for `bounds.Overfull`."""
         stages, names = self._decided(value)
         placement = tuple(
             tuple(

@@ -1,4 +1,4 @@
-"""Where the blocks of a replica can lie, and how far apart (PROBLEM.md sections 1 and 3), as arrays and in a model."""
+"""Placement of a replica's blocks and their distances (PROBLEM.md sections 1 and 3), as arrays and in a model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar, LinearExpr
 
     Term = LinearExpr | int
-    """A whole number that follows from what is decided."""
+    """Integer expression of decisions."""
 
     Literals = Mapping[int, Term]
-    """By number, whether that is it."""
+    """Indicator of each number."""
 
 MOST_PLACES = 400
-"""Places of blocks of several widths up to which every two are listed: 400 make 80,000 rows for each boundary."""
+"""Most places of blocks of several widths with all pairs listed: 400 make 80,000 rows per boundary."""
 
 
 def block_starts(instance: Instance, case: Case, offsets: Integers, widths: Integers) -> Integers:
-    """First device of each block in each replica, shape `(blocks, replicas)` (PROBLEM.md section 3)."""
+    """First device of each block in each replica. Shape `(blocks, replicas)` (PROBLEM.md section 3)."""
     replica = numpy.arange(case.replicas, dtype=numpy.int64)[None, :]
     if case.rank_order == "pp-inner":
         return replica * replica_devices(instance, case) + offsets[:, None]
@@ -37,19 +37,15 @@ def block_starts(instance: Instance, case: Case, offsets: Integers, widths: Inte
 
 @frozen(eq=False)
 class Slots:
-    """Places of blocks that are all of one width.
-
-    Attributes:
-        count: places in a replica.
-        groups: by level and slot, the number of the group that a block there lies in. Two blocks are at most a level
-            apart when their groups of that level are the same in every replica. Shape `(levels, count)`.
-    """
+    """Places of blocks of one width in a replica."""
 
     count: int
+    # By level and slot, the number of the group that holds the block. Two blocks are at most a level apart if their
+    # groups of that level are equal in every replica. Shape `(levels, count)`.
     groups: Integers
 
     def closest(self, levels: int) -> NDArray[numpy.bool_]:
-        """Which levels some two slots are apart, shape `(levels,)`."""
+        """Mask of levels that some two slots are apart. Shape `(levels,)`."""
         mask = numpy.zeros(levels, dtype=bool)
         below = numpy.zeros(self.count, dtype=numpy.int64) + numpy.arange(self.count)
         for level, group in enumerate(self.groups):
@@ -60,11 +56,10 @@ class Slots:
 
 
 def slots(instance: Instance, case: Case, width: int) -> Slots:
-    """The slots of blocks of one width.
+    """Slots of blocks of one width.
 
-    A block of an admissible width never straddles a group that is wide enough for it, so of two blocks either both
-    lie in one such group or the boundary of one is between them; groups are therefore ranges of slots. In a group
-    narrower than a block no two blocks lie.
+    A block of an admissible width never straddles a group wide enough for it: two blocks share such a group, or a group
+    boundary separates them; so groups are ranges of slots. A group narrower than a block holds no two blocks.
     """
     count = replica_devices(instance, case) // width
     offsets = numpy.arange(count, dtype=numpy.int64) * width
@@ -81,11 +76,10 @@ def slots(instance: Instance, case: Case, width: int) -> Slots:
 
 
 def boundary_levels(instance: Instance, case: Case) -> list[list[int]]:
-    """For each boundary of a case, the ends included, the levels it can have; those of the ends are none.
+    """Possible levels of each boundary of a case; none for the ends.
 
-    Stage `i` leaves room for those in front of it and behind it, so that only some slots are left to it. Two slots are
-    apart as the outermost of the neighbours between them. What is sent directly comes over the level of two stages that
-    need not be neighbours: any.
+    Stage `i` leaves room for the stages on either side, which restricts its slots. Two slots are as far apart as the
+    outermost pair of neighbours between them. Direct messages connect any two stages, and may use any level.
     """
     widths, every = {instance.candidates[each].width for each in case.candidates}, range(len(instance.cluster.levels))
     if len(widths) > 1 or instance.space.direct:
@@ -99,25 +93,19 @@ def boundary_levels(instance: Instance, case: Case) -> list[list[int]]:
 
 @frozen(eq=False)
 class Places:
-    """Places of blocks of several widths.
-
-    Attributes:
-        widths: of each place.
-        offsets: of each place.
-        levels: the level of each two places together, the worst over the replicas. Shape `(places, places)`.
-    """
+    """Places of blocks of several widths."""
 
     widths: Integers
     offsets: Integers
-    levels: Integers
+    levels: Integers  # Worst level over the replicas of each pair of places. Shape `(places, places)`.
 
     def apart(self) -> NDArray[numpy.bool_]:
-        """Which two places do not overlap, the first lying in front of the second."""
+        """Mask of pairs of places without overlap, the first before the second."""
         return self.offsets[:, None] + self.widths[:, None] <= self.offsets[None, :]
 
 
 def places(instance: Instance, case: Case, widths: tuple[int, ...]) -> Places:
-    """Every place of a block of one of these widths."""
+    """Places of blocks of these widths."""
     room = replica_devices(instance, case)
     rows = [(width, offset) for width in widths for offset in range(0, room - width + 1, width)]
     wide, offsets = (numpy.array(column, dtype=numpy.int64) for column in zip(*rows, strict=True))
@@ -138,11 +126,11 @@ def point_to_point(cluster: Cluster, size: Any, level: int) -> Any:
 
 
 class TooManyChoicesError(Exception):
-    """A model would be too large to build."""
+    """Model too large to build."""
 
 
 class TooManyPlacesError(Exception):
-    """Blocks of several widths have more places than are listed."""
+    """Blocks of several widths with too many places to list."""
 
 
 def place(
@@ -154,18 +142,15 @@ def place(
     ordered: bool,
     chosen: Term = 1,
 ) -> SlotPlacement | ListedPlacement:
-    """Add the places of the blocks of a case: one is as wide as the case says, and all together have its devices.
+    """Add the placement of the blocks of a case: one is as wide as the case says, and all together have its devices.
 
     Args:
-        model: is added to.
-        instance: the problem.
-        case: the case.
-        taken: for each stage, what it may choose: the candidate, and whether it is chosen.
-        ordered: whether blocks lie in pipeline order (monotone placement).
-        chosen: whether the plan is one of the case.
+        taken: candidates of each stage with their variables.
+        ordered: blocks keep pipeline order (monotone placement).
+        chosen: 1 if the plan is of the case.
 
     Raises:
-        TooManyPlacesError: blocks of several widths have more places than are listed.
+        TooManyPlacesError: blocks of several widths have too many places.
     """
     used = {each: instance.candidates[each].width for each in case.candidates}
     widths = sorted(set(used.values()))
@@ -186,10 +171,10 @@ def place(
 
 
 class SlotPlacement:
-    """Blocks of one width: each takes a slot; slots in one group of a level are at most that level apart.
+    """Blocks of one width: one slot each; slots in one group of a level are at most that level apart.
 
     Attributes:
-        apart: by two stages, the first below the second, whether they are apart by each level that they can be.
+        apart: by pair of stages, the first below the second, indicators of their possible levels.
     """
 
     def __init__(
@@ -202,7 +187,7 @@ class SlotPlacement:
         ordered: bool,
         pairs: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """Place so many blocks, in pipeline order where `ordered`; `pairs` of stages that send beside neighbours."""
+        """Place the blocks; `pairs` are stages that exchange messages besides neighbours."""
         self._width = width
         self._model = model
         last = slots.count - 1
@@ -221,11 +206,11 @@ class SlotPlacement:
 
     @property
     def levels(self) -> list[Literals]:
-        """For each boundary between neighbours, whether it has each level that it can have."""
+        """Indicators of the possible levels of each boundary between neighbours."""
         return [self.apart[pair] for pair in self._pairs[: len(self._slots) - 1]]
 
     def _within(self, level: int, group: Integers, *, ordered: bool) -> list[Term]:
-        """For each boundary, whether its blocks lie in one group of the level."""
+        """Indicators, by boundary, that its blocks share a group of the level."""
         if int(group[-1]) == 0:
             return [1 for _ in self._pairs]
         if int(group[-1]) == len(group) - 1:
@@ -245,7 +230,7 @@ class SlotPlacement:
         return terms
 
     def _home(self, slot: IntVar, group: Integers, name: str) -> IntVar:
-        """The group a slot lies in."""
+        """Group of a slot."""
         home = self._model.new_int_var(0, int(group[-1]), name)
         size = int((group == 0).sum())
         if (group == numpy.arange(len(group)) // size).all():
@@ -256,15 +241,15 @@ class SlotPlacement:
         return home
 
     def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
-        """First device of each block relative to its replica; `value` gives the value of a variable."""
+        """First device of each block relative to its replica; `value` evaluates a variable."""
         return [int(value(slot)) * self._width for slot in self._slots]
 
 
 class ListedPlacement:
-    """Blocks of several widths: every two places are listed with their level.
+    """Blocks of several widths: every pair of places is listed with its level.
 
     Attributes:
-        levels: for each boundary, whether it has each level that it can have.
+        levels: for each boundary, indicators of its possible levels.
     """
 
     def __init__(self, model: CpModel, places: Places, widths: Sequence[Literals], *, ordered: bool) -> None:
@@ -300,7 +285,7 @@ class ListedPlacement:
                     model.add_allowed_assignments([numbers[one], numbers[two]], [(a, b) for a, b, _ in rows])
 
     def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
-        """First device of each block relative to its replica; `value` gives the value of a variable."""
+        """First device of each block relative to its replica; `value` evaluates a variable."""
         offsets_chosen = []
         for row in self._at:
             place = next(place for place, literal in enumerate(row) if value(literal))
@@ -309,7 +294,7 @@ class ListedPlacement:
 
 
 def exactly(within: Sequence[Term]) -> Literals:
-    """From "at most this level", for each level, to "exactly this level"; levels that cannot be are left out."""
+    """Turn "at most this level", for each level, into "exactly this level"; drops impossible levels."""
     terms: dict[int, Term] = {}
     below: Term = 0
     for level, each in enumerate(within):

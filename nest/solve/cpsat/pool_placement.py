@@ -1,7 +1,6 @@
-"""Where the blocks of a replica lie on several pools, and what lies between them (PROBLEM.md section 8), in a model.
+"""Model of the placement of a replica's blocks on several pools, and the links between them (PROBLEM.md section 8).
 
-Each pool counts its own blocks off along its slots; a boundary goes over a level of one pool, or over the link that
-joins two.
+Each pool counts its own blocks along its slots; a boundary uses a level of one pool, or the link between two.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class PoolPlacement:
     """Blocks along the slots of each pool.
 
     Attributes:
-        levels: for each boundary, whether it goes over each link that it can, by number (`Links`).
+        levels: for each boundary, indicators of its possible links, by number (`Links`).
     """
 
     def __init__(
@@ -44,12 +43,9 @@ class PoolPlacement:
         """Place the blocks of a case.
 
         Args:
-            model: is added to.
-            instance: the problem.
-            case: the case.
-            offered: for each stage, what it may choose: the candidate, and whether it is chosen.
-            chosen: whether the plan is one of the case.
-            ordered: whether blocks of a pool lie in pipeline order (monotone placement).
+            offered: candidates of each stage with their variables.
+            chosen: 1 if the plan is of the case.
+            ordered: blocks of a pool keep pipeline order (monotone placement).
         """
         self._candidates = case.candidates
         self._widths = [instance.candidates[each].width for each in case.candidates]
@@ -79,7 +75,7 @@ class PoolPlacement:
                     near[number] = sum(both(model, *each) for each in crossings)
 
     def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
-        """First device of each block relative to its replica; `value` gives the value of a variable."""
+        """First device of each block relative to its replica; `value` evaluates a variable."""
         return [
             next(
                 int(value(pool.slots[stage])) * width
@@ -91,16 +87,15 @@ class PoolPlacement:
 
 
 class PoolSlots:
-    """The blocks of one pool, of one width.
+    """Blocks of one pool, of one width.
 
     Attributes:
-        used: whether each stage lies in the pool.
-        slots: for each stage that lies in the pool, its slot.
-        levels: for each boundary, whether it lies in the pool and is of each level that it can be.
+        used: indicates the stages in the pool.
+        slots: slot of each stage in the pool.
+        levels: for each boundary, indicators of its possible levels inside the pool.
     """
 
     def __init__(self, model: CpModel, places: Slots, used: Sequence[IntVar], *, ordered: bool) -> None:
-        """Place the blocks of the stages that lie in the pool, in pipeline order where `ordered`."""
         self._model, self.used, self._ordered = model, used, ordered
         self.slots = [model.new_int_var(-1, places.count - 1, f"slot {i}") for i in range(len(used))]
         model.add(sum(used) <= places.count)
@@ -123,7 +118,7 @@ class PoolSlots:
         ]
 
     def _within(self, group: Integers, inside: Sequence[IntVar]) -> Sequence[Term]:
-        """For each boundary, whether it lies in the pool, its blocks in one group of a level."""
+        """Indicators, by boundary, that its blocks share a group of a level in the pool."""
         model = self._model
         if int(group[-1]) == 0:
             return inside
@@ -147,7 +142,7 @@ class PoolSlots:
 
 
 def both(model: CpModel, one: IntVar, other: IntVar) -> IntVar:
-    """Whether both are."""
+    """Conjunction of two variables."""
     literal = model.new_bool_var("")
     model.add_implication(literal, one)
     model.add_implication(literal, other)

@@ -1,4 +1,4 @@
-"""Ports: what keeps them occupied holds a stage up, and what is sent once per batch (PROBLEM.md section 4, Ports)."""
+"""Ports: occupied ports delay stages and communication once per batch (PROBLEM.md section 4, Ports)."""
 
 from __future__ import annotations
 
@@ -24,34 +24,21 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Ports:
-    """What stages of one candidate keep ports occupied with.
+    """Port occupation by stages of one candidate."""
 
-    Attributes:
-        busy: seconds per micro-batch for which the port at each level is occupied (`b_i`), messages between stages
-            aside. Shape `(modes, levels, stages)`.
-        once: seconds of what is sent once per batch, with nothing hidden, and of the optimizer step. Shape
-            `(modes, stages)`.
-        used: whether some of what is sent once per batch may hide and uses the port at the level. Shape
-            `(modes, levels, stages)`.
-    """
-
+    # Seconds per micro-batch at each level (`b_i`), without messages between stages. Shape `(modes, levels, stages)`.
     busy: Floats
+    # Seconds of communication per batch without hiding, and of the optimizer step. Shape `(modes, stages)`.
     once: Floats
-    used: Booleans
+    used: Booleans  # Communication per batch that may hide uses the port of the level. Shape `(modes, levels, stages)`.
 
     def as_free(self, time: Floats, sync: Floats, one: int, other: int, micro_batches: int) -> Booleans:
-        """Where ports hold a stage in mode `one`, which is as fast without them, up no longer than in mode `other`.
+        """Mask of stages that ports delay in mode `one`, as fast without them, no more than in mode `other`.
 
-        What is sent once per batch waits by `once + M * (b - t)`. Between the modes `t` falls by no more than `gained`,
-        for messages are the same; so that wait does not grow where `once + M * b` falls by `M * gained`. Or where mode
-        `one` never waits: `b - t` is largest without messages and other ports.
-
-        Args:
-            time: seconds per micro-batch as if there were no ports. Shape `(modes, stages)`.
-            sync: seconds per batch as if there were no ports. Shape `(modes, stages)`.
-            one: a row.
-            other: a row.
-            micro_batches: `M`.
+        Communication per batch waits by `once + M * (b - t)`. Messages are equal in both modes, so `t` falls by at most
+        `gained`, and the wait does not grow if `once + M * b` falls by `M * gained`; nor if mode `one` never waits: `b
+        - t` is largest without messages and other ports. `time` and `sync` (seconds, without ports) have shape `(modes,
+        stages)`.
         """
         less = self.busy[other] - self.busy[one]
         freer: Booleans = (less >= 0).all(axis=0)
@@ -62,16 +49,14 @@ class Ports:
         return freer
 
     def at(self, mode: Integers, stage: Integers) -> Ports:
-        """Those of some modes and stages, by index, one of each: arrays of shape `(choices, levels)`, `(choices,)`."""
+        """Select by mode and stage: shapes `(choices, levels)` and `(choices,)`."""
         return Ports(self.busy[mode, :, stage], self.once[mode, stage], self.used[mode, :, stage])
 
 
 def together(parts: Sequence[tuple[Booleans, Ports | None]], levels: int) -> Ports:
-    """The ports of the choices of a stage, one row for each; choices whose candidates have none occupy none.
+    """Join ports of the choices of a stage, by row; candidates without ports occupy none.
 
-    Args:
-        parts: for each candidate, which choices are its own, and their ports.
-        levels: as many as that of any has, or more.
+    `parts` has a mask of choices and the ports of each candidate; `levels` is at least the levels of any.
     """
     shape = len(parts[0][0]), levels
     total = Ports(numpy.zeros(shape), numpy.zeros(shape[0]), numpy.zeros(shape, dtype=bool))
@@ -87,37 +72,23 @@ def together(parts: Sequence[tuple[Booleans, Ports | None]], levels: int) -> Por
 class StagePorts:
     """One stage of a model, with ports.
 
-    A shorter time may be a longer time per batch here, so numbers are not rounded down term by term: both times are
-    worked out for each choice and the levels of the boundaries around it, and then rounded down.
-
-    Attributes:
-        model: is added to.
-        scale: how seconds become integers.
-        micro_batches: `M`.
-        taken: whether the stage takes each choice.
-        time: seconds per micro-batch of each choice, without messages and as if there were no ports.
-        sync: seconds per batch of each choice, as if there were no ports.
-        ports: of each choice; arrays of shape `(choices, levels)` and `(choices,)`.
-        boundaries: for each boundary of the stage what its messages may be, numbered: whether they are, and their level
-            with the seconds that each choice takes for them.
-        shared: seconds per micro-batch of each choice under which messages do not hide; None: they do not hide at all.
+    A shorter time may lengthen the time per batch here, so numbers are not rounded down term by term: both times are
+    computed for each choice with the levels around it, and then rounded down.
     """
 
     model: CpModel
     scale: Scale
-    micro_batches: int
-    taken: Sequence[IntVar]
-    time: Floats
-    sync: Floats
-    ports: Ports
+    micro_batches: int  # `M`.
+    taken: Sequence[IntVar]  # Indicators of the choices.
+    time: Floats  # Seconds per micro-batch of each choice, without messages and ports.
+    sync: Floats  # Seconds per batch of each choice, without ports.
+    ports: Ports  # Of each choice; shapes `(choices, levels)` and `(choices,)`.
+    # Possible messages of each boundary: indicator, level, and seconds by choice.
     boundaries: Sequence[tuple[Literals, Mapping[int, tuple[int, Floats | float]]]]
-    shared: Floats | None = None
+    shared: Floats | None = None  # Seconds per micro-batch of each choice that hide no messages; None: none hide.
 
     def waits(self, sync: IntVar) -> Term:
-        """Ticks per micro-batch that the busiest port needs beyond compute and messages.
-
-        And `sync`, in ticks once per batch, is no less than where ports leave too little free for it.
-        """
+        """Ticks per micro-batch that the busiest port needs beyond compute and messages; bounds `sync` from below."""
         every = {around: self._around(around) for around in product(*(near for near, _ in self.boundaries))}
         waiting = any(wait.any() for wait, _ in every.values())
         if not waiting and not any((late > self.sync).any() for _, late in every.values()):
@@ -133,9 +104,9 @@ class StagePorts:
         return waited
 
     def _around(self, around: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """For each choice, with these messages over its boundaries: seconds that ports are waited for, and per batch.
+        """Waits of each choice for ports with these messages, in seconds per micro-batch and per batch.
 
-        Of differences, what is taken away is the most that floating point can have lost of it.
+        Differences are rounded by the most that floating point can lose.
         """
         busy, messages = self.ports.busy.copy(), numpy.zeros(len(self.time))
         for number, (_, possible) in zip(around, self.boundaries, strict=True):
@@ -149,7 +120,7 @@ class StagePorts:
         return wait, numpy.maximum(late, self.sync)
 
     def _holding(self, every: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[IntVar]]:
-        """For each choice of messages over the boundaries, what holds only with these; nothing for one alone."""
+        """Indicators that hold only with each combination of messages; empty for a single one."""
         if len(every) == 1:
             return {every[0]: []}
         met = {around: self.model.new_bool_var("") for around in every}

@@ -1,4 +1,4 @@
-"""What a plan costs exactly, from the same sums as listed stages (PROBLEM.md section 4)."""
+"""Exact price of a plan, from the same sums as listed stages (PROBLEM.md section 4)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from nest.tolerances import SEARCHED_MEMORY_SLACK
 
 
 def exact_price(instance: Instance, case: Case, solution: Solution) -> Price:
-    """The step time of a plan of a case whose stages hold one run of layers each, and which of them do not fit."""
+    """Price a plan of a case with one run of layers per stage, and find stages that do not fit."""
     seconds, memory = time_and_memory(instance, case, solution)
     capacity = instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK)
     return Price(seconds, tuple(each > capacity for each in memory))
 
 
 def with_replay(instance: Instance, solution: Solution, closed_form: float) -> float:
-    """The step time of a plan of which the closed form is known, in seconds."""
+    """Step time (s) of a plan with a known closed form."""
     schedule = next(each for each in instance.space.schedules if each.name == solution.schedule)
     if instance.makespan is None or not instance.space.replays(schedule):
         return closed_form
@@ -33,7 +33,7 @@ def with_replay(instance: Instance, solution: Solution, closed_form: float) -> f
 
 
 def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple[float, list[float]]:
-    """The step time of such a plan in seconds, and the bytes that each of its stages needs."""
+    """Step time (s) of a plan, and bytes of each stage."""
     space = instance.space
     behind = numpy.zeros((case.stages + 1, len(instance.graph.layers)), dtype=bool)
     for index in reversed(range(case.stages)):
@@ -73,7 +73,7 @@ def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple
 
 
 def _received(instance: Instance, solution: Solution, index: int, levels: list[int]) -> list[list[tuple[int, float]]]:
-    """By level, bytes of what a stage reads directly, then of what stages behind read of it; boundaries have levels."""
+    """Bytes by level that a stage reads, then bytes that later stages read from it, if sent directly."""
     ends, sizes = _ends(instance, solution), instance.candidates[solution.stages[index].candidate].tensor_bytes
     reading = [(maker, index) if index in readers else (0, 0) for maker, readers in ends]
     sending = [(index, max(readers, default=0)) if maker == index else (0, 0) for maker, readers in ends]
@@ -85,14 +85,14 @@ def _received(instance: Instance, solution: Solution, index: int, levels: list[i
 
 
 def _entering(instance: Instance, solution: Solution, index: int) -> float:
-    """Bytes of what a stage reads directly."""
+    """Bytes that a stage reads directly."""
     sizes = instance.candidates[solution.stages[index].candidate].tensor_bytes
     reads = [index in readers and maker < index for maker, readers in _ends(instance, solution)]
     return float(sizes[numpy.array(reads, dtype=bool)].sum())
 
 
 def _ends(instance: Instance, solution: Solution) -> list[tuple[int, set[int]]]:
-    """For each tensor the stage that makes it, and the stages that read it."""
+    """Stage that makes each tensor, and the stages that read it."""
     stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     return [(stage_of[maker], {stage_of[each] for each in readers}) for maker, readers in instance.graph.tensors]
 
@@ -100,7 +100,7 @@ def _ends(instance: Instance, solution: Solution) -> list[tuple[int, set[int]]]:
 def _with_ports(
     costs: StageCosts, row: int, index: int, messages: list[tuple[int, float]], case: Case
 ) -> tuple[float, float, float]:
-    """Seconds of a stage per micro-batch with what its ports add, these, and seconds per batch."""
+    """Seconds of a stage per micro-batch with waits for ports, the waits, and seconds per batch."""
     own, received = float(costs.time[row, index]), sum(seconds for _, seconds in messages)
     alone = max(own, float(costs.shared[row, index]) + received) if case.hiding else own + received
     sync = float(costs.sync[row, index])
@@ -119,7 +119,7 @@ def _with_ports(
 
 
 def _levels(instance: Instance, case: Case, solution: Solution) -> list[int]:
-    """The level of each boundary: the innermost whose groups hold both blocks around it in every replica."""
+    """Innermost level of each boundary whose groups hold both blocks in every replica."""
     offsets = numpy.array([stage.offset for stage in solution.stages])
     widths = numpy.array([instance.candidates[stage.candidate].width for stage in solution.stages])
     starts = block_starts(instance, case, offsets, widths)

@@ -1,4 +1,4 @@
-"""What a stage's replicas send each other, in the model of a case placed on a network (PROBLEM.md sections 1 and 4)."""
+"""Data-parallel communication in the model of a case on a network (PROBLEM.md sections 1 and 4)."""
 
 from __future__ import annotations
 
@@ -25,44 +25,34 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
 MOST_SETS = 300
-"""Sets of devices over which one collective may run, up to which each is listed with its rings."""
+"""Most device sets of one collective that are listed with their rings."""
 
 Seat = tuple[int, int]
-"""A replica, and a rank of its block."""
+"""Replica and rank of its block."""
 
 Seats = tuple[Seat, ...]
-"""Those that one collective runs over."""
+"""Ranks of one collective."""
 
 
 class TooManySetsError(Exception):
-    """There are too many sets of devices to list."""
+    """Too many device sets to list."""
 
 
 @frozen(eq=False)
 class Call:
-    """A collective that groups of a stage's ranks run side by side, of which the slowest counts.
+    """A collective that groups of a stage's ranks run in parallel; the slowest counts."""
 
-    Attributes:
-        kind: `all_reduce`, `reduce_scatter` or `all_gather`.
-        groups: the seats of each.
-        sizes: bytes of one call, for each choice of the stage; 0: it makes none.
-        times: how often each choice makes it.
-        waited: seconds that it takes over those of the collective model, for each choice.
-        exposed: share of its seconds that shows, however much compute there is.
-        often: whether it runs in every micro-batch; else once per batch.
-    """
-
-    kind: str
+    kind: str  # `all_reduce`, `reduce_scatter` or `all_gather`.
     groups: tuple[Seats, ...]
-    sizes: Floats
-    times: Floats
-    waited: Floats
-    exposed: float
-    often: bool
+    sizes: Floats  # Bytes of one call, by choice of the stage; 0: no call.
+    times: Floats  # Number of calls, by choice.
+    waited: Floats  # Seconds beyond the collective model, by choice.
+    exposed: float  # Share of its seconds that compute cannot hide.
+    often: bool  # It runs in every micro-batch; else once per batch.
 
 
 def calls(instance: Instance, case: Case, book: StageCostCache, choices: Choices) -> Iterator[Call]:
-    """The calls of the table of ZeRO stages (PROBLEM.md section 4) of a stage, for each of its choices."""
+    """Calls of a stage by choice, from the table of ZeRO stages (PROBLEM.md section 4)."""
     space, candidate = instance.space, instance.candidates[case.candidates[0]]
     modes, stage = book.costs(case, case.candidates[0]).modes, choices.stage
     zero = numpy.array([space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()], dtype=numpy.int64)
@@ -90,7 +80,7 @@ def calls(instance: Instance, case: Case, book: StageCostCache, choices: Choices
 
 
 def own_seconds(instance: Instance, case: Case, book: StageCostCache, choices: Choices) -> tuple[Floats, Floats]:
-    """Seconds that each choice of a stage computes per micro-batch, and in its optimizer step."""
+    """Seconds of compute per micro-batch, and of the optimizer step, by choice of a stage."""
     candidate, parts, stage = case.candidates[0], book.parts(case.candidates[0]), choices.stage
     chosen = [book.costs(case, candidate).modes[mode] for mode in choices.mode.tolist()]
     extra = [parts.recompute[recompute]["extra"][each] for (recompute, _), each in zip(chosen, stage, strict=True)]
@@ -105,7 +95,7 @@ def own_seconds(instance: Instance, case: Case, book: StageCostCache, choices: C
 def _groups(
     group: ParameterGroup, width: int, replicas: int, degree: int | None
 ) -> tuple[tuple[Seats, ...], tuple[Seats, ...], tuple[Seats, ...]]:
-    """All seats that hold the same parameters, of every rank; those that shard them; and those that hold one shard."""
+    """Ranks with equal parameters, ranks that shard them, and ranks with equal shards."""
     whole = [tuple((replica, rank) for replica in range(replicas) for rank in ranks) for ranks in _sets(group, width)]
     count = len(whole[0])
     if degree is None or count <= degree:
@@ -115,7 +105,7 @@ def _groups(
 
 
 def _sets(group: ParameterGroup, width: int) -> list[tuple[int, ...]]:
-    """The sets of ranks of a block that hold the same parameters each, that of `ranks` first."""
+    """Sets of a block's ranks with equal parameters, that of `ranks` first."""
     found: list[tuple[int, ...]] = []
     free = set(range(width))
     for step in range(width):
@@ -127,7 +117,7 @@ def _sets(group: ParameterGroup, width: int) -> list[tuple[int, ...]]:
 
 
 def ring_seconds(network: PlacedNetwork, kind: str, devices: Sequence[int], size: float) -> Floats:
-    """Seconds of a collective of so many bytes on each of the rings over some devices."""
+    """Seconds of a collective of so many bytes on each ring over some devices."""
     members = len(devices)
     rings = network.model.rings(devices)
     levels = [(Level("ring", members, ring.bandwidth, ring.latency),) for ring in rings]
@@ -136,27 +126,19 @@ def ring_seconds(network: PlacedNetwork, kind: str, devices: Sequence[int], size
 
 @define(eq=False, slots=False)
 class ReductionModel:
-    """The collectives over the replicas of one stage, in a CP-SAT model.
-
-    Attributes:
-        model: of OR-Tools.
-        instance: the problem, with its network.
-        cells: for each replica and rank of the stage, and each device, whether it lies there.
-        taken: for each choice of the stage whether it is taken.
-        scale: how seconds become integers.
-    """
+    """Data-parallel collectives of one stage in a CP-SAT model."""
 
     model: CpModel
     instance: Instance
-    cells: Sequence[Sequence[Sequence[IntVar]]]
-    taken: Sequence[IntVar]
+    cells: Sequence[Sequence[Sequence[IntVar]]]  # Placement indicators by replica and rank of the stage, and device.
+    taken: Sequence[IntVar]  # Indicators of the stage's choices.
     scale: Scale
 
     def add(self, call: Call, share: float, longest: int) -> Term:
-        """The ticks that a share of a call takes, of stage time or of time once per batch.
+        """Ticks of a share of a call, in stage time or time per batch.
 
         Raises:
-            TooManySetsError: it may run over too many sets of devices.
+            TooManySetsError: too many device sets.
         """
         if not call.sizes.any() or len(call.groups[0]) == 1:
             return 0
@@ -181,7 +163,7 @@ class ReductionModel:
 
     @remembered
     def _lying(self, seats: Seats) -> dict[tuple[int, ...], IntVar]:
-        """For each set of devices whether these seats lie there."""
+        """Indicators of the device sets of some ranks."""
         devices = range(self.instance.cluster.size)
         if comb(len(devices), len(seats)) > MOST_SETS:
             raise TooManySetsError
@@ -197,7 +179,7 @@ class ReductionModel:
         return tuple((ring.latency, ring.bandwidth) for ring in self.instance.network.model.rings(devices))
 
     def _ticks(self, call: Call, devices: tuple[int, ...], share: float) -> tuple[int, ...]:
-        """Ticks of all calls of each choice on the best of the rings over some devices."""
+        """Ticks of all calls of each choice on the best ring over some devices."""
         assert self.instance.network is not None
         network = self.instance.network
         sizes, place = numpy.unique(call.sizes, return_inverse=True)

@@ -1,8 +1,8 @@
-"""Paths through the passes of a batch: no replay is shorter than one (PROBLEM.md section 4, "Price and replay").
+"""Paths through the passes of a batch, which bound replays from below (PROBLEM.md section 4, "Price and replay").
 
-A path runs from pass to pass, each of which waits for the one before: it is on the same device, or its message is. What
-a path takes is a sum over stages, whatever these are. So the path that decides one plan's replay bounds the replays of
-all plans of as many stages and micro-batches, and leaves out those that are too slow for the same reason.
+Each pass of a path waits for the one before, on the same device or for its message. A path's time is a sum over any
+stages. So the path that decides one plan's replay bounds the replays of all plans with as many stages and
+micro-batches, and excludes those that are too slow for the same reason.
 """
 
 from __future__ import annotations
@@ -27,44 +27,31 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.scaling import Scale
 
 PARTS = {FORWARD: (FORWARD,), BACKWARD: (INPUT_GRADIENTS, WEIGHT_GRADIENTS)}
-"""What passes are made of, but those that are a part themselves."""
+"""Parts of each pass that is not a part itself."""
 
 KINDS = (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
 MESSAGES = {FORWARD: "arriving", INPUT_GRADIENTS: "returning"}
 
 
 class Event(NamedTuple):
-    """Passes that a device runs at once.
-
-    Attributes:
-        device: which runs them.
-        steps: their parts.
-        waits: for messages: of which event, and for which step.
-    """
+    """Passes that a device runs at once."""
 
     device: int
     steps: tuple[Step, ...]
-    waits: tuple[tuple[int, Step], ...]
+    waits: tuple[tuple[int, Step], ...]  # Event and step of each awaited message.
 
 
 @frozen(eq=False)
 class Passes:
-    """What the passes of a case take, in ticks, as terms of its model.
+    """Ticks of the passes of a case, as terms of its model."""
 
-    Attributes:
-        route: the stage of each chunk in pipeline order.
-        terms: of each step; messages are steps of their own, and what ZeRO sends is in them.
-        waits: by stage, what its passes together take longer as they wait for ports.
-        hiding: whether messages hide under compute.
-    """
-
-    route: Sequence[int]
-    terms: dict[Step, Term]
-    waits: Sequence[Term]
-    hiding: bool
+    route: Sequence[int]  # Stage of each chunk in pipeline order.
+    terms: dict[Step, Term]  # Of each step; messages are separate steps, ZeRO communication is included.
+    waits: Sequence[Term]  # By stage, time that its passes together wait for ports.
+    hiding: bool  # Messages hide under compute.
 
     def lengths(self, value: Callable[[Term], int]) -> tuple[dict[Step, float], dict[Step, float]]:
-        """What each part of a pass takes in a solution, and for how long messages are under way before it."""
+        """Time of each part of a pass in a solution, and of the message before it."""
         found = {step: float(value(term)) for step, term in self.terms.items()}
         own = Counter(self.route)
         travel = {}
@@ -84,7 +71,7 @@ class Passes:
         return found, travel
 
     def least(self, path: Path) -> list[tuple[int, Term]]:
-        """Terms that a path takes no less than, each so many times."""
+        """Terms of a lower bound on a path, with their counts."""
         counts = Counter(dict(path))
         if not self.hiding:  # Then each pass is at it as long as its message takes.
             counts |= Counter({(MESSAGES[kind], chunk): n for (kind, chunk), n in path if kind in MESSAGES})
@@ -105,15 +92,11 @@ def step_time(
     sync: IntVar,
     most: int,
 ) -> IntVar:
-    """The step time of a plan: its closed form, or more where a path takes longer.
+    """Step time of a plan in ticks: its closed form, or its longest path.
 
     Args:
-        model: is added to.
-        closed_form: in ticks once per batch, as what follows.
-        passes: what they take; None: there are no paths.
-        paths: that the plan's replay takes no less than.
-        scale: of the case.
-        sync: what happens once per batch.
+        passes: their times; None: there are no paths.
+        sync: time per batch.
         most: limit on the step time.
     """
     batch = model.new_int_var(0, most, "batch")
@@ -138,26 +121,21 @@ def step_time(
 
 @define(eq=False)
 class Paths:
-    """The paths that decided replays, for cases that run the same passes."""
+    """Paths that decided replays, for cases with the same passes."""
 
     _events: dict[object, list[Event]] = field(factory=dict)
     _paths: dict[object, dict[Path, None]] = field(factory=dict)
 
     def of(self, case: Case) -> list[Path]:
-        """Those found so far."""
+        """Paths found so far."""
         return list(self._paths.get(_key(case), {}))
 
     def exclude(
         self, case: Case, model: Any, value: Callable[[Any], int], choices: Sequence[Any], excluded: list[Any]
     ) -> None:
-        """Add a plan that is priced to those left out, and remember the path that decides its replay.
+        """Exclude a priced plan, and keep the path that decides its replay.
 
-        Args:
-            case: of the plan.
-            model: of which it is a solution.
-            value: of its variables.
-            choices: what its stages take, as the model has it.
-            excluded: is added to.
+        `choices` has the model's form; `excluded` is added to.
         """
         excluded.append((choices, [next(level for level, here in near.items() if value(here)) for near in model.near]))
         passes: Passes | None = getattr(model, "passes", None)
@@ -176,7 +154,7 @@ def _key(case: Case) -> object:
 
 
 def events(schedule: Schedule, stages: int, micro_batches: int) -> list[Event]:
-    """The passes of a batch, each behind those that it waits for; none where some wait for ever."""
+    """Passes of a batch, each after those it waits for; empty if they deadlock."""
     places = places_of(schedule, stages, micro_batches)
     orders = [runs(schedule.order(stage, stages, micro_batches)) for stage in range(1, stages + 1)]  # type: ignore[attr-defined]
     last, done, listed = len(places.route) - 1, [0] * stages, list[Event]()
@@ -208,7 +186,7 @@ def events(schedule: Schedule, stages: int, micro_batches: int) -> list[Event]:
 def longest_path(
     every: Sequence[Event], lengths: dict[Step, float], travel: dict[Step, float], *, staggered: bool
 ) -> Path:
-    """The path that ends last; where `staggered`, one from a device's first pass to its last that takes longest."""
+    """Path that ends last; if `staggered`, the longest from a device's first pass to its last."""
     ends: list[float] = []
     came: list[tuple[int, Step | None]] = []
     own: dict[int, list[int]] = {}

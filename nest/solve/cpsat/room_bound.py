@@ -1,10 +1,9 @@
-"""The bound from what stages have room for: of layers that are alike, so many in the memory and the time of each stage.
+"""Bound from room: how many equal layers fit in the memory and time of each stage.
 
-Layers that are alike are most of a transformer. A stage that holds `n` of them in some mode takes at least `n` times
-what one of them computes, and needs at least `n` times what one of them keeps; what else it holds only adds. So within
-some seconds a stage has room for so many of them, and no plan is that fast whose stages, each with the mode that gives
-it the most room, have not room for all (PROBLEM.md sections 3, 4 and 8). Collectives, messages, ports, gradient
-reduction and stashed inputs are forgotten.
+Most layers of a transformer are equal. A stage that holds `n` of them in some mode takes at least `n` times the compute
+of one, and needs at least `n` times its memory. So within some seconds a stage has room for a limited number, and no
+plan is that fast if its stages, each in the mode with most room, cannot hold all layers (PROBLEM.md sections 3, 4 and
+8). Collectives, messages, ports, gradient reduction and stashed inputs are left out.
 """
 
 from __future__ import annotations
@@ -25,35 +24,24 @@ from nest.tolerances import LIMIT_SLACK
 
 @frozen(eq=False)
 class _Least:
-    """What one of the layers needs at least, by mode; arrays of shape `(modes, 1)`.
+    """Least need of one layer by mode; arrays of shape `(modes, 1)`."""
 
-    Attributes:
-        seconds: per micro-batch.
-        kept: bytes with one micro-batch in flight; infinite where it cannot run.
-        more: bytes of each further one.
-        room: bytes that a device has for such layers.
-    """
-
-    seconds: Floats
-    kept: Floats
-    more: Floats
-    room: Floats
+    seconds: Floats  # Per micro-batch.
+    kept: Floats  # Bytes with one micro-batch in flight; infinite if the mode cannot run.
+    more: Floats  # Bytes of each further micro-batch.
+    room: Floats  # Bytes of a device for such layers.
 
 
 @define(slots=False)
 class RoomBound:
-    """Whether the stages of a case have room for all layers.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Check whether the stages of a case have room for all layers."""
 
     instance: Instance
     _least: dict[object, _Least] = field(factory=dict)
     _flying: dict[object, Floats] = field(factory=dict)
 
     def excludes(self, case: Case, slowest: float) -> bool:
-        """Whether no plan of the case has stages that all take `slowest` seconds per micro-batch at most."""
+        """True if no plan of the case has all stages within `slowest` seconds per micro-batch."""
         count, flying = len(self._layers(case.candidates)), self._in_flight(case)
         rooms, together = [], 0.0
         for team, stages in teams(self.instance, case):
@@ -67,7 +55,7 @@ class RoomBound:
 
     @remembered
     def _layers(self, candidates: tuple[int, ...]) -> Integers:
-        """Of the layers that are alike in all these candidates, those that compute most together."""
+        """Equal layers in all these candidates with most compute together."""
         used = [self.instance.candidates[each] for each in candidates]
         classes: dict[bytes, list[int]] = {}
         every = numpy.concatenate([_rows(each) for each in used])
@@ -77,9 +65,9 @@ class RoomBound:
         return numpy.array(max(classes.values(), key=lambda each: len(each) * work[each[0]]))
 
     def _in_flight(self, case: Case) -> Floats:
-        """Micro-batches that each chunk of a stage holds at one moment, at least 1; NaN: never do all.
+        """Micro-batches that each chunk of a stage holds at one moment, at least 1. Shape `(stages,)`.
 
-        Where a chunk holds none, what its layers keep of the first micro-batch is not there. Shape `(stages,)`.
+        NaN: some chunk holds none, so layers do not always keep a first micro-batch.
         """
         key = (case.schedule.name, chunks_of(case.schedule), case.stages, case.micro_batches)
         if key not in self._flying:
@@ -107,7 +95,7 @@ class RoomBound:
     def _of_mode(
         self, case: Case, used: Candidate, mode: Mode, layers: Integers, copies: int
     ) -> tuple[float, float, float, float]:
-        """Seconds, bytes kept, bytes of further micro-batches, and bytes that a stage needs but once."""
+        """Seconds, kept bytes, bytes of further micro-batches, and bytes that a stage needs once."""
         recompute, zero = used.mode(mode[0]), self.instance.space.effective_zero(mode[1])
         work = used.forward + used.backward + recompute.extra
         kept = recompute.first
@@ -119,7 +107,7 @@ class RoomBound:
 
 
 def _most(least: _Least, flying: Floats, slowest: float) -> Floats:
-    """How many of the layers each stage has room for, in its memory and in so many seconds. Shape `(modes, stages)`."""
+    """Layers that each stage has room for in its memory and in so many seconds. Shape `(modes, stages)`."""
     kept = least.kept + (flying - 1) * least.more
     with numpy.errstate(divide="ignore", invalid="ignore"):
         held = numpy.where(kept > 0, least.room / kept, inf)
@@ -130,5 +118,5 @@ def _most(least: _Least, flying: Floats, slowest: float) -> Floats:
 
 
 def _rows(candidate: Candidate) -> Floats:
-    """All that a candidate says of each layer. Shape `(numbers, layers)`."""
+    """All numbers of a candidate by layer. Shape `(numbers, layers)`."""
     return numpy.concatenate([numpy.atleast_2d(each) for name, each in candidate.arrays() if name != "tensor_bytes"])

@@ -1,6 +1,6 @@
-"""The search for a plan better than the one given; where there is none, that is the proof (PROBLEM.md section 7).
+"""Search for a better plan than the incumbent; without one, the search is the proof (PROBLEM.md section 7).
 
-One loop over cases, best bound first, whatever their models: bounds prune most of them, CP-SAT settles the rest.
+One loop over cases, best bound first, for all kinds of models: bounds prune most cases, CP-SAT settles the rest.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 
 MOST_CUTS = 600
-"""Cuts up to which the stages between them are listed: 600 make 180,000 stages, priced in seconds."""
+"""Most cuts with all stages between them listed: 600 make 180,000 stages, priced in seconds."""
 
 MOST_PRICED = 5_000_000
-"""Modes of all listed stages together up to which these are priced: some 300 MB."""
+"""Most modes of all listed stages that are priced: some 300 MB."""
 
 FIRST_EFFORT = 4.0
-"""CP-SAT's deterministic seconds for a case at first; what is left open is taken up again with four times as much."""
+"""CP-SAT's first deterministic seconds for a case; open cases get four times as many later."""
 
 FEW_CASES = 60
-"""Cases up to which one joint model asks about all of them."""
+"""Most cases in one joint model."""
 
 JOINT_EFFORT = 2.0
-"""CP-SAT's deterministic seconds for a joint model; after them it is case by case."""
+"""CP-SAT's deterministic seconds for a joint model; then cases are solved one by one."""
 
 UNLISTED = "the time was up before all cases were listed"
 Progress = Callable[[SearchProgress], None]
@@ -71,19 +71,16 @@ def verify(
     most_effort: float = inf,
     beside: Beside | None = None,
 ) -> Verification:
-    """Whether no plan is better than `batch_time` by more than 1e-6 of it (PROBLEM.md sections 5 and 7).
+    """Prove that no plan is better than `batch_time` by more than 1e-6 of it (PROBLEM.md sections 5 and 7).
 
     Args:
-        instance: the problem.
-        batch_time: seconds of the plan given; None: the claim is that there is no plan at all.
+        batch_time: seconds of the plan; None: claim that there is no plan.
         pricing: prices a plan exactly.
-        free: also ask for plans whose blocks lie anywhere in their replica and in any order.
-        time_limit: seconds after which what is not settled is left open; or a deadline.
-        workers: threads of CP-SAT; the answer is the same from run to run for each number of them.
-        seed: of CP-SAT.
-        progress: called now and then with how far the proof is.
-        most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
-        beside: other processes, forked from this one, that bound cases where that takes long; None: it is alone.
+        free: also search blocks anywhere in their replica and in any order.
+        time_limit: seconds, or a deadline; unsettled cases then stay open.
+        workers: threads of CP-SAT; each number of them gives reproducible answers.
+        most_effort: CP-SAT's deterministic seconds in all; unsettled cases then stay open.
+        beside: forked processes that bound cases if that takes long; None: none.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -110,40 +107,25 @@ def verify(
 
 
 def _most_cuts(instance: Instance) -> int:
-    """Cuts up to which the stages between them are listed."""
     names = max(len(instance.recompute_names(each)) for each in range(len(instance.candidates)))
     return min(MOST_CUTS, isqrt(2 * MOST_PRICED // max(names * len(instance.space.zero), 1)))
 
 
 @define
 class Search:
-    """A search for plans below `best`, which falls as better plans are found.
-
-    Attributes:
-        instance: the problem.
-        pricing: prices a plan exactly.
-        effort: how CP-SAT may work.
-        best: seconds of the best plan known; infinite where none is.
-        plain: models of cases whose stages hold one run of layers each.
-        chunked: models of cases of several chunks.
-        progress: called now and then with how far the search is.
-        ordered: whether blocks lie in pipeline order (monotone placement).
-        most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
-        beside: other processes that bound cases; None: this one is alone.
-        better: the best plan found.
-    """
+    """Search for plans below `best`, which falls as better plans are found."""
 
     instance: Instance
     pricing: Pricing
     effort: Effort
-    best: float
-    plain: PathModels | LayerModels | PlacedModels
-    chunked: ChunkModels
+    best: float  # Seconds of the best known plan; infinite without one.
+    plain: PathModels | LayerModels | PlacedModels  # Models of cases with one run of layers per stage.
+    chunked: ChunkModels  # Models of cases of several chunks.
     progress: Progress | None = None
-    ordered: bool = field(default=True, kw_only=True)
-    most_effort: float = field(default=inf, kw_only=True)
-    beside: Beside | None = field(default=None, kw_only=True)
-    better: Solution | None = field(init=False, default=None)
+    ordered: bool = field(default=True, kw_only=True)  # Blocks keep pipeline order (monotone placement).
+    most_effort: float = field(default=inf, kw_only=True)  # CP-SAT's deterministic seconds in all.
+    beside: Beside | None = field(default=None, kw_only=True)  # Processes that bound cases; None: none.
+    better: Solution | None = field(init=False, default=None)  # Best plan found.
     _given: float = field(init=False)
     _started: float = field(init=False, factory=time.monotonic)
     _models: int = field(init=False, default=0)
@@ -158,11 +140,11 @@ class Search:
 
     @property
     def target(self) -> float:
-        """A plan that takes this or less is better; nothing is better than a plan that takes no time."""
+        """Largest step time that counts as better; nothing is better than 0 s."""
         return self.best * (1 - PROOF) if self.best > 0 else -inf
 
     def run(self) -> Verification:
-        """The answer."""
+        """Run the search."""
         if self.effort.deadline.passed or not self.instance.complete:
             return self._answer([], UNLISTED)
         few = list(islice(cases(self.instance, self.plain.most_stages), FEW_CASES + 1))
@@ -196,7 +178,7 @@ class Search:
 
     @property
     def _over(self) -> bool:
-        """Whether no more is to be asked."""
+        """True if no effort is left."""
         return self.effort.deadline.passed or self._spent > self.most_effort
 
     def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | ChunkModels:
@@ -207,7 +189,7 @@ class Search:
         return self._models_of(case).bound(case, target)
 
     def _joint_proof(self, every: Sequence[Case]) -> bool:
-        """Whether one model of all cases, which are few, proves that there is no better plan; one found is taken."""
+        """Try to prove by one model of all cases, if few, that no plan is better; keep a better plan."""
         if not isinstance(self.plain, PathModels) or any(chunks_of(case.schedule) > 1 for case in every):
             return False
         joint = self.plain.joint_model(every, self._limit, ordered=self.ordered)
@@ -224,9 +206,9 @@ class Search:
         return status == "INFEASIBLE"
 
     def _settles(self, each: OpenCase, effort: float) -> bool:
-        """Whether the case is settled: it holds no better plan, or its best is now the one to beat.
+        """Settle a case: no better plan exists, or its best is the new incumbent. False: still open.
 
-        CP-SAT is asked again without what does not fit after all, and below a plan that it found.
+        CP-SAT is asked again without plans that do not fit, and below each plan found.
         """
         if self._settled_by_contents(each, effort):
             return True
@@ -284,14 +266,14 @@ class Search:
             return bound > self.target
 
     def _replayed(self, case: Case, solution: Solution, price: Price, seconds: float) -> bool:
-        """Whether a plan takes longer than the seconds that its model says because its replay does."""
+        """True if a plan takes longer than modelled because its replay does."""
         if not case.replayed or price.batch_time <= seconds:
             return False
         assert self.instance.makespan is not None
         return self.instance.makespan(self.instance, solution) >= price.batch_time
 
     def _settled_by_contents(self, each: OpenCase, effort: float) -> bool:
-        """Whether the stages of a case of several chunks are too slow wherever its chunks begin."""
+        """True if the stages of a case of several chunks are too slow for any chunk borders."""
         models = self._models_of(each.case)
         if not isinstance(models, ChunkModels):
             return False
@@ -299,7 +281,7 @@ class Search:
         return model is not None and self._ask(each, model, None, effort)[1] == "INFEASIBLE"
 
     def _tries_all(self, each: OpenCase, overfull: Sequence[Any]) -> bool:
-        """Whether trying every placement, where links decide, settles the case."""
+        """Settle a case by trying every placement, if links decide."""
         assert isinstance(self.plain, PlacedModels)
         found = self.plain.best_of_all(each.case, self.target, overfull)
         if found is None:
@@ -319,7 +301,7 @@ class Search:
         return True
 
     def _ask(self, each: OpenCase, model: CpModel, limit: Limit | None, effort: float) -> tuple[CpSolver, str]:
-        """CP-SAT's answer on a model of the case; notes the bound it gives, and what keeps it from an answer."""
+        """Ask CP-SAT about a model of the case; record the bound, and the reason if there is no answer."""
         self._models += 1
         solver, status = self.effort.ask(model, effort)
         self._spent += solver.deterministic_time
@@ -332,14 +314,14 @@ class Search:
         return solver, status
 
     def _improve(self, solution: Solution, price: Price) -> bool:
-        """Whether a plan that fits is better; then it is the one to beat."""
+        """Keep a plan that fits if it is better; tell whether it is."""
         if price.batch_time > self.best * (1 - PROOF / 2):
             return False
         self.best, self.better = price.batch_time, solution
         return True
 
     def _limit(self, case: Case, terms: int) -> Limit | None:
-        """The scale of a case and its limit on the step time in integers; None where any plan is better."""
+        """Scale of a case and its integer limit on the step time; None: any plan is better."""
         if self.best == inf:
             return None
         # What a stage waits for ports is a number of its own.

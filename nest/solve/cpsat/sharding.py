@@ -1,6 +1,6 @@
-"""One option for each layer, at the least cost of the options and of what differs between neighbours.
+"""One option per layer at the least total cost of options and of differences between neighbours.
 
-The integer program of Alpa's pass inside operators (arXiv 2201.12023, section 4.2, equation 1).
+The integer program of Alpa's intra-operator pass (arXiv 2201.12023, section 4.2, equation 1).
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
 
 TICKS = 2**30
-"""The costliest choice of all layers is this many ticks, well below `scaling.LARGEST_COEFFICIENT` for each of them."""
+"""Ticks of the costliest choice of all layers, well below `scaling.LARGEST_COEFFICIENT` for each."""
 
 EFFORT = 10.0
-"""CP-SAT's deterministic seconds; after them the best choice so far is taken."""
+"""CP-SAT's deterministic seconds; then the best choice so far is taken."""
 
 
 @frozen(eq=False)
@@ -26,7 +26,7 @@ class Resharding:
     Attributes:
         producer: layer that makes it.
         consumer: layer that reads it.
-        costs: seconds where the two layers have different options, by the producer's. Shape `(options,)`.
+        costs: seconds if the options of the layers differ, by the producer's option. Shape `(options,)`.
     """
 
     producer: int
@@ -35,12 +35,7 @@ class Resharding:
 
 
 def cheapest_shardings(costs: Array, edges: Sequence[Resharding]) -> tuple[int, ...]:
-    """The option of each layer.
-
-    Args:
-        costs: seconds of each layer with each option, finite. Shape `(layers, options)`.
-        edges: tensors between layers.
-    """
+    """Choose an option for each layer; `costs` are finite seconds of shape `(layers, options)`."""
     layers, options = int(costs.shape[0]), int(costs.shape[1])
     if options == 1:
         return (0,) * layers

@@ -1,7 +1,7 @@
-"""The model over layers where tensors go straight from the stage that makes them to those that read them.
+"""Model over layers with tensors sent directly from their stage to the stages that read them.
 
-What a stage receives depends on which stage made it, so it is said for each stage and tensor (`search.tensors: direct`
-in docs/explanation/problem.md).
+Received tensors depend on the stage that made them, so there are variables by stage and tensor (`search.tensors:
+direct` in docs/explanation/problem.md).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
 
 class DirectModel(LayerModel):
-    """One case as a stage for each layer, its tensors sent directly."""
+    """Model of one case over layers, with tensors sent directly."""
 
     def _entering(self, stage: int) -> Sequence[Term]:
-        """Which tensors a stage reads that a stage in front makes."""
         return self._read(stage)
 
     def _messages(self, scale: Scale, most: int) -> list[tuple[dict[int, Term], dict[int, Term]]]:
-        """For each stage, by level, ticks of the activations and of the gradients that it receives."""
+        """Ticks of received activations and gradients, by stage and level."""
         levels = self._levels if self._case.stages > 1 else []
         return [
             (
@@ -40,11 +39,11 @@ class DirectModel(LayerModel):
 
     @property
     def _levels(self) -> list[int]:
-        """The levels that two stages can be apart."""
+        """Possible levels between two stages."""
         return sorted({level for near in self._placement.levels for level in near})
 
     def _spent(self, stage: int, over: Sequence[Term], level: int, scale: Scale, most: int) -> Term:
-        """Ticks that a stage spends on one message with these tensors over a level."""
+        """Ticks of a stage for one message of these tensors over a level."""
         spent, link = self.model.new_int_var(0, most, ""), self._instance.cluster.levels[level]
         for candidate in self._case.candidates:
             sizes = self._instance.candidates[candidate].tensor_bytes.tolist()
@@ -61,7 +60,7 @@ class DirectModel(LayerModel):
 
     @remembered
     def _read(self, stage: int) -> list[IntVar]:
-        """Which tensors a stage reads that a stage in front makes."""
+        """Tensors that a stage reads from earlier stages."""
         terms = []
         for producer, consumers in self._instance.graph.tensors:
             reads = self.model.new_bool_var("")
@@ -72,7 +71,7 @@ class DirectModel(LayerModel):
 
     @remembered
     def _sent(self, stage: int) -> list[IntVar]:
-        """Which tensors a stage makes that a stage behind reads."""
+        """Tensors that a stage makes for later stages."""
         terms, after = [], self.behind[stage + 1]
         for producer, consumers in self._instance.graph.tensors:
             sends = self.model.new_bool_var("")
@@ -82,7 +81,7 @@ class DirectModel(LayerModel):
         return terms
 
     def _read_over(self, stage: int, level: int) -> list[IntVar]:
-        """Which tensors a stage reads over a level: from makers that are so far apart."""
+        """Tensors that a stage reads over a level."""
         if len(self._levels) == 1:
             return self._read(stage)
         terms = []
@@ -95,7 +94,7 @@ class DirectModel(LayerModel):
         return terms
 
     def _sent_over(self, stage: int, level: int) -> list[IntVar]:
-        """Which tensors a stage makes whose last reader is apart by a level."""
+        """Tensors of a stage with their last reader at a level."""
         if len(self._levels) == 1:
             return self._sent(stage)
         terms = []
@@ -110,7 +109,7 @@ class DirectModel(LayerModel):
 
     @remembered
     def _read_behind(self, tensor: int, boundary: int) -> Term:
-        """Whether any reader of a tensor lies behind a boundary."""
+        """1 if a reader of a tensor is behind a boundary."""
         row, (_, consumers) = self.behind[boundary], self._instance.graph.tensors[tensor]
         if boundary == self._case.stages:
             return 0
@@ -120,7 +119,7 @@ class DirectModel(LayerModel):
 
     @remembered
     def _apart(self, one: int, other: int) -> Literals:
-        """By level, whether two stages are that far apart: as the outermost boundary between them."""
+        """Indicators of the level between two stages: the outermost of the boundaries between them."""
         if other == one + 1:
             return self._placement.levels[one]
         within: list[Term] = []

@@ -1,4 +1,4 @@
-"""CP-SAT's answer to a model, asked so that neither its own mistakes nor its clock become a proof."""
+"""CP-SAT calls, guarded against its errors and its clock."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
 POLLING = 0.1
-"""Seconds between two looks at whether CP-SAT is to stop."""
+"""Seconds between two checks for a stop."""
 
 FINAL = ("INFEASIBLE", "OPTIMAL")
-"""Answers of CP-SAT that end a search."""
+"""CP-SAT's answers that end a search."""
 
 ONE_WORKER_SHARE = 0.25
-"""Share of the effort in which one worker is asked first. Interleaved workers of CP-SAT 9.15 can go on after they have
-proved that there is no solution: a model of 21 variables that one settles in 0.01 s kept two busy for 80 s."""
+"""Share of the effort for a first try with one worker. Interleaved workers of CP-SAT 9.15 may continue after proving
+infeasibility: a model of 21 variables that one worker settles in 0.01 s kept two busy for 80 s."""
 
 
 @frozen
 class Effort:
-    """How CP-SAT may work.
-
-    Attributes:
-        workers: threads.
-        seed: of its random numbers.
-        deadline: when it stops.
-        spent: CP-SAT's deterministic seconds of each question so far.
-    """
+    """CP-SAT's resources; `spent` are the deterministic seconds of each question so far."""
 
     workers: int
     seed: int
@@ -41,11 +34,11 @@ class Effort:
     spent: list[float] = field(factory=list)
 
     def ask(self, model: CpModel, deterministic: float) -> tuple[CpSolver, str]:
-        """The solver that answered, and its answer, within so many deterministic seconds and the deadline.
+        """Ask CP-SAT within so many deterministic seconds and the deadline.
 
-        What ends a search, that there is no solution or no better one, is asked twice: with presolve and without. They
-        are the parts of CP-SAT that were found to be wrong on their own; where they differ, the answer without counts.
-        One worker is asked before several, with a share of the effort, and alone again for what it could tell.
+        Final answers (infeasible or optimal) are confirmed without presolve: presolve and search were each found wrong
+        on their own; if they differ, the answer without presolve counts. One worker is tried first with a share of the
+        effort, and alone confirms what it can decide.
         """
         workers = 1
         quick = self._solver(deterministic * (ONE_WORKER_SHARE if self.workers > 1 else 1.0), workers)
@@ -63,10 +56,10 @@ class Effort:
         return (quick, status) if same else (plain, again)
 
     def ask_once(self, model: CpModel, deterministic: float) -> tuple[CpSolver, str]:
-        """The solver and its answer within so many deterministic seconds: one worker, not asked again.
+        """Ask CP-SAT once, with one worker.
 
-        For questions with small coefficients, of which a search asks many: every mistake that was found in CP-SAT came
-        with large ones (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`).
+        For the many questions with small coefficients: every CP-SAT error found came with large ones
+        (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`).
         """
         solver = self._solver(deterministic, 1)
         return solver, self._solved(solver, model)
@@ -86,7 +79,7 @@ class Effort:
         return solver
 
     def _solved(self, solver: CpSolver, model: CpModel) -> str:
-        """The solver's answer to the model, from a thread beside, so that this one can tell it to stop."""
+        """Solve in another thread, so that this one can stop it."""
         with ThreadPoolExecutor(1) as beside:
             answer = beside.submit(solver.solve, model)
             try:

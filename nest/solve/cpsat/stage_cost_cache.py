@@ -1,4 +1,4 @@
-"""The costs of stages between two cuts, worked out once for all that share them."""
+"""Cache of the costs of stages between two cuts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 @define(slots=False)
 class StageCostCache:
-    """The costs of stages between two cuts, worked out once for each candidate and shape of its groups."""
+    """Costs of stages between two cuts, computed once for each candidate and shape of its groups."""
 
     instance: Instance
     cuts: Cuts
@@ -38,20 +38,20 @@ class StageCostCache:
     _costs: BoundedCache[StageCosts] = field(factory=kept)
 
     def make_room(self) -> None:
-        """Between two cases: let go of what there is no room for."""
+        """Evict cached values between two cases."""
         self._parts.make_room()
         self._sharded.make_room()
         self._costs.make_room()
 
     def costs(self, case: Case, candidate: int) -> StageCosts:
-        """The costs of stages that use `candidate` in `case`."""
+        """Costs of stages with `candidate` in `case`."""
         key, sharded = self._sharding(case, candidate)
         return self._costs.of(key, lambda: priced(self.instance.at(candidate), self.parts(candidate), sharded))
 
     def least(self, case: Case, candidate: int, modes: Sequence[Mode], flying: float) -> tuple[StageCosts, list[int]]:
-        """What stages with so many micro-batches in flight cost at least, and the rows that modes have there.
+        """Least costs of stages with so many micro-batches in flight, and the rows of the modes.
 
-        Parts that differ in the number of blocks alone have one row: of each stage, the fewest that fit.
+        Partial modes that differ only in the number of blocks share a row: for each stage, the fewest that fit.
         """
         parts, names = self.parts(candidate), defaultdict[Mode, list[str]](list)
         for recompute, zero in modes:
@@ -71,7 +71,7 @@ class StageCostCache:
         return priced(instance, parts, sharded, chosen), list(range(len(chosen)))
 
     def _sharding(self, case: Case, candidate: int) -> tuple[object, dict[int, Sharded]]:
-        """What ZeRO stages cost, and what that depends on."""
+        """Costs of ZeRO stages with their cache key."""
         place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._groups:
             self._groups[place] = data_parallel_groups(*seen_by(self.instance, case, candidate), candidate)
@@ -81,7 +81,7 @@ class StageCostCache:
         return key, self._sharded.of(key, lambda: sharding(instance, parts, groups, copies))
 
     def parts(self, candidate: int) -> Parts:
-        """What stages that use `candidate` are made of, whatever the case."""
+        """Case-independent costs of stages with `candidate`."""
         return self._parts.of(candidate, lambda: self._made(candidate))
 
     def _made(self, candidate: int) -> Parts:

@@ -1,4 +1,4 @@
-"""What each stage costs with one candidate, as arrays over the stages of `Cuts` (PROBLEM.md section 4)."""
+"""Costs of stages with one candidate, as arrays over the stages of `Cuts` (PROBLEM.md section 4)."""
 
 from __future__ import annotations
 
@@ -19,56 +19,42 @@ from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
 
 OverLayers = Callable[[Floats], Floats]
-"""From a value of each layer to one of each stage."""
+"""Reduction from values of layers to values of stages."""
 
 
 @frozen(eq=False)
 class StageCosts:
-    """One candidate with its groups of devices known.
+    """Costs of stages with one candidate and known device groups; arrays of shape `(modes, stages)` unless given."""
 
-    Attributes:
-        modes: what the rows of the arrays are.
-        time: seconds per micro-batch without transfers, as if there were no ports. Shape `(modes, stages)`.
-        shared: those of them that ZeRO adds, under which no message hides. Shape `(modes, stages)`.
-        gathered: of these what is gathered in forward passes; as much is in backward passes. Shape `(modes, stages)`.
-        forward: those of forward passes. Shape `(modes, stages)`.
-        weight_gradients: those that find the gradients of weights. Shape `(stages,)`.
-        sync: seconds per batch, as if there were no ports. Shape `(modes, stages)`.
-        ports: what stages keep ports occupied with; None: the candidate does not say.
-        one: bytes with one micro-batch in flight, the reserve included. Shape `(modes, stages)`.
-        more: bytes of each further one. Shape `(modes, stages)`.
-        bytes: what crosses each cut. Shape `(cuts,)`.
-    """
-
-    modes: tuple[Mode, ...]
-    time: Floats
-    shared: Floats
-    gathered: Floats
-    forward: Floats
-    weight_gradients: Floats
-    sync: Floats
-    ports: Ports | None
-    one: Floats
-    more: Floats
-    bytes: Floats
+    modes: tuple[Mode, ...]  # Of the rows.
+    time: Floats  # Seconds per micro-batch without transfers and ports.
+    shared: Floats  # ZeRO's part of it, which hides no messages.
+    gathered: Floats  # Gathering in forward passes; backward passes repeat it.
+    forward: Floats  # Seconds of forward passes.
+    weight_gradients: Floats  # Seconds of weight gradients. Shape `(stages,)`.
+    sync: Floats  # Seconds per batch without ports.
+    ports: Ports | None  # Occupation; None: no ports.
+    one: Floats  # Bytes with one micro-batch in flight, with the reserve.
+    more: Floats  # Bytes of each further micro-batch.
+    bytes: Floats  # Across each cut. Shape `(cuts,)`.
 
     @cached_property
     def busiest(self) -> Floats:
-        """Seconds for which the busiest port is occupied, messages aside; 0 without ports. Shape `(modes, stages)`."""
+        """Seconds that the busiest port is occupied, without messages. Shape `(modes, stages)`."""
         return numpy.broadcast_to(0.0, self.time.shape) if self.ports is None else self.ports.busy.max(axis=1)
 
     @cached_property
     def scattered(self) -> Floats:
-        """Seconds of what ZeRO scatters in backward passes. Shape `(modes, stages)`."""
+        """Seconds of ZeRO's scattering in backward passes. Shape `(modes, stages)`."""
         return self.shared - 2 * self.gathered
 
     @cached_property
     def inputs(self) -> Floats:
-        """Seconds of gradients of inputs, without what is scattered. Shape `(modes, stages)`."""
+        """Seconds of input gradients without scattering. Shape `(modes, stages)`."""
         return self.time - self.forward - self.weight_gradients - self.scattered
 
     def weighed(self, weights: Weights, row: int | None = None) -> Floats:
-        """What a stage adds to the sum in the step time (`u`), messages and ports aside, in all modes or in one."""
+        """Part of the sum in the step time (`u`) without messages and ports, in all modes or one."""
         time, forward = (each if row is None else each[row] for each in (self.time, self.forward))
         if weights.uniform:
             return weights.forward * time
@@ -76,7 +62,7 @@ class StageCosts:
         return weighed
 
     def as_fast(self, one: int, other: int, case: Case) -> Booleans:
-        """Where row `one` makes no stage slower than row `other`, wherever its block lies. Shape `(stages,)`."""
+        """Mask of stages no slower in row `one` than in row `other`, for any placement. Shape `(stages,)`."""
         faster: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
         if case.apart:
             faster &= self.weighed(case.weights, one) <= self.weighed(case.weights, other)
@@ -97,37 +83,31 @@ class StageCosts:
 
     @cached_property
     def row_of(self) -> dict[Mode, int]:
-        """The row of each mode."""
+        """Row of each mode."""
         return {mode: row for row, mode in enumerate(self.modes)}
 
     def rows(self, modes: tuple[Mode, ...]) -> list[int]:
-        """The rows of some modes."""
+        """Rows of some modes."""
         return [self.row_of[mode] for mode in modes]
 
 
 @frozen
 class DataParallelGroup:
-    """The devices that reduce the gradients of one parameter group.
+    """Devices that reduce the gradients of one parameter group.
 
-    A shape says how many members a level-0 group has, how many level-0 groups a level-1 group, ..., the most of any.
-
-    Attributes:
-        shape: of all devices.
-        members: all devices.
-        shards: of the shard groups, each shape once; that of all devices alone without `zero_degree`.
-        replicates: of the replicate groups, which hold the same shard, each shape once; none of single devices.
-        shard_size: devices of a shard group.
+    A shape has the members of a level-0 group, the level-0 groups of a level-1 group, ..., each the most of any.
     """
 
-    shape: tuple[int, ...]
-    members: int
-    shards: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]  # Of all devices.
+    members: int  # Number of devices.
+    shards: tuple[tuple[int, ...], ...]  # Distinct shapes of shard groups; without `zero_degree`, that of all devices.
+    # Distinct shapes of replicate groups (equal shards); empty for single devices.
     replicates: tuple[tuple[int, ...], ...]
-    shard_size: int
+    shard_size: int  # Devices of a shard group.
 
 
 def data_parallel_groups(instance: Instance, case: Case, candidate: int) -> tuple[DataParallelGroup, ...]:
-    """For each parameter group of a candidate, the devices that hold it at offset 0 (PROBLEM.md section 4)."""
+    """Devices of each parameter group of a candidate at offset 0 (PROBLEM.md section 4)."""
     used = instance.candidates[candidate]
     starts = block_starts(instance, case, numpy.array([0]), numpy.array([used.width]))[0]
     groups = []
@@ -142,7 +122,6 @@ def data_parallel_groups(instance: Instance, case: Case, candidate: int) -> tupl
 
 
 def _shapes(cluster: Cluster, rows: Integers) -> tuple[tuple[int, ...], ...]:
-    """The different shapes of the sets of devices that are rows."""
     return tuple(dict.fromkeys(_shape(cluster, row) for row in rows))
 
 
@@ -157,31 +136,20 @@ def _shape(cluster: Cluster, members: Integers) -> tuple[int, ...]:
 
 @frozen(eq=False)
 class Parts:
-    """What does not depend on the replicas; arrays of shape `(stages,)`.
-
-    Attributes:
-        candidate: of the stages.
-        compute: seconds of forward and backward.
-        forward: seconds of forward.
-        weight_gradients: seconds of backward that find the gradients of weights.
-        busy: seconds for which the layers' collectives occupy the port at each level, of shape `(levels, stages)`; no
-            levels where the candidate does not say.
-        state: by parameter group, its sums.
-        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`, whether it
-            `stashes` what enters the stage, and what it adds to `busy`.
-        bytes: what crosses each cut.
-        pairs: by two modes (`pair_of`), `FirstBlocks.tables`.
-    """
+    """Costs independent of replicas; arrays of shape `(stages,)`."""
 
     candidate: Candidate
-    compute: Floats
-    forward: Floats
-    weight_gradients: Floats
+    compute: Floats  # Seconds of forward and backward passes.
+    forward: Floats  # Seconds of forward passes.
+    weight_gradients: Floats  # Seconds of weight gradients.
+    # Seconds that layers' collectives occupy the port at each level. Shape `(levels, stages)`; no levels: no ports.
     busy: Floats
-    state: tuple[dict[str, Floats], ...]
+    state: tuple[dict[str, Floats], ...]  # Sums by parameter group.
+    # By mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`, whether it `stashes` the
+    # stage's inputs, and its part of `busy`.
     recompute: dict[str, dict[str, Floats]]
-    bytes: Floats
-    pairs: Mapping[str, dict[str, Floats]]
+    bytes: Floats  # Across each cut.
+    pairs: Mapping[str, dict[str, Floats]]  # `FirstBlocks.tables` by pair of modes (`pair_of`).
 
     @classmethod
     def of(
@@ -194,16 +162,14 @@ class Parts:
         names: Sequence[str] = (),
         pairs: Mapping[str, dict[str, Floats]] = MappingProxyType({}),
     ) -> Parts:
-        """The costs of a candidate in stages.
+        """Sum up the costs of a candidate by stage.
 
         Args:
-            candidate: the candidate.
-            sums: from values of layers to what those of each stage add up to.
-            largest: from values of layers to the largest of each stage.
+            sums: sums values of layers by stage.
+            largest: finds the largest value of each stage's layers.
             entering: bytes that enter each stage.
-            bytes: what crosses each cut.
-            names: of the parts of stages that may be recomputed.
-            pairs: what the attribute of that name says of them.
+            names: of partial recomputation.
+            pairs: see the attribute.
         """
 
         def rows(values: Floats | None) -> Floats:
@@ -234,7 +200,7 @@ class Parts:
 
 
 def rows_of_state(group: ParameterGroup) -> dict[str, Floats]:
-    """What a parameter group says of its layers, by name."""
+    """Numbers of a parameter group by layer."""
     rows = {name: getattr(group, name) for name in ("weights", "gradients", "optimizer", "update")}
     return rows if group.pieces is None else rows | {"pieces": group.pieces}
 
@@ -242,14 +208,7 @@ def rows_of_state(group: ParameterGroup) -> dict[str, Floats]:
 def sharding(
     instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int
 ) -> dict[int, Sharded]:
-    """What each ZeRO stage that the space knows costs.
-
-    Args:
-        instance: the problem.
-        parts: what stages are made of.
-        groups: the devices of each parameter group.
-        copies: how many times a device holds its stages' parameters.
-    """
+    """Costs of each ZeRO stage of the space; a device holds its stages' parameters `copies` times."""
     return {zero: _sharded(instance, parts, groups, zero, copies) for zero in dict.fromkeys(instance.space.zero)}
 
 
@@ -259,14 +218,7 @@ def priced(
     sharded: Mapping[int, Sharded],
     chosen: Mapping[Mode, Mapping[str, Floats]] | None = None,
 ) -> StageCosts:
-    """Stages with every mode that the space knows.
-
-    Args:
-        instance: the problem.
-        parts: what stages are made of.
-        sharded: what each ZeRO stage costs.
-        chosen: of each mode what `Parts.recompute` says; left out, all of that.
-    """
+    """Price stages with every mode of the space; `chosen` replaces `Parts.recompute`."""
     if chosen is None:
         chosen = {(name, zero): own for (name, own), zero in product(parts.recompute.items(), sharded)}
     times, often, gathered, syncs = [], [], [], []
@@ -295,33 +247,26 @@ def priced(
 
 
 def _exposed(instance: Instance, seconds: Floats, work: Floats, share: float) -> Floats:
-    """Exposed seconds of communication beside `work` seconds of compute, `share` of it at least."""
+    """Exposed seconds of communication beside `work` seconds of compute, at least `share` of it."""
     least: Floats = share * seconds
     return numpy.maximum(least, seconds - work) if instance.space.hiding else least
 
 
 @frozen(eq=False)
 class Sharded:
-    """What a ZeRO stage costs, with all communication exposed.
+    """Costs of a ZeRO stage with all communication exposed; arrays of shape `(stages,)`."""
 
-    Attributes:
-        often: seconds of communication per micro-batch, then those for which it occupies the port at each level, if
-            the candidate has ports. Shape `(1, stages)` or `(1 + levels, stages)`.
-        gathering: the share of it that is in forward passes, in which ZeRO 3 gathers weights. Shape `(stages,)`.
-        once: the same once per batch, the first row with the waiting for other ranks.
-        update: seconds of the optimizer step. Shape `(stages,)`.
-        held: bytes. Shape `(stages,)`.
-    """
-
+    # Seconds of communication per micro-batch, then of port occupation at each level, if any. Shape `(1, stages)` or
+    # `(1 + levels, stages)`.
     often: Floats
-    gathering: Floats
-    once: Floats
-    update: Floats
-    held: Floats
+    gathering: Floats  # Share of it in forward passes, in which ZeRO 3 gathers weights.
+    once: Floats  # Same once per batch; the first row includes waits for other ranks.
+    update: Floats  # Seconds of the optimizer step.
+    held: Floats  # Bytes.
 
 
 def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[Mapping[str, Floats], Sharded]]) -> Ports:
-    """The ports of stages, by recompute mode and ZeRO stage."""
+    """Ports of stages by recompute mode and ZeRO stage."""
     hides = instance.space.exposed < 1
     busy = [parts.busy + shared.often[1:] + (mode["busy"] if mode["busy"].size else 0.0) for mode, shared in each]
     return Ports(
@@ -334,7 +279,7 @@ def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[Mapping[str, F
 def _sharded(
     instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], stage: int, copies: int
 ) -> Sharded:
-    """What ZeRO stage `stage` costs (the table of PROBLEM.md section 4)."""
+    """Costs of a ZeRO stage (the table of PROBLEM.md section 4)."""
     zero, rows = instance.space.effective_zero(stage), 1 + len(parts.busy)
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
     update, held, gathered = (numpy.zeros_like(parts.compute) for _ in range(3))
@@ -367,7 +312,7 @@ def _sharded(
 
 
 def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:
-    """Bytes of a parameter group's state that a device holds with a ZeRO stage, by which it keeps it."""
+    """Bytes of a parameter group's state on a device with a ZeRO stage."""
     parts = (("weights", 3), ("gradients", 2), ("optimizer", 1))
     held: Floats = sum(sums[name] / (shards if zero >= sharded else 1) for name, sharded in parts)  # type: ignore[assignment]
     return held
@@ -376,7 +321,7 @@ def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:
 def in_pieces(
     instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup, rows: int
 ) -> Floats:
-    """Seconds of what a stage sends in every micro-batch, in as many equal calls as its layers have pieces."""
+    """Seconds of communication per micro-batch, in as many equal calls as the layers have pieces."""
     calls = numpy.maximum(sums.get("pieces", numpy.ones(1)), 1.0)
     return calls * collective_seconds(instance, kind, sums[of] / calls, group.shards, group.shard_size, rows)
 
@@ -384,7 +329,7 @@ def in_pieces(
 def least_pieces(
     instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup
 ) -> Floats | None:
-    """Seconds that what goes in pieces takes at least, layer by layer; None where it goes in one call.
+    """Lower bound (s) by layer on communication in pieces; None: it is one call.
 
     No stage's pieces are smaller than the smallest of any layer. `sums` are those of single layers.
     """

@@ -1,9 +1,8 @@
-"""The model of one case on a network too large to place every rank: who can be near whom, by tiers of bandwidth.
+"""Model of one case on a network too large to place every rank: nearness by bandwidth tiers.
 
-Devices joined by pairs of a tier's bandwidth or more form islands. Whatever is near - a ring over the replicas, a
-block, neighbouring stages - lies on one island, and together they may not be more than it has devices. What is not near
-crosses between islands and costs what the best pair across does. No plan is below that, so that CP-SAT's bound holds;
-where blocks lie is not said.
+Pairs of devices with at least a tier's bandwidth form islands. Whatever is near (a ring over the replicas, a block,
+neighbouring stages) shares an island, up to its number of devices. The rest crosses between islands at the cost of the
+best pair across. No plan is below that, so CP-SAT's bound holds; blocks get no places.
 """
 
 from __future__ import annotations
@@ -29,26 +28,20 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
 MOST_TIERS = 4
-"""Tiers that are looked at, where bandwidths differ most: a node, a rack, a row; measured ones differ at every pair."""
+"""Most tiers, at the largest steps of bandwidth: node, rack, row; measured bandwidths differ at every pair."""
 
 
 @frozen
 class Tier:
-    """Pairs of some bandwidth or more.
+    """Pairs with at least some bandwidth."""
 
-    Attributes:
-        islands: numbers of devices that such pairs join, the largest first.
-        bandwidth: of the best pair that is not one of them, bytes per second.
-        latency: the least of those pairs, seconds.
-    """
-
-    islands: tuple[int, ...]
-    bandwidth: float
-    latency: float
+    islands: tuple[int, ...]  # Sizes of the device sets that such pairs connect, largest first.
+    bandwidth: float  # Of the best other pair, in bytes per second.
+    latency: float  # Least of the other pairs, in seconds.
 
 
 def tiers(network: NetworkModel) -> tuple[Tier, ...]:
-    """Those of a network that part its devices; none where rings may run one dimension after the other."""
+    """Tiers that divide the devices; none if rings may run one dimension after the other."""
     if network.dimensions is not None:
         return ()
     bandwidth, latency = network.bandwidth, network.latency
@@ -68,7 +61,7 @@ def tiers(network: NetworkModel) -> tuple[Tier, ...]:
 
 
 def _steps(values: Floats) -> list[float]:
-    """Of descending values those behind which the next is smaller by the largest factors, as many as tiers."""
+    """Of descending values, those before the largest relative drops, at most `MOST_TIERS`."""
     ratios = values[:-1] / values[1:]
     chosen = numpy.sort(numpy.argsort(-ratios, kind="stable")[:MOST_TIERS])
     steps: list[float] = values[chosen].tolist()
@@ -76,7 +69,7 @@ def _steps(values: Floats) -> list[float]:
 
 
 def _islands(near: Any) -> tuple[int, ...]:
-    """Sizes of the connected sets, the largest first."""
+    """Sizes of the connected sets, largest first."""
     left, sizes = numpy.ones(len(near), dtype=bool), []
     while left.any():
         reached = numpy.zeros(len(near), dtype=bool)
@@ -91,10 +84,10 @@ def _islands(near: Any) -> tuple[int, ...]:
 
 
 class TierModel(PathModel):
-    """One case as a path through the cuts, with what is near on each tier.
+    """Model of one case as a path through the cuts, with nearness on each tier.
 
     Attributes:
-        inexact: why a plan may take longer than the model says.
+        inexact: reason why a plan may take longer than modelled.
     """
 
     inexact = "placements on a network so large are bounded from below only"
@@ -108,27 +101,23 @@ class TierModel(PathModel):
         every: Sequence[Tier],
         book: Callable[[Instance, tuple[float, float] | None], StageCostCache],
     ) -> None:
-        """Build the model.
+        """Build the model of a case with a single candidate.
 
         Args:
-            relaxation: has the cuts and costs.
-            case: what the stages share; of a single candidate.
-            choices: what each stage can be.
-            limit: on the step time.
-            every: the tiers.
-            book: costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth.
+            every: tiers.
+            book: stage costs with gradients reduced on a ring of some latency and bandwidth.
 
         Raises:
-            TooManyChoicesError: there would be too many variables.
+            TooManyChoicesError: too many variables.
         """
         self._tiers, self._book = every, book
         super().__init__(relaxation, case, choices, limit)
 
     def _place(self, *, ordered: bool) -> None:
-        """Nothing is placed."""
+        """Place nothing."""
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + B * sum t + max y`, each term no more than what any placement makes of it."""
+        """Constrain `A * max t + B * sum t + max y`; no term exceeds that of any placement."""
         model, case = self.model, self._case
         largest = limit // max(scale.slowest, scale.total, 1)
         slowest, sync = model.new_int_var(0, largest, ""), model.new_int_var(0, limit // scale.sync, "")
@@ -162,7 +151,7 @@ class TierModel(PathModel):
     def _costs(
         self, index: int, choices: Choices, near: dict[Tier, _Near]
     ) -> Iterator[tuple[Floats, Floats, list[IntVar]]]:
-        """Seconds per micro-batch and per batch of each choice, and what must be far for them to hold."""
+        """Seconds of each choice per micro-batch and per batch, and what must be far for them."""
         yield choices.time, choices.sync, []
         for tier, each in near.items():
             ring, block = each.rings[index], each.blocks[index]
@@ -179,9 +168,9 @@ class TierModel(PathModel):
                 yield costs.time[choices.mode, choices.stage], costs.sync[choices.mode, choices.stage], unless
 
     def _far_blocks(self, tier: Tier) -> Iterator[Instance]:
-        """The instance with collectives inside blocks across islands, where their price can be told.
+        """Instance with collectives inside blocks across islands, where that can be priced.
 
-        Which of several sets of ranks is across is not known, so that blocks of several factors are left as they are.
+        With several factors it is unknown which sets of ranks cross, so such blocks stay unchanged.
         """
         network, index = self._instance.network, self._case.candidates[0]
         assert network is not None
@@ -196,31 +185,31 @@ class TierModel(PathModel):
 
     @property
     def case(self) -> Case:
-        """What the stages share."""
+        """Case of the model."""
         return self._case
 
     @property
     def instance(self) -> Instance:
-        """The problem."""
+        """Instance of the model."""
         return self._instance
 
     def solution(
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
-        """The decisions of a solution but for where blocks lie, and each stage's choice as `bounds.Overfull` has it."""
+        """Decode a solution without placement; also name each stage's choice for `bounds.Overfull`."""
         decisions, names = self._decided(value)
         return self._case.plan(decisions), names
 
 
 class _Near:
-    """What is near on one tier.
+    """Nearness on one tier.
 
     Attributes:
-        boundaries: for each boundary whether all counterparts of the two stages are.
-        rings: for each stage whether the rings over its replicas are; None: gradients are reduced over single devices,
-            over sets of several kinds, or over more devices than an island has.
-        blocks: for each stage whether its blocks are; None: they are single devices, were measured whole, or have
-            several sets of ranks.
+        boundaries: indicators that all counterparts of the two stages are near.
+        rings: indicators by stage that rings over its replicas are near; None: gradients are reduced over single
+            devices, several kinds of sets, or more devices than an island.
+        blocks: indicators by stage that its blocks are near; None: single devices, measured whole, or several sets of
+            ranks.
     """
 
     def __init__(self, model: TierModel, tier: Tier) -> None:
@@ -247,9 +236,9 @@ class _Near:
         self._limit(model, tier, width * replicas, lambda index: [self.rings[index], self.blocks[index]])
 
     def _limit(self, model: TierModel, tier: Tier, extent: int, needed: Callable[[int], list[IntVar | None]]) -> None:
-        """Stages side by side whose boundaries are near, one of which holds `extent` devices together, share an island.
+        """Put adjacent stages with near boundaries on one island if one of them holds `extent` devices together.
 
-        So many stages are too many that each adding as many devices is more than the largest island has.
+        Forbid as many stages as would exceed the largest island.
         """
         many = tier.islands[0] // extent + 1
         for first in range(len(self.rings) - many + 1):

@@ -1,4 +1,4 @@
-"""What CP-SAT answers."""
+"""Answers of CP-SAT."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,10 @@ from nest.tolerances import PROOF
 
 @frozen
 class Price:
-    """What exact pricing says of a plan.
+    """Exact price of a plan."""
 
-    Attributes:
-        batch_time: seconds.
-        overfull: which stages need more memory than a plan may that is to refute another (docs/explanation/numbers.md).
-    """
-
-    batch_time: float
+    batch_time: float  # Seconds.
+    # Stages that need more memory than a refuting plan may use (docs/explanation/numbers.md).
     overfull: tuple[bool, ...]
 
 
@@ -27,55 +23,35 @@ Pricing = Callable[[Solution], Price]
 
 @frozen
 class Verification:
-    """The answer.
+    """Result of a verification."""
 
-    Attributes:
-        status: `proved`, `refuted` or `open`.
-        batch_time: seconds of the plan given; None when the claim was that there is none.
-        bound: seconds; no plan takes less. None where there is no plan.
-        better: the best plan found, when refuted.
-        better_batch_time: its seconds.
-        settled: whether no plan is better than the best known by more than the tolerance: every case is settled.
-        models: how often CP-SAT was asked.
-        pruned: how many cases cheap bounds settled.
-        cases: how many there were; a number of replicas and stages that a bound settles at once, whatever the modes,
-            counts as one for each schedule and order of ranks.
-        error: the largest error of the integers, as a share of the step time.
-        seconds: spent.
-        seed: of CP-SAT.
-        workers: of CP-SAT.
-        version: of OR-Tools.
-        reason: why something is not settled.
-        free: the answer for blocks anywhere, in any order, where that was asked too.
-    """
-
-    status: str
-    batch_time: float | None
-    bound: float | None
-    better: Solution | None
-    better_batch_time: float | None
-    settled: bool
-    models: int
-    pruned: int
-    cases: int
-    error: float
-    seconds: float
+    status: str  # `proved`, `refuted` or `open`.
+    batch_time: float | None  # Seconds of the given plan; None: the claim was that there is none.
+    bound: float | None  # Lower bound in seconds; None: there is no plan.
+    better: Solution | None  # Best plan found, if refuted.
+    better_batch_time: float | None  # Its seconds.
+    settled: bool  # Every case is settled: no plan beats the best known by more than the tolerance.
+    models: int  # CP-SAT calls.
+    pruned: int  # Cases settled by cheap bounds.
+    cases: int  # Number of cases; replicas and stages settled at once count once per schedule and rank order.
+    error: float  # Largest error of the integers, as a share of the step time.
+    seconds: float  # Spent.
     seed: int
     workers: int
-    version: str
-    reason: str | None = None
-    free: "Verification | None" = None
+    version: str  # Of OR-Tools.
+    reason: str | None = None  # Why something is unsettled.
+    free: "Verification | None" = None  # Result for blocks anywhere, in any order, if requested.
 
     @property
     def gap(self) -> float | None:
-        """How far the best known plan can be above the best there is, as a share of the bound."""
+        """Relative gap between the best known plan and the bound."""
         best = self.batch_time if self.better_batch_time is None else self.better_batch_time
         if best == 0:
             return 0.0  # No step takes less.
         return best / self.bound - 1 if best is not None and self.bound else None
 
     def summary(self) -> dict[str, Any]:
-        """What a plan document states under `verification`."""
+        """Entries of a plan document's `verification`."""
         fields: dict[str, Any] = {"status": self.status, "solver": "cp-sat", "bound": self.bound, "gap": self.gap}
         names = ("better_batch_time", "settled", "models", "pruned", "cases", "error", "seconds", "seed", "workers")
         fields |= {name: getattr(self, name) for name in names}
@@ -85,7 +61,7 @@ class Verification:
         return fields
 
     def _cost_of_order(self) -> float | None:
-        """What keeping blocks in pipeline order costs, as a share of the step time without; None where open."""
+        """Relative cost of keeping blocks in pipeline order; None: unknown."""
         assert self.free is not None
         if self.free.status == "proved":
             return 0.0

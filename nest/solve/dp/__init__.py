@@ -1,4 +1,4 @@
-"""The exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md says why no step loses the best plan."""
+"""Exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md proves that no step loses the best plan."""
 
 from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts

@@ -1,4 +1,4 @@
-"""Stages that all recompute as many of their first blocks: how many of them a model needs at least."""
+"""Stages that all recompute the same number of first blocks: how many a model needs at least."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,49 +12,40 @@ from nest.solve.dp.sums import CandidateSums
 from nest.tolerances import LIMIT_SLACK
 
 MOST_LIMITS = 1e6
-"""Limits that a whole chain may add up to: differences of its sums are then wrong by four roundings, each of 2**-53 of
-so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
+"""Most limits that a whole chain may sum to. Differences of its sums then err by four roundings, each at most 2**-53 of
+that, below half of `LIMIT_SLACK` of one limit. Longer chains get no answer."""
 
 
 class FirstBlocks(NamedTuple):
-    """The numbers of first blocks that stages of a chain may have in one mode, the others being in a lighter one.
+    """Possible numbers of first blocks of stages of a chain in one mode, the others being in a lighter one.
 
-    Sums are over the layers of the chain, the last layer of the model first, arrays of shape `(layers + 1,)`.
-
-    Attributes:
-        heavy: seconds that run again, bytes of one micro-batch in flight and of each further one, in the one mode.
-        light: the same in the other mode.
-        place: how many layers each downset has. Shape `(downsets,)`.
-        touched: how many blocks each downset holds a part of. Shape `(downsets,)`.
-        numbers: of first blocks, ascending.
-        behind: for each of them and each number of layers, how many of those lie behind the first blocks. Shape
-            `(numbers, layers + 1)`.
+    Sums are over the layers of the chain, the model's last layer first, of shape `(layers + 1,)`.
     """
 
+    # Seconds of recomputation, bytes of one micro-batch in flight and of each further one, in the one mode.
     heavy: Sequence[Array]
-    light: Sequence[Array]
-    place: NDArray[numpy.int32]
-    touched: NDArray[numpy.int64]
-    numbers: Sequence[int]
+    light: Sequence[Array]  # Same in the other mode.
+    place: NDArray[numpy.int32]  # Layers of each downset. Shape `(downsets,)`.
+    touched: NDArray[numpy.int64]  # Blocks of which each downset holds a part. Shape `(downsets,)`.
+    numbers: Sequence[int]  # Of first blocks, ascending.
+    # Layers behind the first blocks, by number of blocks and of layers. Shape `(numbers, layers + 1)`.
     behind: NDArray[numpy.int32]
 
     def fewest(
         self, beside: tuple[Array, Array, Array], in_flight: Sequence[float], time_limit: float, room: float
     ) -> NDArray[numpy.int64]:
-        """Stages that are needed at least with each number of first blocks, as `nest.solve.dp.bounds.fewest_stages`.
+        """Least stages for each number of first blocks, as `nest.solve.dp.bounds.fewest_stages`. Shape `(numbers,)`.
 
-        A stage that ends at a cut can also begin later: the blocks that it recomputes stay the first ones. So stages
-        that, from the last one on, reach as far as they can leave no more to those in front.
+        A stage that ends at a cut may begin later: its recomputed blocks stay the first ones. So if each stage, from
+        the last, reaches as far as it can, the least is left to earlier stages. The result is `len(in_flight) + 1` if
+        too few.
 
         Args:
-            beside: of each downset seconds that are computed, and bytes of state, sharded as far as it may be; and
-                transient bytes of the layers between it and the next, in either mode at least.
+            beside: by downset, seconds of compute and bytes of state, sharded as far as possible; and transient bytes
+                of the layers up to the next, the least of both modes.
             in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-            time_limit: most seconds a stage may take per micro-batch.
-            room: most bytes it may take.
-
-        Returns:
-            Stages, shape `(numbers,)`; one more than `in_flight` has where so many do not do.
+            time_limit: most seconds of a stage per micro-batch.
+            room: most bytes of a stage.
         """
         whole, most = len(self.place) - 1, len(in_flight)
         if not self._tells(beside, max(in_flight), time_limit, room):
@@ -79,7 +70,7 @@ class FirstBlocks(NamedTuple):
         return fewest[numpy.minimum(numpy.arange(len(self.numbers)), told_apart - 1)]
 
     def _tells(self, beside: tuple[Array, Array, Array], in_flight: float, time_limit: float, room: float) -> bool:
-        """Whether differences of the sums are as good as the limits ask for."""
+        """True if differences of the sums are precise enough for the limits."""
         compute, state, _ = beside
         seconds = compute[-1] + max(self.heavy[0][-1], self.light[0][-1])
         held = state[-1] + max(each[1][-1] + (in_flight - 1) * each[2][-1] for each in (self.heavy, self.light))
@@ -94,7 +85,7 @@ class FirstBlocks(NamedTuple):
         time_limit: float,
         room: float,
     ) -> NDArray[numpy.int64]:
-        """The last downset at which the stage behind each of `starts` may end; the start itself where none is."""
+        """Last possible end of the stage behind each of `starts`; the start itself if there is none."""
         compute, state, peak = beside
         longest = compute.searchsorted(compute[starts.max()] + time_limit, side="right")
         ends = numpy.arange(int(starts.min()) + 1, int(longest))
@@ -103,7 +94,7 @@ class FirstBlocks(NamedTuple):
         middle = numpy.maximum(self.behind[numbers[:, None], begun], begin)
 
         def between(beside: Array, heavy: Array, light: Array) -> Array:
-            """Sums over all stages, shape `(starts, ends)`."""
+            """Sums over all stages. Shape `(starts, ends)`."""
             front, rear = beside[ends] + heavy[begun], beside[starts][:, None] + light[begin]
             total: Array = front - rear + (light - heavy)[middle]
             return total
@@ -118,7 +109,7 @@ class FirstBlocks(NamedTuple):
 
 
 def first_blocks(sums: CandidateSums, numbers: Sequence[Partial]) -> FirstBlocks | None:
-    """Those of parts of the same two modes; None where downsets branch."""
+    """First blocks of partial modes of one pair; None if downsets branch."""
     modes = sums.modes
     assert isinstance(modes, PartModes)
     along = modes.along(numbers[0])

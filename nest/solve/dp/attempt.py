@@ -1,4 +1,4 @@
-"""One search for the best plan: of all candidates, or of some, by way of the graph without idle layers or not."""
+"""One search for the best plan among all candidates or some, with or without the graph without idle layers."""
 
 import time
 from collections import Counter
@@ -49,24 +49,24 @@ if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
 
 REACH = 1.07
-"""Times the least bound of all, up to which plans are searched first: the best of 405B on 16,384 H100 takes 1.054."""
+"""Factor over the least bound up to which plans are searched first; the best of 405B on 16,384 H100 takes 1.054."""
 
 SLOWER = 1.1
-"""Times the step time of a plan that is known, what a runner-up is looked for up to."""
+"""Factor over a known plan's step time up to which a runner-up is searched."""
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
-"""Downsets up to which idle layers are not worth a search of their own, and those above which stages that no plan as
-good as a first one can have are left out before they are listed. Below that a first plan costs what it saves: 1,000
-blocks on 131,072 devices take 6.0 s without it and 8.9 s with it; the 12 operator graphs of BERT (2,906 downsets) take
-2.4 s with it in place of 3.4 s, and GNMT without idle layers (16,826) cannot be listed without it."""
+"""Downsets up to which idle layers get no search of their own, and above which stages of no good plan are dropped
+before listing. Below, a first plan costs what it saves: 1,000 blocks on 131,072 devices take 6.0 s without it and 8.9 s
+with it; the 12 operator graphs of BERT (2,906 downsets) take 2.4 s with it and 3.4 s without, and GNMT without idle
+layers (16,826) cannot be listed without it."""
 
 SCOUT_STATES = 20_000
-"""States looked at among scouts once there is a plan: a better one is found sooner among all candidates."""
+"""Most states for scouts once a plan is known; then the search of all candidates is faster."""
 
 
 @define(eq=False, repr=False)
 class Attempt:
-    """One call of `solve`, or of its attempts with some of the candidates."""
+    """One call of `solve`, or of its attempts with some candidates."""
 
     instance: Instance
     deadline: Deadline
@@ -107,9 +107,9 @@ class Attempt:
                 self.mixed = without(self.mixed, self.listed, instance, first)
 
     def _list(self, limit: float) -> None:
-        """List the plans of one candidate whose bounds are up to `limit` seconds, behind those listed before.
+        """List further plans of one candidate with bounds up to `limit` seconds.
 
-        Where there may be no plan all are listed for a diagnosis, which reads why each configuration is none.
+        If there may be no plan, list all for a diagnosis, which reads why each configuration fails.
         """
         instance, watch = self.instance, self._search((), self.known).prepare
         screen = self.tables.screen if self.scouts or limit < inf or not self.diagnosed else None
@@ -129,16 +129,16 @@ class Attempt:
         self._keep(inf)
 
     def _keep(self, reach: float) -> None:
-        """Search only those listed from now on whose bounds are up to `reach` seconds."""
+        """Search only plans listed from now on with bounds up to `reach` seconds."""
         self.limit, self.plain, self.chunked = min(self.listed_to, reach), [], []
         for each in self.every:
             if (each.bound or 0.0) <= reach:
                 (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
 
     def least_with_room(self) -> dict[str, float]:
-        """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.
+        """Lower bound (s) by name of candidates with plans up to the limit.
 
-        Of what is listed, plans of several chunks that there is no memory or no time for are none.
+        Listed plans of several chunks without memory or time do not count.
         """
         worth, least = self._chunks(self.meter).worthwhile(self.chunked, self.limit), dict[str, float]()
         for each in (*self.plain, *(each for each in self.chunked if worth[each.order].time)):
@@ -147,7 +147,7 @@ class Attempt:
         return least
 
     def solve(self) -> Result:
-        """The answer, by way of the graph without the cuts around idle layers where that decides it."""
+        """Solve, through the graph without cuts around idle layers if that decides."""
         graph, space, refused = self.instance.graph, self.instance.space, None
         if not self.plain and not self.mixed and (self.chunked or all(chunks_of(each) > 1 for each in space.schedules)):
             # Where to cut is decided.
@@ -174,7 +174,7 @@ class Attempt:
         raise refused
 
     def _answer_for(self, members: NDArray[numpy.bool_]) -> Result:
-        """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
+        """Search the downsets with these layers. Shape `(downsets, layers)`."""
         known = self._first_plan(members)
         ranges = self._ranges(members, known)
         downsets = self.tables.lattice(members) if ranges is None else lattice(members, ranges)
@@ -184,9 +184,10 @@ class Attempt:
         return self._answer(search, max(bound, self.bound), downsets)
 
     def _without_idle_layers(self) -> Result | None:
-        """The answer of the graph in which idle layers stay with their neighbours; None when it decides nothing.
+        """Solve the graph in which idle layers stay with their neighbours; None: it decides nothing.
 
-        It is `feasible` where the bounds of `nest.solve.dp.idle_layers` do not meet; plan and bound are kept for later.
+        The result is `feasible` if the bounds of `nest.solve.dp.idle_layers` do not meet; plan and bound are kept for
+        later.
         """
         from nest.solve.dp.idle_layers import attachments, without_costs
 
@@ -210,13 +211,13 @@ class Attempt:
         return self._answer(above, self.bound, downsets)
 
     def _ranges(self, members: NDArray[numpy.bool_], known: Incumbent | None) -> list[StageRange] | None:
-        """How long stages of plans as good as the known one may compute, when there are many cuts."""
+        """Compute limits of stages of plans as good as the known one, if there are many cuts."""
         if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
             return None
         return self._plain(self.instance, lattice(members[[0, -1]])).stage_ranges(members, known.value * (1 + TIE))
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Incumbent | None:
-        """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
+        """Find a good plan that cuts at only some downsets; None: the search itself is as fast."""
         if len(members) <= MANY_CUTS:
             return self.known
         return self._best_of(self._plain(self.instance, coarsening(members, self.instance)), self.known)
@@ -249,10 +250,10 @@ class Attempt:
         whole: bool = False,
         relaxed: bool = False,
     ) -> tuple[BestFirst, float]:
-        """A search that is done, or whose time is up, and the lower bound it reached.
+        """Search to the end or the deadline; return the search and its lower bound.
 
-        Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
-        `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
+        Mixed plans are searched after the best plan of one candidate. `whole` tells whether the cuts are all; `relaxed`
+        asks for a bound: without plans of several chunks, and without waits for ports.
         """
         search, bound = self._of_one_candidate(instance, downsets, known, whole=whole, relaxed=relaxed)
         if self.mixed:
@@ -271,7 +272,7 @@ class Attempt:
     def _of_one_candidate(
         self, instance: Instance, downsets: Downsets, known: Incumbent | None, *, whole: bool, relaxed: bool
     ) -> tuple[BestFirst, float]:
-        """As `_find_best`, without mixed plans: first of plans with bounds near the least, often of the best."""
+        """Same without mixed plans: first plans with bounds near the least, often of the best."""
         alone = whole and not self.mixed
         reach = REACH * min((each.bound or 0.0 for each in self.every), default=0.0)
         if not relaxed and not self.scouts and 0 < reach < self.limit:
@@ -290,7 +291,6 @@ class Attempt:
         return search, search.find_best()
 
     def _searchers(self, instance: Instance, downsets: Downsets, *, relaxed: bool = False) -> list[Searcher]:
-        """Those of plans of one candidate."""
         searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
         return searchers if relaxed or not self.chunked else [*searchers, self._chunks(meter=self.meter)]
 
@@ -324,11 +324,10 @@ class Attempt:
 
     @property
     def _all(self) -> bool:
-        """Whether all candidates that may be the answer are searched."""
         return self.among is None and self.instance.complete_to > 0
 
     def _infeasible(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
-        """Why a search found nothing, unless there was no time to know that."""
+        """Explain why a search found nothing, unless time ran out."""
         from nest.solve.dp.diagnosis import diagnose
         from nest.solve.dp.mixed import MixedSearch
 
@@ -347,7 +346,7 @@ class Attempt:
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
 
     def _answer(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
-        """The best plan of a search: optimal where `bound` meets it and no candidate was left out for lack of time."""
+        """Best plan of a search: optimal if `bound` meets it and no candidate was skipped for time."""
         best = search.best
         assert best is not None
         proved = bound >= best.value * (1 - TIE)
@@ -368,7 +367,7 @@ class Attempt:
         )
 
     def _find_second(self, search: BestFirst, downsets: Downsets) -> None:
-        """Look for a runner-up, among all plans that may be faster than the one met so far."""
+        """Find a runner-up among all plans that may be faster than the one met so far."""
         assert search.best is not None
         until, best = self.meter.states + RUNNER_UP_STATES, search.best.value
         search.find_second(until, self.limit / (1 + TIE))
@@ -387,7 +386,6 @@ class Attempt:
             search.find_second(until)
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
-        """What the search did, by name."""
         screened = {PRUNED_BY_BOUND[False]: self.exclusions.slow, "memory in total": self.exclusions.large}
         pruned = search.pruned + Counter(screened)
         return {

@@ -1,7 +1,7 @@
-"""Lower bounds on what plans take beside compute, whatever their stages hold, and on their step times with that.
+"""Lower bounds on the costs of plans beside compute, for any stages, and on their step times.
 
-Beside it are recomputation, ZeRO's communication, gradient reduction and the optimizer step, of all stages together:
-each stage's share is at least what its layers add to these sums, so that the stages share them out at best evenly.
+These costs are recomputation, ZeRO's communication, gradient reduction and the optimizer step, of all stages together.
+Each stage's share is at least that of its layers, so at best the stages share them evenly.
 """
 
 from __future__ import annotations
@@ -24,29 +24,24 @@ if TYPE_CHECKING:
 
 
 class BesideCompute(NamedTuple):
-    """Of all stages of a plan together, at least.
+    """Lower bounds for all stages of a plan together."""
 
-    Attributes:
-        seconds: per micro-batch, beside forward and backward passes.
-        sync: seconds once per batch.
-    """
-
-    seconds: float
-    sync: float
+    seconds: float  # Per micro-batch, beside forward and backward passes.
+    sync: float  # Seconds per batch.
 
     def rest(self, weights: Weights, stages: int) -> float:
-        """Seconds of a step beside its slowest stage, of so many stages."""
+        """Seconds of a step beside its slowest stage."""
         return self.seconds * max(min(weights.forward, weights.input_gradients), 0.0) + self.sync / stages
 
 
 NO_GROUP, NO_RATES = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0), (0.0, 0.0, 0.0, 0.0, 1.0)
-"""Of a candidate that has fewer parameter groups than others."""
+"""Values of a candidate with fewer parameter groups than others."""
 
 
 def _summed(group: ParameterGroup) -> tuple[float, ...]:
-    """Of all layers bytes of weights, gradients and optimizer, and seconds of the optimizer step, before ZeRO.
+    """Bytes of weights, gradients and optimizer of all layers, and seconds of the optimizer step, before ZeRO.
 
-    Then bytes of weights for each byte of gradients, at least, of any layer, and how many ranks hold the same.
+    Then the least bytes of weights per byte of gradients of any layer, and the number of ranks with equal parameters.
     """
     some = group.gradients > 0
     share = (group.weights[some] / group.gradients[some]).min(initial=numpy.inf) if some.any() else 0.0
@@ -55,16 +50,16 @@ def _summed(group: ParameterGroup) -> tuple[float, ...]:
 
 
 def _each_micro_batch(gather: Any, scatter: Any, zero: int) -> tuple[Any, Any]:
-    """Seconds that a byte of weights and one of gradients take in every micro-batch, with an effective ZeRO stage.
+    """Seconds per micro-batch of a byte of weights and of a byte of gradients with an effective ZeRO stage.
 
-    ZeRO 2 scatters gradients, ZeRO 3 gathers weights for either pass too (the table of PROBLEM.md section 4).
+    ZeRO 2 scatters gradients, ZeRO 3 also gathers weights for both passes (the table of PROBLEM.md section 4).
     """
     return 2 * gather if zero == 3 else 0.0, scatter if zero >= 2 else 0.0
 
 
 @define(eq=False, repr=False)
 class FirstBounds(ComputeBounds):
-    """Lower bounds on step times before any stage is looked at, each worked out once for all that shares it."""
+    """Lower bounds on step times before any stage is examined, each computed once."""
 
     _beside: dict[Hashable, BesideCompute] = field(factory=dict)
     _groups: dict[int, list[tuple[float, ...]]] = field(factory=dict)
@@ -73,9 +68,9 @@ class FirstBounds(ComputeBounds):
     _per_byte: dict[Hashable, tuple[float, ...]] = field(factory=dict)
 
     def of_configuration(self, configuration: Configuration, more: Array | None = None) -> Array:
-        """Seconds that no plan of one candidate beats, for each of its numbers of stages.
+        """Lower bound (s) on plans of one candidate, by number of stages.
 
-        `more` are the seconds beside compute of all stages, for each number; None: as `beside` has them.
+        `more` are the seconds beside compute of all stages, by number; None: those of `beside`.
         """
         decided = (configuration.schedule, configuration.micro_batches, configuration.stage_counts)
         used, beside = configuration.candidate, self.beside(configuration)
@@ -84,23 +79,23 @@ class FirstBounds(ComputeBounds):
         return self.least(used, self.rows_of(*decided), numpy.array(configuration.stage_counts), (more, beside.sync))
 
     def rest(self, configuration: Configuration, weights: Weights, stages: int) -> float:
-        """Seconds of a step beside its slowest stage, of plans with so many stages, at least."""
+        """Lower bound (s) on a step beside its slowest stage."""
         return self.total_of(configuration.candidate)(weights) + self.beside(configuration).rest(weights, stages)
 
     def slowest(self, configuration: Configuration, stages: int) -> float:
-        """Seconds per micro-batch of the slowest of so many stages, at least."""
+        """Lower bound (s per micro-batch) on the slowest of so many stages."""
         total = self.whole(configuration.candidate)[1]
         return (total + self.beside(configuration).seconds) / stages
 
     def beside(self, configuration: Configuration) -> BesideCompute:
-        """What plans of one candidate take beside compute."""
+        """Costs of plans of one candidate beside compute."""
         key = self._decided(configuration)
         if key not in self._beside:
             self.learn((configuration,))
         return self._beside[key]
 
     def learn(self, every: Iterable[Configuration]) -> None:
-        """Work `beside` of several plans out together."""
+        """Compute `beside` of several plans together."""
         unknown: dict[tuple[Choice, ...], dict[Hashable, Configuration]] = {}
         for each in every:
             if (key := self._decided(each)) not in self._beside:
@@ -110,15 +105,14 @@ class FirstBounds(ComputeBounds):
             self._beside.update(zip(plans, map(BesideCompute, seconds, sync), strict=True))
 
     def _decided(self, configuration: Configuration) -> Hashable:
-        """What decides `beside`."""
+        """Key of `beside`."""
         degrees = (configuration.replicas, configuration.zero_degree)
         return configuration.candidate, self._stride(configuration), configuration.choices, *degrees
 
     def beside_each(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> Array:
-        """As `beside`, of several plans with each of several sets of choices: seconds per micro-batch and per batch.
+        """Same for several plans with each of several sets of choices. Shape `(2, sets, plans)`.
 
-        Of what hides under the compute of each stage, at least what all of it is longer than all compute shows. Shape
-        `(2, sets, plans)`.
+        Of communication that hides under each stage's compute, at least the excess over all compute shows.
         """
         space, (used, place) = self.instance.space, apart([each.candidate for each in every])
         modes = [layer_modes(choices) for choices in sets]
@@ -132,7 +126,7 @@ class FirstBounds(ComputeBounds):
         return numpy.array([extra + often_shown, shown + update]) * (1 - SUM_ERROR)
 
     def _recomputing(self, index: int, modes: tuple[str, ...]) -> tuple[float, float]:
-        """Seconds per micro-batch that all layers recompute at least, and compute in all at most, with such modes."""
+        """Least recomputation and most compute of all layers with such modes, in seconds per micro-batch."""
         key = (index, modes)
         if key not in self._recomputed:
             rows = [self.instance.candidates[index].mode(name).extra for name in modes]
@@ -141,9 +135,9 @@ class FirstBounds(ComputeBounds):
         return self._recomputed[key]
 
     def _sent(self, every: Sequence[Configuration], zeros: Collection[tuple[int, ...]]) -> dict[tuple[int, ...], Array]:
-        """Seconds of communication once per batch and per micro-batch, and of the optimizer step.
+        """Seconds of communication per batch and per micro-batch, and of the optimizer step. Shape `(3, plans)`.
 
-        Of several plans with stages of one of some ZeRO stages each. Shape `(3, plans)`.
+        By set of ZeRO stages that the stages may use.
         """
         found = {each: numpy.zeros((3, len(every))) for each in zeros}
         for number, summed in enumerate(self.groups(every)):
@@ -155,10 +149,7 @@ class FirstBounds(ComputeBounds):
         return found
 
     def groups(self, every: Sequence[Configuration]) -> Array:
-        """The parameter groups of several plans as `_summed`, where a candidate has fewer than others with empty ones.
-
-        Shape `(groups, 6, plans)`.
-        """
+        """Parameter groups as in `_summed`, padded with empty ones. Shape `(groups, 6, plans)`."""
         used, place = apart([each.candidate for each in every])
         for index in used.keys() - self._groups.keys():
             self._groups[index] = [_summed(group) for group in self.instance.candidates[index].state]
@@ -168,9 +159,9 @@ class FirstBounds(ComputeBounds):
         return rows.reshape(len(used), most, len(NO_GROUP))[place].transpose(1, 2, 0)
 
     def _of_group(self, summed: Array, per_byte: Array, zero: int, *, alone: bool) -> Array:
-        """As `_sent`, of one parameter group each, with one ZeRO stage (the table of PROBLEM.md section 4).
+        """Same as `_sent` for one parameter group and one ZeRO stage (the table of PROBLEM.md section 4).
 
-        Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
+        Layers of one ZeRO stage alone send all weights; with several, gradients tell the amount.
         """
         space, (weights, gradients, _, update, share, _) = self.instance.space, summed
         waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
@@ -188,12 +179,7 @@ class FirstBounds(ComputeBounds):
         return found
 
     def often(self, configuration: Configuration, zero: int) -> Array:
-        """Seconds per micro-batch of ZeRO's communication at least, for each layer of its one candidate, in the open.
-
-        Args:
-            configuration: what is decided.
-            zero: the ZeRO stage of all stages.
-        """
+        """Lower bound (s per micro-batch) on exposed ZeRO communication of each layer of the one candidate."""
         candidate, effective = (
             self.instance.candidates[configuration.candidate],
             self.instance.space.effective_zero(zero),
@@ -206,10 +192,10 @@ class FirstBounds(ComputeBounds):
         return seconds
 
     def _rates(self, configuration: Configuration, number: int) -> tuple[float, ...]:
-        """What a parameter group of a candidate sends for each byte, seconds, and over how many ranks ZeRO shards it.
+        """Seconds per byte of a parameter group's collectives, and the ranks over which ZeRO shards it.
 
-        Gradients reduced over all ranks, weights gathered, gradients scattered, and what is left of them reduced over
-        replicate groups.
+        Gradients reduced over all ranks, weights gathered, gradients scattered, and their rest reduced over replicate
+        groups.
         """
         state = self.instance.candidates[configuration.candidate].state
         if number >= len(state):
@@ -230,12 +216,12 @@ class FirstBounds(ComputeBounds):
         return self._per_byte[decided]
 
     def _stride(self, configuration: Configuration) -> int:
-        """How far apart the ranks of one stage are in neighbouring replicas."""
+        """Distance between ranks of one stage in neighbouring replicas."""
         inner = configuration.rank_order == "pp-inner"
         return configuration.size if inner else self.instance.candidates[configuration.candidate].width
 
     def _slope(self, kind: str, shapes: tuple[Shape, ...], members: int) -> float:
-        """Seconds per byte that a collective takes at least; 0.0 where the model says nothing."""
+        """Lower bound (s per byte) on a collective; 0.0 if the model gives none."""
         per_byte: Any = getattr(self.instance.collectives, "per_byte", None)
         if per_byte is None or members == 1:
             return 0.0

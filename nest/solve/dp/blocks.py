@@ -1,8 +1,8 @@
-"""Which blocks the stages of mixed plans can have: what they take at least by width, and the room beside all others.
+"""Possible blocks of stages of mixed plans: least needs by width, and the room left by all others.
 
-The blocks of a replica lie one behind the other, each at a multiple of its width, and their widths add up to what the
-plan uses. So what stages behind need at least, and what those in front do, leave each stage some room; a block that is
-wider, or too slow, is in no plan (docs/explanation/proofs.md, "Mixed plans").
+The blocks of a replica are consecutive, each at a multiple of its width, and their widths sum to the plan's devices. So
+the least needs of earlier and later stages limit each stage; a wider or slower block is in no plan
+(docs/explanation/proofs.md, "Mixed plans").
 """
 
 from __future__ import annotations
@@ -28,24 +28,19 @@ if TYPE_CHECKING:
 
 @frozen
 class Room:
-    """Devices that the blocks of a replica have.
-
-    Attributes:
-        devices: how many.
-        aligned: whether blocks start at multiples of their widths; if not, only what they add up to counts.
-    """
+    """Devices for the blocks of a replica."""
 
     devices: int
-    aligned: bool
+    aligned: bool  # Blocks start at multiples of their widths; if not, only their sum counts.
 
     def after(self, taken: Array, widths: NDArray[numpy.int64]) -> Array:
-        """The devices that are taken where one more block comes behind (or in front of) so many."""
+        """Devices taken after one more block next to those `taken`."""
         begins: Array = numpy.ceil(taken / widths) * widths if self.aligned else taken
         return begins + widths
 
 
 def rooms(size: int, tally: Tally) -> tuple[Room, ...]:
-    """What bounds the blocks of a replica of `size` devices: its places, and what a plan may use."""
+    """Limits on the blocks of a replica of `size` devices: its places, and the devices a plan may use."""
     most = tally.most(size)
     places = Room(size, True)
     return (places,) if most >= size else (places, Room(most, False))
@@ -53,19 +48,12 @@ def rooms(size: int, tally: Tally) -> tuple[Room, ...]:
 
 @frozen(eq=False, repr=False)
 class Blocks:
-    """Blocks that stages may have.
+    """Possible blocks of stages."""
 
-    Attributes:
-        count: number of downsets.
-        larger: the downset behind the front of each.
-        smaller: the downset behind its end.
-        width: its devices.
-    """
-
-    count: int
-    larger: NDArray[numpy.int32]
-    smaller: NDArray[numpy.int32]
-    width: NDArray[numpy.int64]
+    count: int  # Number of downsets.
+    larger: NDArray[numpy.int32]  # Downset before each block.
+    smaller: NDArray[numpy.int32]  # Downset after it.
+    width: NDArray[numpy.int64]  # Devices.
 
     @cached_property
     def _from_front(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int64]]:
@@ -79,9 +67,9 @@ class Blocks:
         return numpy.flatnonzero(numpy.diff(self.larger, prepend=-1))
 
     def behind(self, room: Room, taken: Array) -> Array:
-        """What is taken of a room from its end when one of these comes in front of what is `taken` there.
+        """Devices taken from the end of a room after adding a block before those `taken`. Shape `(downsets,)`.
 
-        For each downset, less the devices of the room: 0 or less, infinite where nothing fits. Shape `(downsets,)`.
+        Relative to the devices of the room: 0 or less, infinite if nothing fits.
         """
         least = numpy.full(self.count, numpy.inf)
         if len(self._starts):
@@ -91,7 +79,7 @@ class Blocks:
         return least
 
     def in_front(self, room: Room, taken: Array) -> Array:
-        """What is taken of a room from its beginning when one of these comes behind what is `taken` there."""
+        """Devices taken from the start of a room after adding a block behind those `taken`."""
         order, ends, starts = self._from_front
         least = numpy.full(self.count, numpy.inf)
         if len(starts):
@@ -102,29 +90,22 @@ class Blocks:
 
 
 def _possible(least: Array, limit: float) -> NDArray[numpy.bool_]:
-    """What may keep a limit."""
     possible: NDArray[numpy.bool_] = (least <= limit) & (least < numpy.inf)
     return possible
 
 
 @frozen(eq=False, repr=False)
 class LeastByWidth:
-    """What the stages of some members take at least, by the width of their blocks.
-
-    Attributes:
-        pairs: the stages.
-        widths: ascending, shape `(widths,)`.
-        least: the least of each, infinite where no member has it with such a block, shape `(widths, pairs)`.
-    """
+    """Least needs of the stages of some members by block width."""
 
     pairs: Pairs
-    widths: NDArray[numpy.int64]
-    least: Array
+    widths: NDArray[numpy.int64]  # Ascending, shape `(widths,)`.
+    least: Array  # Infinite if no member has the stage in such a block, shape `(widths, pairs)`.
     _narrower: Array = field(init=False)
 
     @_narrower.default
     def _least_of_narrower(self) -> Array:
-        """The least that each takes in a block whose width divides this one."""
+        """Least need in a block whose width divides this one."""
         narrower = numpy.full(self.least.shape, numpy.inf)
         for row, width in enumerate(self.widths.tolist()):
             divides = (width % self.widths == 0) & (self.widths < width)
@@ -132,16 +113,16 @@ class LeastByWidth:
         return narrower
 
     def within(self, limit: float) -> Blocks:
-        """The blocks of the stages that take at most `limit`.
+        """Blocks of stages that take at most `limit`.
 
-        Of those of a stage whose widths divide each other the narrowest, which fits wherever the wider ones do.
+        Of a stage's widths that divide each other, only the narrowest, which fits wherever wider ones do.
         """
         usable = _possible(self.least, limit) & ~_possible(self._narrower, limit)
         pair, row = numpy.nonzero(usable.T)
         return self._blocks(pair, self.widths[row])
 
     def of_width(self, width: int, limit: float) -> Blocks:
-        """The blocks of that width of the stages that take at most `limit`."""
+        """Blocks of that width of stages that take at most `limit`."""
         (pair,) = numpy.nonzero(_possible(self.least[self.widths == width], limit).any(axis=0))
         return self._blocks(pair, numpy.full(len(pair), width, dtype=numpy.int64))
 
@@ -152,14 +133,12 @@ class LeastByWidth:
 def fitting(
     by_stage: Sequence[LeastByWidth], limit: float, size: int, tally: Tally, meter: Meter
 ) -> NDArray[numpy.bool_]:
-    """For 1 to `len(by_stage)` stages, whether blocks within `limit` fit into a replica, as far as a quick look tells.
+    """Quick check whether blocks within `limit` fit into a replica, for 1 to `len(by_stage)` stages.
 
     Args:
-        by_stage: of stage `j` from the end what it takes at least, at index `j - 1`.
-        limit: most that a stage may take.
+        by_stage: least needs of stage `j` from the end, at index `j - 1`.
         size: devices of a replica.
-        tally: what the stages must add up to; of its totals the largest counts.
-        meter: counts the work.
+        tally: required totals; the largest counts.
     """
     fits = numpy.ones(len(by_stage), dtype=bool)
     known: dict[LeastByWidth, Blocks] = {}
@@ -185,13 +164,7 @@ def fitting(
 
 @frozen(eq=False, repr=False)
 class MemberTimes:
-    """What the stages of several members take at least, each member's and the least of all.
-
-    Attributes:
-        members: what stages may use.
-        pairs: every stage that one of them has.
-        widths: of their blocks, ascending.
-    """
+    """Least times of the stages of several members, each and the least of all; `widths` are ascending."""
 
     members: Sequence[Member]
     pairs: Pairs
@@ -202,7 +175,7 @@ class MemberTimes:
 
     @classmethod
     def of_members(cls, members: Sequence[Member]) -> MemberTimes:
-        """Those of members whose boundaries are at their cheapest."""
+        """Times of members with the cheapest boundaries."""
         count = members[0].tables.pairs.count
         codes = [each.tables.pairs.larger.astype(numpy.int64) * count + each.tables.pairs.smaller for each in members]
         every = distinct(numpy.concatenate(codes))
@@ -213,19 +186,19 @@ class MemberTimes:
 
     @property
     def parted(self) -> bool:
-        """As `LeastTimes.parted`."""
+        """See `StageTimes`."""
         return self._times[0].parted
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
-        """As `StageTables.window`."""
+        """See `StageTimes`."""
         return window(self.pairs, self.members[0].tables.compute, after, before, time_limit)
 
     def of(self, in_flight: float) -> tuple[Array, ...]:
-        """As `LeastTimes.of`, the least of all members."""
+        """See `StageTimes`."""
         return self._of(in_flight)[1]
 
     def by_width(self, in_flight: float) -> LeastByWidth:
-        """Seconds per micro-batch of the stages with so many micro-batches in flight."""
+        """Seconds per micro-batch of stages with so many micro-batches in flight, by width."""
         return self._of(in_flight)[0]
 
     def _of(self, in_flight: float) -> tuple[LeastByWidth, tuple[Array, ...]]:
@@ -245,7 +218,7 @@ class MemberTimes:
     def least_limits(
         self, in_flight: Sequence[float], counts: Iterable[int], limit: float, size: int, tally: Tally, meter: Meter
     ) -> dict[int, float]:
-        """For each of `counts` stages the least time limit within which their blocks fit; infinite above `limit`."""
+        """Least time limit within which the blocks fit, for each of `counts` stages; infinite above `limit`."""
         by_stage = [self.by_width(flying) for flying in in_flight]
         every = [each.least[_possible(each.least, limit)] for each in dict.fromkeys(by_stage)]
         # Blocks that fit within a limit fit within the slowest of their times.
@@ -269,7 +242,7 @@ class MemberTimes:
     def placeable(
         self, in_flight: Sequence[float], time_limit: float, size: int, tally: Tally
     ) -> list[NDArray[numpy.bool_]]:
-        """Of each member the stages within a time limit that leave room for the others, whose number is decided."""
+        """Stages of each member within a time limit that leave room for the others, for a fixed number of stages."""
         by_stage = [self.by_width(flying) for flying in in_flight]
         blocks = {each: each.within(time_limit) for each in by_stage}
         roomy = numpy.ones((len(in_flight), len(self.widths), len(self.pairs)), dtype=bool)

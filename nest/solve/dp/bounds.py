@@ -1,4 +1,4 @@
-"""Lower bounds: what stages take in any partition, and how many are needed at least."""
+"""Lower bounds on the times of stages in any partition, and on their number."""
 
 from __future__ import annotations
 
@@ -24,58 +24,52 @@ from nest.tolerances import LIMIT_SLACK
 
 
 class StageTimes(Protocol):
-    """What stages take at least, boundaries at their cheapest."""
+    """Least times of stages, with the cheapest boundaries."""
 
     @property
     def pairs(self) -> Pairs:
-        """The stages."""
+        """Stages."""
 
     @property
     def parted(self) -> bool:
-        """Whether a schedule weighs the parts of their times apart."""
+        """True if a schedule weights the parts of their times separately."""
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
-        """As `StageTables.window`."""
+        """See `StageTables.window`."""
 
     def of(self, in_flight: float) -> tuple[Array, ...]:
-        """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
+        """Least seconds per micro-batch, summands, and seconds per batch. Shape `(pairs,)` each.
 
-        Added up are the seconds; where a schedule weighs their parts apart those of forward passes, of gradients of
-        inputs, of gradients of weights, and of the second less the third: four arrays in place of one.
+        The summands are the seconds; with separate weights, the forward passes, input gradients, weight gradients, and
+        the second less the third.
         """
 
 
 @define(eq=False, repr=False)
 class LeastTimes:
-    """What every stage of a candidate takes at least, boundaries at their cheapest: `StageTimes`.
-
-    Attributes:
-        tables: the stages' choices.
-        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
-        remembers: whether to keep all answers, or the last one only.
-    """
+    """Least times of every stage of a candidate, with the cheapest boundaries: `StageTimes`."""
 
     tables: StageTables
-    boundary: Array
-    remembers: bool
+    boundary: Array  # Least seconds that a cut adds to either side, shape `(downsets,)`.
+    remembers: bool  # Keep all answers; else only the last.
     _known: dict[float, tuple[Array, ...]] = field(factory=dict, init=False)
 
     @property
     def pairs(self) -> Pairs:
-        """The stages."""
+        """See `StageTimes`."""
         return self.tables.pairs
 
     @property
     def parted(self) -> bool:
-        """Whether their times are known by parts."""
+        """See `StageTimes`."""
         return self.tables.parted
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
-        """As `StageTables.window`."""
+        """See `StageTimes`."""
         return self.tables.window(after, before, time_limit)
 
     def of(self, in_flight: float) -> tuple[Array, ...]:
-        """As `StageTimes.of`."""
+        """See `StageTimes`."""
         fits = self.tables.same_fits(in_flight)
         if fits not in self._known:
             if not self.remembers:
@@ -102,15 +96,13 @@ class LeastTimes:
 
 
 def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit: float, meter: Meter) -> Array:
-    """What `stages` take, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
+    """Bounds over all partitions into 1 to `len(in_flight)` stages. Shape `(terms, stages)`.
 
-    Of the first and the last the largest of a stage, of those between the sum. Shape `(terms, stages)`.
+    The first and last terms are the least largest value of a stage, those between the least sums.
 
     Args:
-        stages: what they take at least.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        time_limit: most seconds a stage may take per micro-batch.
-        meter: counts the work.
+        time_limit: most seconds of a stage per micro-batch.
     """
     terms = 6 if stages.parted else 3
     # What is largest in a partition, and what adds up over it.
@@ -142,7 +134,7 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
 
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
-    """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
+    """Bytes of state of each downset, sharded as far as a choice allows. Shape `(downsets,)`."""
     state = (
         (len(group.ranks), weights.whole, gradients.whole, optimizer.whole)
         for group, weights, gradients, optimizer, *_ in sums.state
@@ -151,36 +143,29 @@ def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
 
 
 def held_alike(configuration: Configuration) -> tuple[Hashable, ...]:
-    """What decides how many bytes of state stages hold at least."""
+    """Key of the least state of stages."""
     zero = (configuration.most_zero, configuration.zero_degree)
     return configuration.candidate, configuration.replicas, configuration.copies, *zero
 
 
 class LeanMode(NamedTuple):
-    """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
+    """A recompute mode with the least memory; sums over the downsets of a chain, of shape `(downsets,)`."""
 
-    Attributes:
-        seconds: forward, backward and what is run again, per micro-batch.
-        first: bytes of state, sharded as far as it may be, and of one micro-batch in flight; infinite behind a layer
-            that cannot run in this mode.
-        more: bytes of each further one.
-        peak: transient bytes of the layers between a downset and the next, shape `(downsets - 1,)`.
-        mixed: the whole modes of which each layer is in one; none: this is one.
-    """
-
-    seconds: Array
+    seconds: Array  # Forward, backward and recomputation, per micro-batch.
+    # Bytes of state, sharded as far as possible, and of one micro-batch in flight; infinite behind a layer that cannot
+    # run in this mode.
     first: Array
-    more: Array
-    peak: Array
-    mixed: tuple[LeanMode, ...] = ()
+    more: Array  # Bytes of each further one.
+    peak: Array  # Transient bytes of the layers up to the next downset, shape `(downsets - 1,)`.
+    mixed: tuple[LeanMode, ...] = ()  # Pure modes of a mixture of layers; empty: this is a pure mode.
 
     def tells(self, in_flight: float, time_limit: float, room: float) -> bool:
-        """Whether differences of the sums are as good as the limits ask for."""
+        """True if differences of the sums are precise enough for the limits."""
         held = self.first[-1] + (in_flight - 1) * self.more[-1]
         return bool(self.seconds[-1] <= MOST_LIMITS * time_limit and held <= MOST_LIMITS * room)
 
     def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
-        """The last downset that a stage which begins behind `start` may end at."""
+        """Last possible end of a stage that begins behind `start`."""
         end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1
         if end <= start:
             return start
@@ -191,7 +176,7 @@ class LeanMode(NamedTuple):
         return self._mixed_reach(start, end, further, time_limit, room) if self.mixed else end
 
     def _mixed_reach(self, start: int, end: int, further: float, time_limit: float, room: float) -> int:
-        """The same at the price of memory, seconds per byte, at which both modes cost as much in all (Everett 1963)."""
+        """Same for a mixture, at the price of memory (s per byte) at which both modes cost the same (Everett 1963)."""
         (light, saved), (heavy, spared) = ((m.seconds, m.first + further * m.more) for m in self.mixed)
         less = saved[-1] - spared[-1] if saved[-1] < math.inf else 0.0
         price = (heavy[-1] - light[-1]) / less if 0 < less <= saved[-1] <= MOST_LIMITS * room else 0.0
@@ -203,16 +188,15 @@ class LeanMode(NamedTuple):
 
 
 def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_limit: float, room: float) -> int:
-    """Stages that are needed at least; one more than `in_flight` has where so many do not do.
+    """Least number of stages; `len(in_flight) + 1` if that many do not suffice.
 
-    What a stage can hold it can hold a part of: when each, from the last one on, takes as much as it can, no other cuts
-    reach further with as many stages. Of numbers that span too many decades nothing is said: 1.
+    A stage can hold any part of its layers: if each stage, from the last, takes as much as it can, no other cuts reach
+    further. Returns 1 if numbers span too many decades.
 
     Args:
-        modes: what a stage may choose from.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        time_limit: most seconds a stage may take per micro-batch.
-        room: most bytes it may take.
+        time_limit: most seconds of a stage per micro-batch.
+        room: most bytes of a stage.
     """
     most = max(in_flight)
     if not all(mode.tells(most, time_limit, room) for mode in modes):
@@ -233,13 +217,9 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
 
 @define(eq=False, repr=False)
 class Packing:
-    """The lean modes of the candidates of a search, made when first asked for.
+    """Lean modes of the candidates of a search, made on first use."""
 
-    Attributes:
-        chain: the layers in the order in which the downsets of a chain gain them, the last layer of the model first.
-    """
-
-    chain: Chain
+    chain: Chain  # Layers in the order in which the downsets of a chain gain them, the model's last first.
     _modes: dict[Hashable, LeanMode] = field(factory=dict, init=False, repr=False)
     _fewest: dict[Hashable, int] = field(factory=dict, init=False, repr=False)
     _alike: dict[Hashable, dict[str, int]] = field(factory=dict, init=False, repr=False)
@@ -252,7 +232,7 @@ class Packing:
         time_limit: float,
         room: float,
     ) -> int:
-        """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
+        """`fewest_stages` of a configuration, cached by what it depends on."""
         key = (*held_alike(configuration), configuration.modes, in_flight, time_limit, room)
         modes = self.modes(sums, configuration)
         return once(self._fewest, key, lambda: fewest_stages(modes, in_flight, time_limit, room))
@@ -265,7 +245,7 @@ class Packing:
         time_limit: float,
         room: float,
     ) -> dict[str, int]:
-        """`fewest_stages` of each name of a recompute mode, where all stages have the same."""
+        """`fewest_stages` for each recompute mode, if all stages use the same."""
         names = dict.fromkeys(choice.recompute for choice in configuration.choices)
         key = (*held_alike(configuration), tuple(names), in_flight, time_limit, room)
 
@@ -293,7 +273,7 @@ class Packing:
     def modes(
         self, sums: CandidateSums, configuration: Configuration, names: tuple[str, ...] = ()
     ) -> tuple[LeanMode, ...]:
-        """The modes of these names; without names, those that a stage may choose."""
+        """Modes of these names; without names, those that a stage may choose."""
         names, of = names or configuration.modes, held_alike(configuration)
         if any((*of, name) not in self._modes for name in names):
             state = least_state(sums, configuration)

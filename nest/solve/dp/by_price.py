@@ -1,7 +1,7 @@
-"""Plans in the order of their closed forms, so that those worth a replay are replayed (PROBLEM.md section 5).
+"""Plans in the order of their closed forms, to replay those worth it (PROBLEM.md section 5).
 
-The price of a plan is no less than its closed form: once the closed form of the next plan reaches the least price so
-far, that one is the best.
+A price is at least the closed form: once the closed form of the next plan reaches the least price so far, that is the
+best.
 """
 
 import heapq
@@ -25,82 +25,64 @@ if TYPE_CHECKING:
     from nest.solve.dp.nodes import InstanceSearch
 
 MOST_PASSES = 2**20
-"""Passes that the plans of a leaf are replayed for at most: 0.3 s."""
+"""Most passes replayed for the plans of a leaf: 0.3 s."""
 
 LEAF_SHARE = 16
-"""A leaf is replayed for at most this part of the passes that are left of `MOST_IN_ALL`, lest the first leaves take all
-of them: else Qwen3 235B on 256 H100 takes 48.6 s a step, with this 46.8 s (2026-11-29)."""
+"""Part of the passes left of `MOST_IN_ALL` that one leaf may use, lest the first leaves take all: else Qwen3 235B on
+256 H100 takes 48.6 s a step, with this 46.8 s (2026-11-29)."""
 
 PASSES = 2_000
-"""Passes that take as long as all else that a replay needs."""
+"""Passes that take as long as the rest of a replay."""
 
 MOST_OPTIONS = 2**17
-"""Options of stages that are looked at in a leaf: a fraction of a second."""
+"""Most options of stages examined in a leaf: a fraction of a second."""
 
 OPTION = 8
-"""Passes that take as long as an option of a stage that is looked at."""
+"""Passes that take as long as examining an option."""
 
 MOST_IN_ALL = 2**24
-"""Passes, and what takes as long, of all leaves together: 5 s; behind that one plan of each leaf is replayed."""
+"""Most passes, or equivalents, of all leaves together: 5 s; then one plan of each leaf is replayed."""
 
 
 class Option(NamedTuple):
-    """What a stage may be.
+    """Option of a stage."""
 
-    Attributes:
-        following: the state in which it leaves those behind it.
-        cost: its part of the sum of stages, seconds.
-        time: seconds per micro-batch.
-        sync: seconds per batch.
-        decided: what that is.
-    """
-
-    following: Hashable
-    cost: float
-    time: float
-    sync: float
-    decided: Any
+    following: Hashable  # State left for later stages.
+    cost: float  # Its part of the sum of stages, seconds.
+    time: float  # Seconds per micro-batch.
+    sync: float  # Seconds per batch.
+    decided: Any  # The choice.
 
 
 class Way(NamedTuple):
-    """Some options of every stage, and the closed form of a plan of them, seconds."""
+    """Options of every stage, and the closed form of their plan in seconds."""
 
     seconds: float
     stages: tuple[Any, ...]
 
 
 class TooMany(Exception):  # noqa: N818 - the search goes on without
-    """There are more options than are looked at."""
+    """More options than are examined."""
 
 
 @define(eq=False)
 class Ways:
-    """The ways through the stages of a leaf, by their closed form.
-
-    Attributes:
-        stages: how many there are.
-        first: the state in front of the first stage.
-        last: that behind the last one.
-        options: of a stage, from 0, in some state.
-        objective: weights of the schedule.
-        floor: bounds of the three terms.
-        spend: called with how many options are looked at; may raise `TooMany`.
-    """
+    """Paths through the stages of a leaf, by their closed form."""
 
     stages: int
-    first: Hashable
-    last: Hashable
-    options: Callable[[int, Hashable], Sequence[Option]]
-    objective: Objective
-    floor: Floor
-    spend: Callable[[int], None]
+    first: Hashable  # State before the first stage.
+    last: Hashable  # State after the last one.
+    options: Callable[[int, Hashable], Sequence[Option]]  # Of a stage, from 0, in some state.
+    objective: Objective  # Weights of the schedule.
+    floor: Floor  # Bounds of the three terms.
+    spend: Callable[[int], None]  # Called with the number of options examined; may raise `TooMany`.
     _known: dict[tuple[int, Hashable], tuple[float, Sequence[Option]]] = field(factory=dict, init=False)
 
     def within(self, limit: Callable[[], float]) -> Iterator[Way]:
-        """Those below a limit, which may sink meanwhile; the least first.
+        """Yield paths below a limit, which may fall meanwhile; the least first.
 
         Raises:
-            TooMany: there are more options than are looked at.
+            TooMany: more options than are examined.
         """
         self._look()
         rest = self._rest(0, self.first)
@@ -127,13 +109,13 @@ class Ways:
         return self.objective.of(Floor(*terms))
 
     def _rest(self, stage: int, state: Hashable) -> float:
-        """The least sum of the stages from one on; infinite where none lead to the end."""
+        """Least sum of the stages from one on; infinite if none lead to the end."""
         if stage == self.stages:
             return 0.0 if state == self.last else inf
         return self._known[stage, state][0]
 
     def _look(self) -> None:
-        """Note the options of every state that is reached, from the first stage on, then of each the least rest."""
+        """Record the options of every reachable state, then the least rest of each."""
         states, every = dict.fromkeys([self.first]), list[dict[Hashable, Sequence[Option]]]()
         for stage in range(self.stages):
             options = {state: self.options(stage, state) for state in states}
@@ -150,16 +132,16 @@ class Ways:
 def not_worse(
     kept: NDArray[numpy.bool_], figures: Array, alone: Array, pairs: Iterable[tuple[int, int]], roomy: Any = None
 ) -> NDArray[numpy.bool_]:
-    """The choices that are kept of stages, but for those that another one is no worse than, pass by pass.
+    """Drop choices of stages that another one dominates pass by pass.
 
-    Ports make all passes of a stage longer, so that a choice of shorter passes may have longer ones where they wait.
+    Ports lengthen all passes of a stage, so a choice of shorter passes may have longer ones if they wait.
 
     Args:
         kept: shape `(choices, stages)`.
         figures: seconds per micro-batch, part of the sum and seconds per batch, shape `(3, choices, stages)`.
         alone: seconds per micro-batch if no port waits, shape `(choices, stages)`.
-        pairs: as of `worse`.
-        roomy: where a choice may stand for another one, by choice and stage; None: wherever it is kept.
+        pairs: from `worse`.
+        roomy: mask of choices that may replace another, by choice and stage; None: wherever kept.
     """
     with numpy.errstate(divide="ignore", invalid="ignore"):
         every = numpy.array([*figures, numpy.where(figures[0] > alone, figures[0] / alone, 1.0)])
@@ -180,7 +162,7 @@ def not_worse(
 
 @define(eq=False)
 class Laid:
-    """A way through the stages of a leaf: its closed form, and its plans that were not replayed yet."""
+    """A path through the stages of a leaf: its closed form, and its plans not yet replayed."""
 
     seconds: float
     plans: Iterator[Incumbent]
@@ -189,33 +171,23 @@ class Laid:
 
 @define(eq=False)
 class Leaf:
-    """What is known of a leaf while its plans are replayed.
+    """State of a leaf while its plans are replayed."""
 
-    Attributes:
-        limit: step time to beat, seconds.
-        meter: of the search.
-        replays: how many are left.
-        passes: of one of them.
-        options: how many may still be looked at.
-        best: the best plan that beats it.
-        left: no plan that was not looked at is faster, seconds.
-    """
-
-    limit: float
+    limit: float  # Step time to beat, seconds.
     meter: Meter
-    replays: int
-    passes: int
-    options: int = MOST_OPTIONS
-    best: Incumbent | None = None
-    left: float = inf
+    replays: int  # Number left.
+    passes: int  # Of one replay.
+    options: int = MOST_OPTIONS  # Number that may still be examined.
+    best: Incumbent | None = None  # Best plan below the limit.
+    left: float = inf  # Lower bound (s) on plans not examined.
 
     def least(self) -> float:
-        """What the closed form of a plan must be below to be worth a replay, seconds."""
+        """Closed form (s) below which a plan is worth a replay."""
         return self.limit if self.best is None else min(self.limit, self.best.value * (1 - TIE))
 
     @classmethod
     def of(cls, limit: float, meter: Meter, passes: int) -> "Leaf":
-        """That of plans of so many passes, as far as the search has effort left."""
+        """Start a leaf with plans of so many passes, within the search's remaining effort."""
         left = max(MOST_IN_ALL - meter.replayed, 0)
         meter.replayed += PASSES
         return cls(
@@ -227,10 +199,10 @@ class Leaf:
         )
 
     def spend(self, options: int) -> None:
-        """Look at so many options of stages.
+        """Count examined options.
 
         Raises:
-            TooMany: there are none left.
+            TooMany: none are left.
         """
         self.meter.count(options)
         self.meter.replayed += OPTION * options
@@ -239,7 +211,7 @@ class Leaf:
             raise TooMany
 
     def laid(self, ways: Ways, reached: float, plans: Callable[[Way], Iterator[Incumbent]]) -> Iterator[Laid]:
-        """Some ways, none below `reached` seconds, by their closed form; what is not looked at is noted."""
+        """Yield paths of at least `reached` seconds by closed form, and record what is not examined."""
         try:
             for way in ways.within(self.least):
                 reached = way.seconds
@@ -248,7 +220,7 @@ class Leaf:
             self.left = min(self.left, reached)
 
     def replay(self, way: Laid, price: Price, most: int) -> None:
-        """Replay up to so many of the plans that a way has left, until one takes no longer than its closed form."""
+        """Replay up to so many of a path's plans, until one takes no longer than its closed form."""
         while most and not way.done and way.seconds < self.least() and self.replays:
             try:
                 decided = next(way.plans, None)
@@ -265,9 +237,9 @@ class Leaf:
                 self.best = plan
 
     def best_of(self, ways: Iterable[Laid], price: Price) -> Best:
-        """The best plan of some ways, the least closed form first, as far as replays show.
+        """Best plan of some paths by replay, the least closed form first.
 
-        First one plan of each way is replayed, then the others.
+        One plan of each path is replayed before any others.
         """
         begun = []
         for way in ways:
@@ -288,7 +260,7 @@ class Leaf:
 def worse(
     search: "InstanceSearch", configuration: Configuration, candidate: int, choices: Sequence[Choice]
 ) -> list[tuple[int, int]]:
-    """Choices, each with another one with which no pass takes longer, by their indices."""
+    """Pairs of choices by index: no pass takes longer with the second."""
     space = search.instance.space
     hides = space.hides(configuration.schedule.name)
     zeros = [max(space.effective_zero(each.zero), 1) for each in choices]

@@ -1,4 +1,4 @@
-"""What a stage may choose, and what each choice costs every class of stages."""
+"""Choices of a stage, and their costs for every class of stages."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,44 +11,30 @@ from numpy.typing import NDArray
 from nest.instance import Array, Candidate, Weights, modes_of
 
 UNKNOWN = -1
-"""Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
+"""Level of a boundary that may have any: it uses no port, and the figures are lower bounds."""
 
 
 class Boundary(NamedTuple):
-    """A boundary of some stages.
+    """A boundary of some stages."""
 
-    Attributes:
-        level: its level, or `UNKNOWN`.
-        seconds: that each stage takes to receive over it, shape `(stages,)`, or one number for all.
-    """
-
-    level: int
-    seconds: Array | float
+    level: int  # Or `UNKNOWN`.
+    seconds: Array | float  # To receive over it, by stage or one for all.
 
 
 @frozen(eq=False, repr=False)
 class Ports:
-    """The ports of one choice for every class of stages; arrays of shape `(classes,)` or `(levels, classes)`.
+    """Ports of one choice for every class of stages; shapes `(classes,)` or `(levels, classes)`.
 
-    In tables of several choices there is one more dimension, in front of `classes`.
-
-    Attributes:
-        busy: seconds per micro-batch for which a port at each level is occupied, without boundaries.
-        once: seconds once per batch if nothing of it hides, the optimizer step included.
-        used: levels over which something that may hide is sent once per batch.
-        floor: seconds per micro-batch at least, whatever the boundaries.
-        slow: where some port is occupied for longer than the stage takes without boundaries.
-        held: where what is sent once per batch may be held up by what is sent per micro-batch.
-        micro_batches: how many a port is free in (`M`); None: nothing is held up, for a bound from below.
+    Tables of several choices have another dimension before `classes`.
     """
 
-    busy: Array
-    once: Array
-    used: NDArray[numpy.bool_]
-    floor: Array
-    slow: NDArray[numpy.bool_]
-    held: NDArray[numpy.bool_]
-    micro_batches: int | None
+    busy: Array  # Seconds per micro-batch that the port at each level is occupied, without boundaries.
+    once: Array  # Seconds per batch without hiding, with the optimizer step.
+    used: NDArray[numpy.bool_]  # Levels of communication per batch that may hide.
+    floor: Array  # Lower bound on seconds per micro-batch for any boundaries.
+    slow: NDArray[numpy.bool_]  # Some port is occupied longer than the stage takes without boundaries.
+    held: NDArray[numpy.bool_]  # Communication per micro-batch may delay that per batch.
+    micro_batches: int | None  # In which a port is free (`M`); None: nothing is delayed, for a lower bound.
 
     @classmethod
     def of(
@@ -61,9 +47,9 @@ class Ports:
         micro_batches: int | None,
         hidden: Array | float = 0.0,
     ) -> "Ports":
-        """The ports of stages that take `time` and `sync` seconds without them; `used` is false where nothing hides.
+        """Ports of stages that take `time` and `sync` seconds without them; `used` is false if nothing hides.
 
-        Of the boundaries up to `hidden` seconds take no time of the stage, but occupy ports.
+        Up to `hidden` seconds of boundaries take no time of the stage, but occupy ports.
         """
         busiest, apart = busy.max(axis=0), time - hidden
         held = numpy.zeros(time.shape, dtype=bool)
@@ -75,17 +61,17 @@ class Ports:
 
     @property
     def tight(self) -> NDArray[numpy.bool_]:
-        """Where times or gradient reduction depend on more than the sum of the boundaries' seconds."""
+        """True if times or gradient reduction depend on more than the sum of the boundaries' seconds."""
         tight: NDArray[numpy.bool_] = self.slow | self.held
         return tight
 
     @classmethod
     def names(cls) -> list[str]:
-        """Those of its arrays."""
+        """Names of its arrays."""
         return [each.name for each in fields(cls) if each.name != "micro_batches"]
 
     def at(self, index: Any) -> "Ports":
-        """The same of some of the numbers, as arrays without the dimension of levels are indexed."""
+        """Index all arrays, as if without the dimension of levels."""
         by_level = (slice(None), *index) if isinstance(index, tuple) else (slice(None), index)
         places = {name: by_level if name in ("busy", "used") else index for name in self.names()}
         arrays = {name: getattr(self, name)[place] for name, place in places.items()}
@@ -93,7 +79,7 @@ class Ports:
 
     @classmethod
     def stacked(cls, every: "Sequence[Ports]", classes: slice = slice(None)) -> "Ports":
-        """The ports of several choices in one."""
+        """Stack the ports of several choices."""
         stacks = {name: [getattr(ports, name)[..., classes] for ports in every] for name in cls.names()}
         arrays = {name: numpy.stack(stack, axis=-2) for name, stack in stacks.items()}
         return cls(**arrays, micro_batches=every[0].micro_batches)
@@ -103,9 +89,8 @@ class Ports:
 
         Args:
             time: seconds per micro-batch without ports, with the boundaries.
-            sync: seconds once per batch without ports.
-            classes: the class of each stage, as arrays are indexed.
-            boundaries: of these stages.
+            sync: seconds per batch without ports.
+            classes: index of each stage's class.
         """
         if any(boundary.level == UNKNOWN for boundary in boundaries):
             return numpy.maximum(time, self.floor[classes]), sync
@@ -129,56 +114,44 @@ MOST_IN_FLIGHT = 2.0**40
 """Stands for any number of micro-batches in flight."""
 
 FIRST_LOOK = 16
-"""Classes of stages that mostly tell that one choice does not dominate another: a small model of experts whose stages
-may recompute some blocks takes 2.3 times as long without this look (2026-11-29)."""
+"""Classes of stages that mostly show that one choice does not dominate another: without this check, a small MoE model
+whose stages may recompute some blocks takes 2.3 times as long (2026-11-29)."""
 
 
 class Choice(NamedTuple):
-    """What a stage chooses for itself; hashed for every configuration.
+    """A stage's own choices; hashed for every configuration."""
 
-    Attributes:
-        recompute: name of a recompute mode.
-        zero: ZeRO stage.
-    """
-
-    recompute: str
-    zero: int
+    recompute: str  # Name of a recompute mode.
+    zero: int  # ZeRO stage.
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The whole modes that its layers may be in."""
+        """Pure modes of its layers."""
         return modes_of(self.recompute)
 
 
 @lru_cache(maxsize=2**12)
 def layer_choices(choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    """The choices of whole modes that layers may have with some choices."""
+    """Choices of pure modes for layers."""
     return tuple(dict.fromkeys(Choice(name, each.zero) for each in choices for name in each.modes))
 
 
 def layer_modes(choices: Sequence[Choice]) -> tuple[str, ...]:
-    """The whole modes that layers may be in with some choices."""
+    """Pure modes for layers."""
     return tuple(dict.fromkeys(each.recompute for each in layer_choices(tuple(choices))))
 
 
 class Parts(NamedTuple):
-    """The seconds per micro-batch of one choice, without boundaries, by what a schedule weighs apart.
+    """Seconds per micro-batch of one choice, without boundaries, by separately weighted part; shape `(classes,)`.
 
-    Arrays of shape `(classes,)`, in tables of several choices with a dimension more in front.
-
-    Attributes:
-        forward: of forward passes, with the weights that are gathered for them.
-        inputs: of gradients of inputs, with all else that comes with backward passes.
-        weights: of gradients of weights.
-        work: of compute, under which messages hide.
-        hides: whether they do.
+    Tables of several choices have another dimension in front.
     """
 
-    forward: Array
-    inputs: Array
-    weights: Array
-    work: Array
-    hides: bool
+    forward: Array  # Forward passes, with gathered weights.
+    inputs: Array  # Input gradients, with the rest of the backward passes.
+    weights: Array  # Weight gradients.
+    work: Array  # Compute, under which messages hide.
+    hides: bool  # Messages hide.
 
     def weighed(self, weights: Weights, classes: Any = slice(None)) -> Array:
         """`Bf f + Bb b + Bw w` of stages of these classes, without boundaries."""
@@ -186,54 +159,44 @@ class Parts(NamedTuple):
         return cost
 
     def hidden(self, seconds: Array | float, classes: Any) -> Array | float:
-        """How much of what boundaries add takes no time of a stage while the pipeline is full."""
+        """Part of the boundaries' seconds that takes no time of a stage while the pipeline is full."""
         return numpy.minimum(seconds, self.work[classes]) if self.hides else 0.0
 
     def at(self, index: Any) -> "Parts":
-        """The same of some of the numbers, as arrays are indexed."""
+        """Index all arrays."""
         return Parts(self.forward[index], self.inputs[index], self.weights[index], self.work[index], self.hides)
 
     @classmethod
     def stacked(cls, every: "Sequence[Parts]", classes: slice = slice(None)) -> "Parts":
-        """Those of several choices in one."""
+        """Stack several choices."""
         names = ("forward", "inputs", "weights", "work")
         arrays = {name: numpy.array([getattr(parts, name)[classes] for parts in every]) for name in names}
         return cls(**arrays, hides=every[0].hides)
 
 
 def part_rows(candidate: Candidate) -> tuple[Array, Array, Array]:
-    """Seconds of forward passes, gradients of inputs and gradients of weights, shape `(layers,)` each."""
+    """Seconds of forward passes, input gradients and weight gradients, shape `(layers,)` each."""
     weights = candidate.finding_weight_gradients
     return candidate.forward, numpy.maximum(candidate.backward - weights, 0.0), weights
 
 
 class ChoiceTable(NamedTuple):
-    """One choice, for every class of stages; arrays of shape `(classes,)`.
+    """One choice for every class of stages; arrays of shape `(classes,)`."""
 
-    Attributes:
-        time: seconds per micro-batch without the boundaries.
-        sync: seconds once per batch.
-        first: bytes with one micro-batch in flight, the reserve included.
-        more: bytes of each further one.
-        ports: what more holds stages up (PROBLEM.md section 4, Ports); `time` and `sync` are without it. None: nothing
-            does, whatever the boundaries.
-        parts: `time` by parts, where a schedule weighs them apart or messages hide.
-    """
-
-    time: Array
-    sync: Array
-    first: Array
-    more: Array
-    ports: Ports | None = None
-    parts: Parts | None = None
+    time: Array  # Seconds per micro-batch without boundaries and ports.
+    sync: Array  # Seconds per batch without ports.
+    first: Array  # Bytes with one micro-batch in flight, with the reserve.
+    more: Array  # Bytes of each further one.
+    ports: Ports | None = None  # PROBLEM.md section 4, Ports; None: they delay nothing, for any boundaries.
+    parts: Parts | None = None  # `time` by part, if a schedule weights parts separately or messages hide.
 
     @property
     def floor(self) -> Array:
-        """Seconds per micro-batch at least, whatever the boundaries."""
+        """Lower bound (s per micro-batch) for any boundaries."""
         return self.time if self.ports is None else self.ports.floor
 
     def with_boundaries(self, classes: Any, *boundaries: Boundary) -> tuple[Array, Array]:
-        """Seconds per micro-batch, and per batch, of stages of these classes between their boundaries.
+        """Seconds of stages of these classes between their boundaries, per micro-batch and per batch.
 
         The seconds of boundaries are added one after the other.
         """
@@ -245,7 +208,7 @@ class ChoiceTable(NamedTuple):
     def weighed(
         self, classes: Any, weights: Weights, front: Sequence[Boundary], behind: Sequence[Boundary]
     ) -> tuple[Array, Array, Array]:
-        """Seconds per micro-batch while the pipeline is full, weighed seconds, and seconds per batch.
+        """Seconds per micro-batch in a full pipeline, weighted seconds, and seconds per batch.
 
         Activations arrive over boundaries in front, gradients return over those behind.
         """
@@ -268,19 +231,19 @@ class ChoiceTable(NamedTuple):
     def between(
         self, classes: Any, weights: Weights | None, front: Sequence[Boundary], behind: Sequence[Boundary]
     ) -> tuple[Array, Array, Array]:
-        """As `weighed`; without weights the weighed seconds are those per micro-batch."""
+        """Same as `weighed`; without weights, the weighted seconds are those per micro-batch."""
         if weights is not None:
             return self.weighed(classes, weights, front, behind)
         time, sync = self.with_boundaries(classes, *behind, *front)
         return time, time, sync
 
     def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
-        """Which stages fit `capacity` bytes with so many micro-batches in flight."""
+        """Mask of stages that fit `capacity` bytes with so many micro-batches in flight."""
         fitting: NDArray[numpy.bool_] = self.first + (in_flight - 1) * self.more <= capacity
         return fitting
 
     def most_in_flight(self, capacity: float) -> NDArray[numpy.int64]:
-        """Micro-batches in flight at most for each stage to fit `capacity` bytes; 0 where not even one does."""
+        """Most micro-batches in flight with which each stage fits `capacity` bytes; 0: none."""
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
             room = numpy.where(self.more > 0, (capacity - self.first) / self.more, numpy.inf)
         most = numpy.clip(numpy.floor(room) + 1, 0, MOST_IN_FLIGHT)
@@ -291,7 +254,7 @@ class ChoiceTable(NamedTuple):
         return counts
 
     def dominates(self, other: "ChoiceTable") -> bool:
-        """Whether no stage is better off with `other`, wherever it lies."""
+        """True if no stage is better with `other`, for any placement."""
         return bool(
             (self.time <= other.time).all()
             and (self.sync <= other.sync).all()
@@ -302,15 +265,15 @@ class ChoiceTable(NamedTuple):
         )
 
     def is_faster(self, other: "ChoiceTable") -> bool:
-        """Whether every stage is faster than with `other`, by what it synchronises where it computes as long.
+        """True if every stage is faster than with `other`; ties in compute go by synchronisation.
 
-        Ports may hold both up for as long.
+        Ports may delay both equally.
         """
         faster = (self.time < other.time) | ((self.time == other.time) & (self.sync < other.sync))
         return self.ports is None and bool(faster.all())
 
     def _as_light(self, other: "ChoiceTable") -> bool:
-        """Whether no part weighs more than that of `other`, however a schedule weighs them and messages hide."""
+        """True if no part weighs more than in `other`, for any weights and hiding."""
         if self.parts is None or other.parts is None:
             return True
         # What ports make a stage wait for weighs by other parts than those that cause it: nothing is said of it.
@@ -321,11 +284,11 @@ class ChoiceTable(NamedTuple):
         )
 
     def _as_free(self, other: "ChoiceTable") -> bool:
-        """Whether the ports of no stage that takes no longer without them are better off with `other`.
+        """True if ports never favour `other` for a stage that takes no longer without ports.
 
-        What a port at a level needs here, `other` needs for that port or for its time, with whatever boundaries, so
-        that `t_i` is no larger. A smaller `t_i` may leave the ports less room: that gradient reduction is no longer
-        follows only where nothing holds it up.
+        Whatever a port needs here, `other` needs for that port or for its time, with any boundaries, so `t_i` is no
+        larger. A smaller `t_i` may leave ports less room: gradient reduction is surely no longer only if nothing delays
+        it.
         """
         if self.ports is None:
             return True
@@ -334,7 +297,7 @@ class ChoiceTable(NamedTuple):
 
     @classmethod
     def stacked(cls, tables: "Sequence[ChoiceTable]", classes: slice = slice(None)) -> "ChoiceTable":
-        """The choices, of which all or none have ports, in one table of arrays of shape `(choices, classes)`."""
+        """Stack choices, all or none with ports, into arrays of shape `(choices, classes)`."""
         names = ("time", "sync", "first", "more")
         ports = [table.ports for table in tables if table.ports is not None]
         arrays = {name: numpy.array([getattr(table, name)[classes] for table in tables]) for name in names}
@@ -346,13 +309,13 @@ class ChoiceTable(NamedTuple):
         )
 
     def at(self, index: Any) -> "ChoiceTable":
-        """The same of some of the numbers, as arrays are indexed."""
+        """Index all arrays."""
         ports = None if self.ports is None else self.ports.at(index)
         parts = None if self.parts is None else self.parts.at(index)
         return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index], ports, parts)
 
     def of_classes(self, places: NDArray[numpy.int64]) -> "ChoiceTable":
-        """The same of some of the classes."""
+        """Select classes."""
 
         def of(array: Array) -> Array:
             return array.take(places, axis=-1)
@@ -367,7 +330,7 @@ class ChoiceTable(NamedTuple):
 
 
 def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:
-    """Which columns come before those of `others`: by their first rows, of equals by the next, and so on."""
+    """Mask of columns lexicographically before those of `others`."""
     better = numpy.zeros(figures.shape[1:], dtype=bool)
     for row, other in zip(figures[::-1], others[::-1], strict=True):
         better = (row < other) | ((row == other) & better)
@@ -375,10 +338,10 @@ def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:
 
 
 def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
-    """The choices, preferred first, that none of those kept dominates.
+    """Undominated choices, preferred first.
 
-    A preferred one stays unless every stage is faster with the other: of choices as fast it is the answer wherever it
-    has room, whichever stages are looked at (PROBLEM.md section 5).
+    A preferred one stays unless every stage is faster with the other: of equally fast choices it is the answer wherever
+    it fits (PROBLEM.md section 5).
     """
     if not tables:
         return []

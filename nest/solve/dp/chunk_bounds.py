@@ -1,4 +1,4 @@
-"""Lower bounds of what stages of several chunks take: whatever they hold, and with any number of units each."""
+"""Lower bounds on stages of several chunks, for any contents and any number of units each."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import inf
@@ -17,32 +17,22 @@ from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK
 
 MOST_NUMBERS = 2**20
-"""Numbers of units up to which plans are looked at together."""
+"""Most numbers of units for which plans are examined together."""
 
 
 @frozen(eq=False, repr=False)
 class LeastHeld:
-    """What every chunk of a stage holds at least, told apart by identity.
+    """Minimum number of micro-batches in flight for each chunk of a stage; compared by identity."""
 
-    Attributes:
-        held: micro-batches. Shape `(stages, 1)`.
-        homes: the stages of the first chunk and of the last.
-    """
-
-    held: Array
-    homes: tuple[int, int]
+    held: Array  # Micro-batches. Shape `(stages, 1)`.
+    homes: tuple[int, int]  # Stages of the first and last chunk.
 
 
 class Worthwhile(NamedTuple):
-    """Numbers of stages of a configuration whose stages may hold the whole model.
+    """Numbers of stages of a configuration that may hold the whole model."""
 
-    Attributes:
-        room: those with memory for it.
-        time: those of them that have time for it as well where they are as fast as a plan that beats a limit needs.
-    """
-
-    room: tuple[int, ...]
-    time: tuple[int, ...]
+    room: tuple[int, ...]  # Those with enough memory.
+    time: tuple[int, ...]  # Those that also have time, at the speed of a plan below a limit.
 
 
 NEITHER = Worthwhile((), ())
@@ -50,19 +40,15 @@ NEITHER = Worthwhile((), ())
 
 @define(eq=False, repr=False)
 class ChunkBounds(PlanSearch):
-    """Bounds of plans of several chunks a stage, ahead of what each chunk holds.
-
-    Attributes:
-        splits: the sizes that chunks may have.
-    """
+    """Bounds on plans of several chunks per stage, whatever each chunk holds; `splits` gives the sizes of chunks."""
 
     splits: Splits
 
     def worthwhile(self, configurations: Iterable[Configuration], limit: float) -> dict[int, Worthwhile]:
-        """Numbers of stages, as fast as plans that beat `limit`, with time and memory for the whole model; by order.
+        """Numbers of stages with time and memory for the whole model in plans below `limit`, by order.
 
-        Each recomputes as little as it has room for, as if chunks held no more than what each of a stage holds. It is
-        asked of all plans ahead of their search: Llama 3 70B on 128 H100 has room for few of them.
+        Each stage recomputes as little as fits, as if all chunks held the least of their stage. Checked for all plans
+        before their search: Llama 3 70B on 128 H100 has room for few of them.
         """
         if len(self.splits.units) <= 2:
             return {each.order: Worthwhile(each.stage_counts, each.stage_counts) for each in configurations}
@@ -78,7 +64,7 @@ class ChunkBounds(PlanSearch):
         return found
 
     def _worthwhile(self, configurations: Sequence[Configuration], limit: float) -> Iterator[tuple[int, Worthwhile]]:
-        """The same of configurations whose units are alike and lie on the same levels."""
+        """Same for configurations with equal units and levels."""
         units = self._lean_units(configurations[0])
         rooms: dict[LeastHeld, Array | None] = {}
         with_room: list[tuple[Configuration, int, LeastHeld, Array]] = []
@@ -101,7 +87,7 @@ class ChunkBounds(PlanSearch):
             yield each.order, possible.get(each.order, NEITHER)
 
     def _room(self, units: LeanUnits, least: LeastHeld) -> Array | None:
-        """As `LeanUnits.room`, in the memory that there is; None where that is too little, however long stages take."""
+        """`LeanUnits.room` in the available memory; None: too little, however long stages take."""
         # Units of candidates whose speed alone differs, as on other links, need as much.
         known: dict[Hashable, Array | None] = self.once_in_room(self.scheduled, "with room", dict)
         key = *units.needed, least
@@ -118,7 +104,7 @@ class ChunkBounds(PlanSearch):
         plans: Sequence[tuple[Configuration, int, LeastHeld, Array]],
         limit: float,
     ) -> list[bool]:
-        """Whether stages have time for all units: of some numbers of stages of configurations, with their room."""
+        """Check for each plan whether its stages have time for all units."""
         if limit == inf:
             return [True] * len(plans)
         total, found = self.first_bounds.total_of(plans[0][0].candidate), list[bool]()
@@ -138,7 +124,7 @@ class ChunkBounds(PlanSearch):
         return found
 
     def _alike(self, configuration: Configuration, count: int) -> LeastHeld:
-        """Most numbers of chunks have it in common: they share one object."""
+        """Share one object among numbers of chunks with the same least."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
 
         def made() -> LeastHeld:
@@ -148,7 +134,7 @@ class ChunkBounds(PlanSearch):
         return self.once_scheduled(("least held", *configuration.scheduled, count), made)
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
-        """Whether stages of less than `most` bytes may hold the whole model."""
+        """True if stages of less than `most` bytes may hold the whole model."""
         if most == inf or len(self.splits.units) <= 2:
             return True
         held, spread = self._held_apart(configuration, count)
@@ -158,9 +144,9 @@ class ChunkBounds(PlanSearch):
         return bool(units.hold(in_room[None], ever, numpy.array([homes]))[0])
 
     def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
-        """What every chunk of a stage holds at each moment at least, and the others beyond that.
+        """Least that each chunk of a stage holds by moment, and the excess of the others. Shape `(stages, moments)`.
 
-        Shape `(stages, moments)`. The first chunk and the last may hold an end alone, and are not among the others.
+        The first and last chunk may hold only an end, and are not among the others.
         """
         schedule = configuration.schedule
 
@@ -181,7 +167,6 @@ class ChunkBounds(PlanSearch):
         return self.once_scheduled(key, made)
 
     def _end_homes(self, configuration: Configuration, count: int) -> tuple[int, int]:
-        """The stages of the first chunk and of the last."""
         homes = self.splits.homes(configuration.schedule, count)
         return homes[0], homes[-1]
 
@@ -194,13 +179,12 @@ class ChunkBounds(PlanSearch):
         return self.once_shared(("lean", *self._lean_key(configuration)), made)
 
     def _lean_key(self, configuration: Configuration) -> tuple[Hashable, ...]:
-        """What decides the lean units of a configuration."""
         decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
         placed = configuration.rank_order if any(each.zero >= 2 for each in configuration.choices) else ""
         return configuration.candidate, *decided, placed
 
     def moments(self, configuration: Configuration, count: int, stage: int) -> tuple[Moment, ...]:
-        """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""
+        """Micro-batches in flight of a stage, from 0, at the possibly fullest moments."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("moments", *configuration.scheduled, count, stage)
         return self.once_scheduled(key, lambda: fullest_moments(schedule, stage + 1, count, micro_batches))

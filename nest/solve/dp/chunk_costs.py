@@ -1,4 +1,4 @@
-"""Patterns with their stages: what stages of several chunks may hold, what that costs, and bounds on step times."""
+"""Patterns with their stages: possible contents of stages of several chunks, their costs, and bounds on step times."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -22,7 +22,7 @@ from nest.solve.dp.units import Pattern, Run
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 PATTERN_STATES = 20_000
-"""States of other searches that take as long as it takes to work out what the stages of a pattern cost."""
+"""Search states that take as long as pricing the stages of a pattern."""
 
 PATTERNS_REMEMBERED = 1_024
 """Patterns whose stages are kept."""
@@ -30,40 +30,31 @@ PATTERNS_REMEMBERED = 1_024
 
 @frozen(eq=False, repr=False)
 class Filled:
-    """A pattern with the stages of a configuration.
+    """A pattern with the stages of a configuration."""
 
-    Attributes:
-        pattern: where runs of units begin and end.
-        stages: in pipeline order.
-        held: of each what its chunks hold.
-        costs: what each may choose and what that costs.
-        floor: bounds of the three terms of the step time, with every boundary at its cheapest.
-        bound: of the step time, seconds.
-    """
-
-    pattern: Pattern
-    stages: tuple[ChunkStage, ...]
-    held: tuple[Held, ...]
-    costs: StageCosts
-    floor: Floor
-    bound: float
+    pattern: Pattern  # Starts and ends of runs of units.
+    stages: tuple[ChunkStage, ...]  # In pipeline order.
+    held: tuple[Held, ...]  # Micro-batches of each stage's chunks.
+    costs: StageCosts  # Choices of each stage with their costs.
+    floor: Floor  # Bounds of the three terms of the step time, with the cheapest boundaries.
+    bound: float  # Of the step time, seconds.
 
     @property
     def ports(self) -> bool:
-        """Whether the ports of some stages may hold them up."""
+        """True if ports may delay some stages."""
         return any(stage.prices.table.ports is not None for stage in self.stages)
 
 
 @define(eq=False, repr=False)
 class ChunkCosts(ChunkTables):
-    """What plans of several chunks a stage cost."""
+    """Costs of plans of several chunks per stage."""
 
     _filled: BoundedCache[tuple[float, tuple[Filled, ...]]] = field(
         factory=lambda: BoundedCache(REMEMBERED), init=False
     )
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
-        """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
+        """Patterns that may beat `limit`, with stages and bounds; None: as far as known."""
         key = (configuration.order, count)
         known = self._filled.get(key)
         if known is not None and (limit is None or limit <= known[0]):
@@ -75,7 +66,7 @@ class ChunkCosts(ChunkTables):
     def _fill(
         self, configuration: Configuration, count: int, limit: float, *, exactly: bool = False
     ) -> Iterator[Filled]:
-        """Every pattern whose compute leaves it a chance; `exactly` what stages need, not only whether it fits."""
+        """Yield patterns that compute alone does not exclude; `exactly` computes needs, not only whether they fit."""
         patterns = self.splits.of(configuration.schedule, count)
         if not patterns or not self.choices(configuration, count):
             return
@@ -89,7 +80,7 @@ class ChunkCosts(ChunkTables):
                     yield from self._told_apart(filled, exactly=exactly)
 
     def _told_apart(self, filled: Filled, *, exactly: bool) -> Iterator[Filled]:
-        """The same for each mode that all stages may share, where they must share one."""
+        """Split by mode, if all stages must share one."""
         names = list(dict.fromkeys(choice.recompute for choice in filled.costs.choices))
         if len(names) == 1 or all(each.uniform != "recompute" for each in self.instance.space.constraints):
             yield filled
@@ -131,7 +122,7 @@ class ChunkCosts(ChunkTables):
         )
 
     def _fixed_units(self, configuration: Configuration, count: int) -> NDArray[numpy.int64]:
-        """Units of each run that stages hold at least, of each pattern. Shape `(patterns, stages, runs)`."""
+        """Least units of each run that stages hold. Shape `(patterns, stages, runs)`."""
         homes = self.splits.homes(configuration.schedule, count)
 
         def made() -> NDArray[numpy.int64]:
@@ -155,7 +146,7 @@ class ChunkCosts(ChunkTables):
         *,
         exactly: bool,
     ) -> Filled | None:
-        """A pattern with its stages that compute for `longest` seconds at most; None where it cannot beat `limit`."""
+        """Fill a pattern with stages that compute for at most `longest` seconds; None: it cannot beat `limit`."""
         crossing = self.crossing(pattern, configuration.candidate)
         self.meter.count(PATTERN_STATES)
         laid, slack = self._pattern_stages(configuration, count, pattern, crossing), pattern.slack
@@ -183,7 +174,7 @@ class ChunkCosts(ChunkTables):
     def _stage(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: tuple[float, ...], *, exactly: bool
     ) -> ChunkStage:
-        """A stage of a pattern; what a stage needs matters as far as it fits, unless it is wanted exactly."""
+        """Stage of a pattern; its exact memory matters only if wanted `exactly`."""
 
         def made() -> ChunkStage:
             memory = self._memory(costs, held, prices, stashed, exactly=exactly)
@@ -217,7 +208,7 @@ class ChunkCosts(ChunkTables):
         sent: dict[float, list[float]],
         longest: float,
     ) -> StagePrices:
-        """What a stage takes, whatever it holds, that computes for `longest` seconds at most."""
+        """Times of a stage with any contents that computes for at most `longest` seconds."""
         left = longest * (1 + LIMIT_SLACK) - sum([n * each for n, each in zip(fixed, costs.seconds, strict=True)])
         ranges = [
             range(max(min(many, int(left / each)) if each > 0 and left < inf else many, 0) + 1) if many else (0,)
@@ -239,7 +230,7 @@ class ChunkCosts(ChunkTables):
         sent: dict[float, list[float]],
         ranges: Sequence[Sequence[int]],
     ) -> StagePrices:
-        """The same of so many units of each run beyond those fixed."""
+        """Same for these numbers of units of each run beyond the fixed ones."""
         if costs.parts:
             laid, points = Laid.within(costs.layouts(share, told), told, fixed, ranges)
             further = tuple(points)
@@ -258,9 +249,9 @@ class ChunkCosts(ChunkTables):
     def _memory(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: Sequence[float], *, exactly: bool
     ) -> Array:
-        """Bytes of a stage with each choice where units lie in the chunks that need least. Shape `(choices, points)`.
+        """Bytes of a stage with each choice and the least placement of units. Shape `(choices, points)`.
 
-        Unless they are wanted exactly, they are only as much above or below what devices have.
+        Unless wanted exactly, only the comparison with the capacity is right.
         """
         memory, capacity, several = numpy.empty(prices.table.first.shape), costs.capacity, len(held.moments) > 1
         grown = held.grown(prices.counts)
@@ -293,7 +284,7 @@ class ChunkCosts(ChunkTables):
         *,
         exactly: bool,
     ) -> None:
-        """Put down the same of choices that recompute first blocks; whole modes need one point of the same units."""
+        """Fill in choices that recompute first blocks; pure modes need one point with the same units."""
         laid, capacity = prices.laid, costs.capacity
         assert laid is not None
         every = list(costs.rows_of_parts())
@@ -317,7 +308,7 @@ class ChunkCosts(ChunkTables):
     def spread(
         self, configuration: Configuration, filled: Filled, stage: int, choice: int, point: int
     ) -> tuple[Spread, float]:
-        """What decides how a stage may lay its units into chunks, and the bytes for micro-batches beyond one."""
+        """Possible placements of a stage's units in its chunks, and bytes of micro-batches beyond the first."""
         costs, held, prices = filled.costs, filled.held[stage], filled.stages[stage].prices
         room, stashed = (
             costs.capacity - float(prices.table.first[choice, point]),
@@ -331,14 +322,13 @@ class ChunkCosts(ChunkTables):
         return Spread(held, prices.further[point], more, stashed if stashes else [0.0] * len(stashed)), room
 
     def stashed(self, configuration: Configuration, filled: Filled) -> list[list[float]]:
-        """Bytes of the inputs of the chunks of each stage."""
+        """Bytes of stashed inputs by stage and chunk."""
         entering = (0.0, *self.crossing(filled.pattern, configuration.candidate))
         homes = self.splits.homes(configuration.schedule, len(filled.stages))
         return [[entering[chunk] for chunk in mine] for mine in chunks_of_stages(homes)]
 
 
 def _bounds(costs: StageCosts, pattern: Pattern, stages: Sequence[ChunkStage]) -> dict[str, Any]:
-    """The bounds of a pattern with such stages, as `Filled` has them."""
     distinct = list(dict.fromkeys(stages))
     least = [costs.least_of(stage.prices, stage.fits) for stage in distinct]
     floor = floor_of(costs, pattern.slack, least, [distinct.index(stage) for stage in stages])

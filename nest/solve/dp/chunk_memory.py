@@ -1,7 +1,7 @@
-"""What falls to the chunks of a stage, and the memory that it needs.
+"""Contents of the chunks of a stage, and its memory.
 
-Its memory depends on which chunk has its units, as chunks hold different numbers of micro-batches: units that are not
-fixed go where they need least.
+Memory depends on which chunk has which units, as chunks hold different numbers of micro-batches: free units go where
+they need least.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,27 +20,22 @@ Counts = tuple[int, ...]
 """Units of each run."""
 
 MOST_WAYS = 512
-"""Ways to spread units over chunks up to which all are kept."""
+"""Most placements of units in chunks that are all kept."""
 
 LAID = 8
-"""Options of stages that take as long as a way to lay units into chunks."""
+"""Options of stages that take as long as a placement of units in chunks."""
 
 
 @frozen(cache_hash=True)
 class Share:
-    """What of a pattern falls to a stage.
+    """A stage's share of a pattern."""
 
-    Attributes:
-        fixed: units of each run that each chunk holds at least. Shape `(chunks, runs)`.
-        room: how many more of each run each chunk may hold. Shape `(chunks, runs)`.
-    """
-
-    fixed: tuple[Counts, ...]
-    room: tuple[Counts, ...]
+    fixed: tuple[Counts, ...]  # Least units of each run in each chunk. Shape `(chunks, runs)`.
+    room: tuple[Counts, ...]  # Further units that each may hold. Shape `(chunks, runs)`.
 
     @classmethod
     def of(cls, pattern: Pattern, chunks: Sequence[int]) -> "Share":
-        """That of the stage with these chunks."""
+        """Share of the stage with these chunks."""
         slack = pattern.slack
         return cls(
             tuple(pattern.fixed(chunk) for chunk in chunks),
@@ -51,37 +46,32 @@ class Share:
         )
 
     def most(self, slack: Counts) -> Counts:
-        """Units of each run that the stage may hold beyond those fixed."""
+        """Most units of each run that the stage may hold beyond the fixed ones."""
         return tuple(min(left, sum(row[run] for row in self.room)) for run, left in enumerate(slack))
 
     def places(self, run: int) -> tuple[int, ...]:
-        """The chunks that may hold more of a run."""
+        """Chunks that may hold more of a run."""
         return tuple(chunk for chunk, room in enumerate(self.room) if room[run])
 
     def rooms(self, run: int) -> Counts:
-        """How many more of a run each of these may hold."""
+        """Further units of a run that each of these may hold."""
         return tuple(room[run] for room in self.room if room[run])
 
     def column(self, run: int) -> Counts:
-        """Units of a run that each chunk holds at least."""
+        """Least units of a run in each chunk."""
         return tuple(row[run] for row in self.fixed)
 
 
 @frozen(eq=False, repr=False)
 class Held:
-    """How many micro-batches the chunks of a stage hold.
+    """Micro-batches held by the chunks of a stage."""
 
-    Attributes:
-        moments: micro-batches of each chunk, at the moments that may be the fullest.
-        share: what the chunks hold of a pattern.
-    """
-
-    moments: tuple[Moment, ...]
-    share: Share
+    moments: tuple[Moment, ...]  # By chunk, at the possibly fullest moments.
+    share: Share  # Contents of the chunks.
 
     @cached_property
     def beyond_one(self) -> Array:
-        """Micro-batches of each chunk beyond one at these moments. Shape `(moments, chunks)`."""
+        """Micro-batches of each chunk beyond one. Shape `(moments, chunks)`."""
         return numpy.array(self.moments, dtype=numpy.float64) - 1
 
     @cached_property
@@ -89,22 +79,19 @@ class Held:
         return numpy.array(self.share.fixed, dtype=numpy.float64)
 
     def base(self, more: Sequence[float], stashed: Sequence[float] | Array) -> Array:
-        """Bytes of micro-batches beyond one of what is fixed, by moment.
+        """Bytes of micro-batches beyond one of fixed units, by moment.
 
         Args:
-            more: bytes of each further micro-batch, of a unit of each run.
-            stashed: bytes of each chunk's inputs, where they are kept.
+            more: bytes of each further micro-batch, by run.
+            stashed: bytes of each chunk's stashed inputs.
         """
         base: Array = self.beyond_one @ (self._fixed @ numpy.array(more) + numpy.array(stashed))
         return base
 
     def grown(self, further: NDArray[numpy.int64]) -> list[tuple[int, Array, Array]]:
-        """Of each run micro-batches beyond one that further units hold at least and, evenly spread, at most.
+        """Micro-batches beyond one of further units, by run: least, and evenly spread. Shape `(points, moments)` each.
 
-        Runs without further units are left out. Shape `(points, moments)` each.
-
-        Args:
-            further: units of each run beyond those fixed. Shape `(points, runs)`.
+        Runs without further units are left out. `further` has shape `(points, runs)`.
         """
         found = []
         for run, longest in enumerate(numpy.maximum.reduce(further).tolist()):
@@ -118,14 +105,9 @@ class Held:
     def between(
         self, grown: Sequence[tuple[int, Array, Array]], more: Sequence[float], stashed: Sequence[float] | Array
     ) -> tuple[Array, Array]:
-        """Bytes of micro-batches beyond one that a stage needs at least and, evenly spread, at most.
+        """Bytes of micro-batches beyond one: least, and with even spread. Shape `(points,)`.
 
-        With one moment the former is what it needs. Shape `(points,)`, or of any number of points where none grows.
-
-        Args:
-            grown: as `grown` has it.
-            more: as for `base`.
-            stashed: as for `base`.
+        With one moment the least is exact. `grown` comes from `grown`, the rest from `base`.
         """
         least = most = self.base(more, stashed)[None]
         for run, lean, even in grown:
@@ -133,7 +115,7 @@ class Held:
         return numpy.maximum.reduce(least, axis=1), numpy.maximum.reduce(most, axis=1)
 
     def needed(self, counts: Counts, more: Sequence[float], base: Array) -> tuple[float, tuple[Counts, ...]]:
-        """Bytes at the fullest moment where units lie where they need least, and where: of each run, by chunk."""
+        """Least bytes at the fullest moment, and the placement of units: by run and chunk."""
         ways: list[list[tuple[Array, Counts]]] = []
         for run, count in enumerate(counts):
             places = self.share.places(run)
@@ -158,9 +140,9 @@ class Held:
     def ways(
         self, counts: Counts, more: Sequence[float], base: Array, room: float, look: Callable[[int], None]
     ) -> Iterator[tuple[Counts, ...]]:
-        """Every way to lay so many units of each run into chunks within `room` bytes. Shape `(chunks, runs)` each.
+        """Yield placements of units in chunks within `room` bytes. Shape `(chunks, runs)` each.
 
-        `look` is called for each, whether it fits or not: there may be very many. It may raise.
+        `look` is called for each, fitting or not, as there may be very many; it may raise.
         """
         for chosen in self._columns(counts, 0):
             look(LAID)
@@ -169,7 +151,7 @@ class Held:
                 yield laid
 
     def _columns(self, counts: Counts, run: int) -> Iterator[tuple[Counts, ...]]:
-        """Every way to lay units of the runs from one on, by run."""
+        """Placements of the units of runs from one on, by run."""
         if run == len(counts):
             yield ()
             return
@@ -178,7 +160,7 @@ class Held:
             yield from ((_by_chunk(places, each, chunks), *rest) for rest in self._columns(counts, run + 1))
 
     def most(self, further: NDArray[numpy.int64], more: Sequence[float], stashed: Sequence[float]) -> Array:
-        """Bytes of micro-batches beyond one that no way to lay further units exceeds. Shape `(points,)`."""
+        """Upper bound on bytes of micro-batches beyond one, for any placement of further units. Shape `(points,)`."""
         highest: Array = self.base(more, stashed).max() + max(self.beyond_one.max(), 0.0) * (
             further @ numpy.array(more)
         )
@@ -187,7 +169,7 @@ class Held:
     def even_ways(
         self, counts: Counts, more: Sequence[float], base: Array, room: float
     ) -> list[tuple[Counts, ...] | None]:
-        """Units spread evenly, what is over from each chunk on in turn, as `ways`; None where that needs more."""
+        """Evenly spread units, the remainder from each chunk on in turn, in the form of `ways`; None: too large."""
         found: list[tuple[Counts, ...] | None] = []
         for first in range(len(self.share.room)):
             columns = []
@@ -203,16 +185,13 @@ class Held:
         return found
 
     def _needs(self, laid: Sequence[Counts], more: Sequence[float], base: Array) -> float:
-        """Bytes at the fullest moment where units beyond those fixed lie so."""
+        """Bytes at the fullest moment with these placements of further units."""
         return float((base + self.beyond_one @ (numpy.array(laid, dtype=numpy.float64) @ numpy.array(more))).max())
 
     def spread(
         self, counts: Counts, more: Sequence[float], stashed: Sequence[float] | Array, room: float
     ) -> tuple[Counts, ...]:
-        """Units of each chunk beyond those fixed, shape `(chunks, runs)`: evenly where they fit `room` bytes.
-
-        Else where they need least.
-        """
+        """Place further units, shape `(chunks, runs)`: evenly if that fits `room` bytes, else with the least bytes."""
         base = self.base(more, stashed)
         if self.between(self.grown(numpy.array([counts])), more, stashed)[1][0] > room:
             return tuple(zip(*self.needed(counts, more, base)[1], strict=True))
@@ -225,7 +204,7 @@ class Held:
 
 
 def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
-    """The chunks of each stage."""
+    """Chunks of each stage."""
     found: list[list[int]] = [[] for _ in range(max(homes) + 1)]
     for chunk, home in enumerate(homes):
         found[home].append(chunk)
@@ -233,7 +212,7 @@ def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
 
 
 def _evenly(fixed: Sequence[int], rooms: Sequence[int], count: int) -> list[int]:
-    """Where `count` units go: each to the place that has fewest and room for it, of equals the first."""
+    """Place `count` units one by one where there are fewest and room is left; ties go to the first."""
     held, order = list(fixed), list[int]()
     most = [own + room for own, room in zip(fixed, rooms, strict=True)]
     for _ in range(count):
@@ -247,9 +226,9 @@ def _evenly(fixed: Sequence[int], rooms: Sequence[int], count: int) -> list[int]
 def _growing(
     places: tuple[int, ...], rooms: Counts, fixed: Counts, moments: tuple[Moment, ...], longest: int
 ) -> tuple[Array, Array]:
-    """Micro-batches beyond one that 0, 1, ... units hold by moment: at least, and evenly spread.
+    """Micro-batches beyond one of 0, 1, ... units by moment: least, and evenly spread.
 
-    The units lie in the chunks of `places`, which hold `fixed` already and have `rooms` for so many.
+    The units go to the chunks of `places`, which already hold `fixed`.
     """
     weights = numpy.array([[row[chunk] - 1 for row in moments] for chunk in places])
     none = numpy.zeros((1, len(moments)))
@@ -260,7 +239,7 @@ def _growing(
 
 
 def _laid(rooms: Counts, count: int) -> Iterator[Counts]:
-    """Every way to lay so many units into places with such rooms, those with most in the first places first."""
+    """Placements of so many units, those with most in the first places first."""
     if not rooms:
         if not count:
             yield ()
@@ -277,16 +256,16 @@ def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
 
 
 def _spread(weights: tuple[Moment, ...], rooms: Counts, count: int) -> tuple[tuple[Moment, Counts], ...]:
-    """How `count` units may lie in chunks: micro-batches held by moment, with counts. None needs less than another."""
+    """Undominated placements of units in chunks: micro-batches by moment, with counts."""
     return tuple(_leanest(_placed(weights, rooms, count)))
 
 
 @lru_cache(maxsize=1 << 16)
 def _placed(weights: tuple[Moment, ...], rooms: Counts, count: int) -> Mapping[Moment, Counts]:
-    """The same, whether or not another needs less.
+    """Same with dominated placements.
 
-    Units are added one by one. Of many ways those are kept that need least so far: another one could only need less
-    where its chunks have room for a unit when theirs have none.
+    Units are added one by one. Only the leanest partial placements are kept: another could need less only if its chunks
+    have room for a unit and theirs do not.
     """
     if not count:
         return {tuple(0.0 for _ in weights[0]): (0,) * len(weights)}
@@ -306,7 +285,7 @@ def _placed(weights: tuple[Moment, ...], rooms: Counts, count: int) -> Mapping[M
 
 
 def _leanest(found: Mapping[Moment, Counts]) -> list[tuple[Moment, Counts]]:
-    """Those that need no more at any moment than another, the leanest in all first."""
+    """Placements with no more need at every moment than others, the leanest in all first."""
     kept: list[tuple[Moment, Counts]] = []
     for vector in sorted(found, key=lambda each: (sum(each), each)):
         if not any(all(one <= other for one, other in zip(each, vector, strict=True)) for each, _ in kept):

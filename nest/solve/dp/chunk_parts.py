@@ -1,8 +1,7 @@
-"""Stages of several chunks that recompute the first blocks of each chunk and keep the others (PROBLEM.md section 3).
+"""Stages of several chunks that recompute the first blocks of each chunk (PROBLEM.md section 3).
 
-What such a stage takes depends on what each of its chunks holds, not on the whole alone. Ways to lay units into chunks
-are told apart as far as other layers are recomputed: chunks of the middle are about as large, so that most stages have
-one such layout.
+The times of such a stage depend on the contents of each chunk. Placements of units in chunks are distinguished only by
+the recomputed layers: inner chunks have about equal size, so most stages have a single such layout.
 """
 
 from __future__ import annotations
@@ -28,21 +27,15 @@ Numbers = NDArray[numpy.int64]
 
 @frozen(eq=False, repr=False)
 class Kinds:
-    """Layers of a unit of each run, parted by the blocks they are in.
+    """Layers of a unit of each run, grouped by block."""
 
-    Attributes:
-        layers: of each kind.
-        blocks: the block of each; -1 where it is in none. Shape `(kinds,)`.
-        runs: the run of each. Shape `(kinds,)`.
-    """
-
-    layers: tuple[tuple[int, ...], ...]
-    blocks: tuple[int, ...]
-    runs: Numbers
+    layers: tuple[tuple[int, ...], ...]  # Of each kind.
+    blocks: tuple[int, ...]  # Block of each kind; -1: none. Shape `(kinds,)`.
+    runs: Numbers  # Run of each kind. Shape `(kinds,)`.
 
     @classmethod
     def of(cls, runs: Sequence[Run], units: Sequence[tuple[int, ...]]) -> Kinds:
-        """Those of runs; `units` are the layers of each block, in order."""
+        """Kinds of runs; `units` are the layers of each block in order."""
         home = {layer: block for block, layers in enumerate(units) for layer in layers}
         found: list[tuple[tuple[int, ...], int, int]] = []
         for index, run in enumerate(runs):
@@ -54,10 +47,7 @@ class Kinds:
         return cls(layers, blocks, numpy.array(of_runs))
 
     def first(self, held: Counts, most: int) -> Numbers:
-        """Of each kind how many are in the first 0, 1, ... `most` blocks of a chunk with so many units of each run.
-
-        Shape `(most + 1, kinds)`.
-        """
+        """Layers of each kind in the first 0, 1, ... `most` blocks of a chunk. Shape `(most + 1, kinds)`."""
         steps, last = [[0] * len(self.layers)], (-1, -1)
         for run, count in enumerate(held):
             mine = [kind for kind in numpy.flatnonzero(self.runs == run).tolist() if self.blocks[kind] >= 0]
@@ -71,7 +61,7 @@ class Kinds:
         return numpy.concatenate([total, total[-1:].repeat(most + 1 - len(total), axis=0)])
 
     def sums(self, rows: Array) -> Array:
-        """Sums over the layers of each kind of numbers of each layer, the last axis."""
+        """Sum the last axis (layers) by kind."""
         every = [layer for layers in self.layers for layer in layers]
         starts = [0, *accumulate(map(len, self.layers[:-1]))]
         found: Array = numpy.add.reduceat(rows[..., every], starts, axis=-1)
@@ -79,21 +69,15 @@ class Kinds:
 
 
 class Layout(NamedTuple):
-    """Ways to lay units into the chunks of a stage in which the first blocks of each are the same.
+    """Placements of units in a stage's chunks with equal first blocks."""
 
-    Attributes:
-        share: what the chunks hold at least, and how many units more each may.
-        beyond: units of each run that all chunks hold at least beyond those of the pattern.
-        first: as `Kinds.first`, of each chunk. Shape `(most + 1, chunks, kinds)`.
-    """
-
-    share: Share
-    beyond: Counts
-    first: Numbers
+    share: Share  # Least contents of the chunks, and further units that each may hold.
+    beyond: Counts  # Least units of each run in all chunks beyond those of the pattern.
+    first: Numbers  # `Kinds.first` of each chunk. Shape `(most + 1, chunks, kinds)`.
 
 
 def layouts(share: Share, kinds: Kinds, most: int) -> list[Layout]:
-    """All ways to lay units into chunks, told apart by what the first one, two, ... `most` blocks of each are."""
+    """Layouts of units in chunks, distinguished by their first one, two, ... `most` blocks."""
     every = [list(_alike(fixed, room, kinds, most)) for fixed, room in zip(share.fixed, share.room, strict=True)]
     found = []
     for chosen in product(*every):
@@ -107,7 +91,7 @@ def layouts(share: Share, kinds: Kinds, most: int) -> list[Layout]:
 
 
 def _alike(fixed: Counts, room: Counts, kinds: Kinds, most: int) -> Iterator[tuple[Counts, Counts, Numbers]]:
-    """What a chunk may hold beyond what is fixed with alike first blocks: at least, how many more, and those."""
+    """Contents of a chunk beyond the fixed ones by equal first blocks: least, further units, and first blocks."""
     open_ = [run for run, more in enumerate(room) if more]
     begun: tuple[list[Counts], Numbers] | None = None
     for held in product(*(range(more + 1) for more in room)):
@@ -128,29 +112,20 @@ def _span(held: Sequence[Counts], first: Numbers) -> tuple[Counts, Counts, Numbe
 
 @frozen(eq=False, repr=False)
 class Laid:
-    """What a stage may hold, by layout.
-
-    Attributes:
-        layouts: the layouts.
-        most: first blocks up to which they are told apart.
-        of: which of these each point has. Shape `(points,)`.
-        counts: units of each run. Shape `(points, runs)`.
-        beyond: those beyond what chunks of its layout hold at least. Shape `(points, runs)`.
-        repeated: whether a point before has as many units. Shape `(points,)`.
-    """
+    """Possible contents of a stage by layout."""
 
     layouts: list[Layout]
-    most: int
-    of: Numbers
-    counts: Numbers
-    beyond: Numbers
-    repeated: NDArray[numpy.bool_]
+    most: int  # First blocks that layouts distinguish.
+    of: Numbers  # Layout of each point. Shape `(points,)`.
+    counts: Numbers  # Units of each run. Shape `(points, runs)`.
+    beyond: Numbers  # Units beyond the least of its layout. Shape `(points, runs)`.
+    repeated: NDArray[numpy.bool_]  # An earlier point has as many units. Shape `(points,)`.
 
     @classmethod
     def within(
         cls, every: list[Layout], most: int, fixed: Counts, ranges: Sequence[Sequence[int]]
     ) -> tuple[Laid, list[Counts]]:
-        """What layouts allow of some numbers of units of each run beyond those fixed; and these numbers."""
+        """Contents that layouts allow among these numbers of units beyond the fixed ones; and the numbers."""
         further: list[Counts] = []
         of = []
         for index, layout in enumerate(every):
@@ -176,32 +151,23 @@ class Laid:
 
 @frozen(eq=False, repr=False)
 class ModePair:
-    """Two recompute modes of a candidate by kind of layers: that of the first blocks, then that of the others.
+    """Two recompute modes of a candidate by kind of layers: for first blocks, and for others."""
 
-    Attributes:
-        numbers: of first blocks, of each of the choices.
-        kinds: of layers.
-        rows: extra seconds, bytes of the first micro-batch and of each further one, then seconds of ports by level.
-            Shape `(2, rows, kinds)`.
-        peak: transient bytes. Shape `(2, kinds)`.
-        stashes: whether they keep the inputs of chunks.
-        more: bytes of each further micro-batch of a unit of each run, in the mode of the others.
-        covered: whether a whole mode does the same where all blocks of every chunk are first ones.
-    """
-
-    numbers: Numbers
+    numbers: Numbers  # Of first blocks, by choice.
     kinds: Kinds
+    # Extra seconds, bytes of the first micro-batch and of each further one, then seconds of ports by level. Shape `(2,
+    # rows, kinds)`.
     rows: Array
-    peak: Array
-    stashes: tuple[bool, bool]
-    more: tuple[float, ...]
-    covered: bool
+    peak: Array  # Transient bytes. Shape `(2, kinds)`.
+    stashes: tuple[bool, bool]  # Each mode keeps the inputs of chunks.
+    more: tuple[float, ...]  # Bytes of each further micro-batch of a unit of each run, in the mode of the others.
+    covered: bool  # A pure mode does the same if all blocks of every chunk are first.
 
     @classmethod
     def of(
         cls, candidate: Candidate, pair: tuple[str, str], numbers: Sequence[int], kinds: Kinds, *, covered: bool
     ) -> ModePair:
-        """That of two modes by name, for such numbers of first blocks."""
+        """Pair of two modes by name, for such numbers of first blocks."""
         modes, runs = [candidate.mode(name) for name in pair], int(kinds.runs.max()) + 1
         levels = max((len(each.busy) for each in modes if each.busy is not None), default=0)
         rows = kinds.sums(numpy.array([mode_rows(each, levels) for each in modes]))
@@ -218,7 +184,7 @@ class ModePair:
         )
 
     def _split(self, laid: Laid) -> tuple[Numbers, Numbers]:
-        """Layers of each kind in first blocks, and the others. Shape `(choices, points, kinds)`."""
+        """Layers of each kind in first blocks, and in others. Shape `(choices, points, kinds)`."""
         every = numpy.array(
             [layout.first.sum(axis=1)[numpy.minimum(self.numbers, laid.most)] for layout in laid.layouts]
         )
@@ -226,7 +192,7 @@ class ModePair:
         return first, laid.counts[:, self.kinds.runs] - first
 
     def arrays(self, laid: Laid) -> ModeArrays:
-        """What these choices make of a stage, without the bytes of further micro-batches. Shape `(choices, points)`."""
+        """Costs of a stage by choice, without the bytes of further micro-batches. Shape `(choices, points)`."""
         first, rest = self._split(laid)
         extra, held, _, *busy = numpy.moveaxis(_summed(self.rows, first, rest), -1, 0)
         one, other = (numpy.where(some > 0, peak, 0.0) for some, peak in zip((first, rest), self.peak, strict=True))
@@ -234,7 +200,7 @@ class ModePair:
         return ModeArrays(extra, held + peak, numpy.zeros_like(extra), numpy.array(busy) if busy else 0.0)
 
     def stashed(self, laid: Laid) -> NDArray[numpy.bool_]:
-        """Whether the inputs of chunks are kept. Shape `(choices, points)`."""
+        """Mask of choices that keep the inputs of chunks. Shape `(choices, points)`."""
         if self.stashes[0] == self.stashes[1]:
             return numpy.full((len(self.numbers), len(laid.of)), self.stashes[0])
         some = self._split(laid)[0 if self.stashes[0] else 1] > 0
@@ -242,7 +208,7 @@ class ModePair:
         return used
 
     def spread(self, laid: Laid, held: Held, stashed: Sequence[float], choice: int, point: int) -> Spread:
-        """What decides how one of these choices may lay the units of a point into chunks."""
+        """Possible placements of a point's units with one of these choices."""
         layout = laid.layouts[laid.of[point]]
         own, more = numpy.array(layout.share.fixed), numpy.array(self.more)
         inputs = self.stashed(laid)[choice, point] * numpy.array(stashed)
@@ -252,7 +218,7 @@ class ModePair:
         return Spread(evolve(held, share=layout.share), counts, self.more, inputs + kept, ahead)
 
     def kept(self, layout: Layout) -> Array:
-        """Bytes of each further micro-batch of what each chunk holds at least. Shape `(choices, chunks)`."""
+        """Bytes of each further micro-batch of each chunk's least contents. Shape `(choices, chunks)`."""
         first = layout.first[numpy.minimum(self.numbers, len(layout.first) - 1)]
         rest = numpy.array(layout.share.fixed)[:, self.kinds.runs] - first
         kept: Array = _summed(self.rows[:, 2:3], first, rest)[..., 0]
@@ -260,13 +226,13 @@ class ModePair:
 
 
 def mode_rows(mode: RecomputeMode, levels: int) -> list[Array]:
-    """The rows of a mode of `ModePair.rows`, by layer."""
+    """Rows of a mode for `ModePair.rows`, by layer."""
     busy = numpy.zeros((levels, len(mode.extra))) if mode.busy is None else mode.busy
     return [mode.extra, mode.first, mode.more, *busy]
 
 
 def _summed(rows: Array, first: Numbers, rest: Numbers) -> Array:
-    """Sums of rows over first layers and others; endless where one of them is. Shape `(..., rows)`."""
+    """Sums of rows over first layers and others; infinite if a summand is. Shape `(..., rows)`."""
     finite = numpy.isfinite(rows)
     if finite.all():
         whole: Array = first @ rows[0].T + rest @ rows[1].T
@@ -278,51 +244,37 @@ def _summed(rows: Array, first: Numbers, rest: Numbers) -> Array:
 
 
 class Spread(NamedTuple):
-    """What decides how units of a stage may lie in chunks.
+    """Possible placements of a stage's units in its chunks."""
 
-    Attributes:
-        held: what chunks hold.
-        counts: units of each run that are open.
-        more: bytes of each further micro-batch, of a unit of each run.
-        kept: bytes of each further micro-batch of each chunk besides.
-        ahead: units of each run that are decided beyond those of the pattern. Shape `(chunks, runs)`.
-    """
-
-    held: Held
-    counts: Counts
-    more: Sequence[float]
-    kept: Sequence[float] | Array
-    ahead: Numbers | int = 0
+    held: Held  # Micro-batches of chunks.
+    counts: Counts  # Free units of each run.
+    more: Sequence[float]  # Bytes of each further micro-batch of a unit of each run.
+    kept: Sequence[float] | Array  # Bytes of each further micro-batch of the rest of each chunk.
+    ahead: Numbers | int = 0  # Decided units of each run beyond those of the pattern. Shape `(chunks, runs)`.
 
     def needed(self) -> float:
-        """Bytes of micro-batches beyond one at the fullest moment, where units lie where they need least."""
+        """Least bytes of micro-batches beyond one at the fullest moment."""
         return self.held.needed(self.counts, self.more, self.held.base(self.more, self.kept))[0]
 
     def evenly(self, room: float) -> tuple[Counts, ...]:
-        """As `Held.spread`, beyond what is fixed of the pattern."""
+        """Same as `Held.spread`, beyond the fixed units of the pattern."""
         return self.whole(self.held.spread(self.counts, self.more, self.kept, room))
 
     def whole(self, laid: Sequence[Counts]) -> tuple[Counts, ...]:
-        """Units of each run that chunks hold beyond those of the pattern."""
+        """Units of each run in chunks beyond those of the pattern."""
         return tuple(map(tuple, (numpy.array(laid) + self.ahead).tolist()))
 
 
 class Beyond(NamedTuple):
-    """What micro-batches beyond one need, bytes. Shape `(choices, points)` each.
+    """Bytes of micro-batches beyond one. Shape `(choices, points)` each."""
 
-    Attributes:
-        least: at least.
-        even: evenly spread.
-        most: however units lie.
-    """
-
-    least: Array
-    even: Array
-    most: Array
+    least: Array  # Lower bound.
+    even: Array  # Evenly spread.
+    most: Array  # Upper bound.
 
 
 def beyond_one(pair: ModePair, laid: Laid, held: Held, stashed: Sequence[float]) -> Beyond:
-    """Bytes of micro-batches beyond one of stages whose chunks keep inputs of so many bytes, where they do."""
+    """Bytes of micro-batches beyond one, if chunks keep inputs of so many bytes."""
     found, more = numpy.empty((3, len(pair.numbers), len(laid.of))), numpy.array(pair.more)
     stashes, weights = pair.stashed(laid), held.beyond_one
     for index, layout in enumerate(laid.layouts):
@@ -339,7 +291,7 @@ def beyond_one(pair: ModePair, laid: Laid, held: Held, stashed: Sequence[float])
 
 
 def joined(tables: Sequence[ChoiceTable], points: int) -> ChoiceTable:
-    """Tables of one choice or several each in one, without ports where these hold nothing up."""
+    """Join tables of one or several choices, without ports if these delay nothing."""
     if not any(each.ports is not None and each.ports.tight.any() for each in tables):
         tables = [each._replace(ports=None) for each in tables]
     sizes = [each.time.size // points for each in tables]
@@ -361,5 +313,5 @@ def joined(tables: Sequence[ChoiceTable], points: int) -> ChoiceTable:
 
 
 def _wide(array: Any, choices: int, points: int) -> Any:
-    """An array of a table of so many choices in full shape: `(choices, points)`, perhaps with levels in front."""
+    """Broadcast a table's array to `(choices, points)`, with any levels in front."""
     return numpy.broadcast_to(array, (*(array.shape[:1] if array.ndim > 2 else ()), choices, points))

@@ -1,4 +1,4 @@
-"""The plan of several chunks that has the least price in a leaf: patterns, places, choices and where units lie."""
+"""Cheapest plan of several chunks in a leaf by price: patterns, places, choices and units."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ Patterns = Iterable[tuple[Filled, ChunkRecurrence]]
 """Patterns with the recurrences of their stages, one for each choice of places."""
 
 Plan = Callable[[Configuration, float, Filled, Sequence[PlacedStage], Sequence[Sequence[Counts]]], Incumbent]
-"""The plan of some stages of a pattern and of units laid into their chunks, of that closed form."""
+"""Builds the plan of some stages of a pattern with placed units and that closed form."""
 
 
 def best_by_price(
@@ -35,7 +35,7 @@ def best_by_price(
     limit: float,
     price: Price,
 ) -> Best:
-    """The plan of least price that beats `limit`, as far as replays show; of each way the even one comes first."""
+    """Find the plan with the least price below `limit`, by replay; the even plan of each path comes first."""
     passes = 2 * configuration.micro_batches * len(search.splits.homes(configuration.schedule, stages))
     leaf = Leaf.of(limit, search.meter, passes)
     every = [_of_pattern(search, plan, configuration, *pattern, leaf) for pattern in patterns]
@@ -50,8 +50,6 @@ def _of_pattern(
     recurrence: ChunkRecurrence,
     leaf: Leaf,
 ) -> Iterator[Laid]:
-    """The ways of a pattern, by their closed form."""
-
     def plans(way: Way) -> Iterator[Incumbent]:
         laid = _laid(search, configuration, filled, way.stages, leaf)
         return map(partial(plan, configuration, way.seconds, filled, way.stages), laid)
@@ -87,9 +85,9 @@ def _ways(
 def _kept(
     search: ChunkCosts, configuration: Configuration, filled: Filled, stage: int, crossed: Crossed
 ) -> NDArray[numpy.bool_]:
-    """The choices of a stage that fit, but for those that another one is no worse than, pass by pass.
+    """Fitting choices of a stage that no other dominates pass by pass.
 
-    Nor is there less room for units with that one: it fits however they lie.
+    A dominating choice also has at least as much room for units, whatever their placement.
     """
     own, held = filled.stages[stage], filled.held[stage]
     figures = numpy.array(own.prices.at(crossed))
@@ -109,9 +107,10 @@ def _kept(
 def _laid(
     search: ChunkCosts, configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage], leaf: Leaf
 ) -> Iterator[tuple[tuple[Counts, ...], ...]]:
-    """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run.
+    """Yield placements of the stages' free units: by stage and chunk, of each run.
 
-    First evenly, with what is over in the same chunks of all stages: unequal chunks side by side wait for each other.
+    Even ones first, with the remainder in the same chunks of all stages: unequal neighbouring chunks wait for each
+    other.
     """
     every, even = [], []
     for index, stage in enumerate(stages):

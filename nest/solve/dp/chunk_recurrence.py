@@ -1,9 +1,8 @@
-"""The recurrence over stages of several chunks: how many units each holds, what it chooses and where it lies.
+"""Recurrence over stages of several chunks: units, choice and place of each.
 
-An entry is the least sum of a stage and all behind it, by the level of the boundary in front, by whether some boundary
-behind has the level of the way back from the last stage to the first, by the units that are left for it and for those
-behind it, and by its slot. As each stage has a slot of its own, the others leave it few to choose from: one where there
-are as many slots as stages.
+An entry is the least sum of a stage and all behind it, by the level of the boundary before it, by whether a boundary
+behind has the level of the way back from the last stage to the first, by the units left for it and those behind, and by
+its slot. Each stage has its own slot, so few are left to choose from: one if there are as many slots as stages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,65 +23,50 @@ from nest.solve.dp.recurrence import Step, Steps, least_sums, recovered
 from nest.solve.search import Meter
 
 MOST_AT_ONCE = 2**16
-"""Entries up to which what all points of a stage make of them is worked out in one go."""
+"""Most entries for which all points of a stage are evaluated at once."""
 
 Crossed = tuple[int, ...] | None
-"""The level that each of a stage's messages crosses; None: each is at its cheapest."""
+"""Level of each of a stage's messages; None: the cheapest."""
 
 
 @frozen(eq=False, repr=False)
 class Places:
-    """Where stages may lie.
+    """Possible places of stages."""
 
-    Attributes:
-        steps: level between neighbouring slots, as an index of those that occur. Shape `(slots - 1,)`.
-        levels: how many levels occur.
-        ways: the levels of ways that are no neighbours' and not between the last stage and the first, where these are
-            known; None: all ways are at their cheapest, and slots do not matter.
-        numbers: which slots of a replica these are; none: its first ones.
-    """
-
+    # Level between neighbouring slots, as an index of those that occur. Shape `(slots - 1,)`.
     steps: NDArray[numpy.int64]
-    levels: int
+    levels: int  # Number of levels that occur.
+    # Levels of ways between stages that are not neighbours, nor last and first, if known; None: all ways are at their
+    # cheapest, and slots do not matter.
     ways: Mapping[Way, int] | None
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()  # Slots in a replica; empty: its first ones.
 
     @classmethod
     def anywhere(cls, stages: int) -> "Places":
-        """As if every boundary were at its cheapest."""
+        """Places with the cheapest boundaries everywhere."""
         return cls(numpy.zeros(stages - 1, dtype=numpy.int64), 1, None)
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return len(self.steps) + 1
 
     def number(self, slot: int) -> int:
-        """Which slot of a replica one of these is."""
+        """Slot of a replica."""
         return self.numbers[slot] if self.numbers else slot
 
 
 @define(eq=False, repr=False, slots=False)
 class ChunkRecurrence:
-    """The recurrence for the stages of a pattern.
+    """Recurrence for the stages of a pattern."""
 
-    Attributes:
-        stages: in pipeline order.
-        slack: units of each run that are not fixed.
-        places: where stages may lie.
-        back: whether the last stage and the first send each other anything, as neighbours do not.
-        room: bytes a stage may use.
-        meter: counts the work.
-        runs: those whose units are not all fixed.
-    """
-
-    stages: Sequence[ChunkStage]
-    slack: Counts
+    stages: Sequence[ChunkStage]  # In pipeline order.
+    slack: Counts  # Free units of each run.
     places: Places
-    back: bool
-    room: float
+    back: bool  # The last stage and the first exchange messages, without being neighbours.
+    room: float  # Bytes of a stage.
     meter: Meter
-    runs: list[int] = field(init=False)
+    runs: list[int] = field(init=False)  # Those with free units.
 
     @runs.default
     def _runs_left_open(self) -> list[int]:
@@ -91,34 +75,34 @@ class ChunkRecurrence:
 
     @cached_property
     def state(self) -> tuple[int, ...]:
-        """How many numbers of units there are of each run whose units are not all fixed."""
+        """Numbers of units of each run with free units."""
         return tuple([self.slack[run] + 1 for run in self.runs])
 
     @cached_property
     def entries(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return prod(self.state)
 
     @cached_property
     def slots(self) -> SlotPlaces:
-        """The places of the stages, whatever way leads back."""
+        """Places of the stages, for any way back."""
         return SlotPlaces(tuple(self.places.steps.tolist()), len(self.stages))
 
     @cached_property
     def alone(self) -> bool:
-        """Whether each stage has one slot."""
+        """True if there are as many slots as stages."""
         return self.places.slots == len(self.stages)
 
     def run(
         self, time_limit: float, sync_limit: float, *, room: float | None = None, evenly: bool = False
     ) -> Partition | None:
-        """The stages with the least sum within limits; None when none keeps them.
+        """Stages with the least sum within limits; None: none keeps them.
 
         Args:
-            time_limit: most seconds any stage may take per micro-batch.
-            sync_limit: most seconds any stage may synchronise per batch.
-            room: most bytes any stage may use; None: those there are.
-            evenly: whether the sum of the squares of times is to be least instead, with the choices as they are.
+            time_limit: most seconds of a stage per micro-batch.
+            sync_limit: most seconds of synchronisation per batch.
+            room: most bytes of a stage; None: the available ones.
+            evenly: minimise the sum of squares of times instead, with the given choices.
         """
         limits = (time_limit, sync_limit, self.room if room is None else room)
         least, best = numpy.inf, None
@@ -132,7 +116,7 @@ class ChunkRecurrence:
         return None if best is None else recovered(best[0].placed, best[1], self.entries, best[0].chosen)
 
     def _levels_back(self) -> Sequence[int | None]:
-        """The levels that the way from the last stage back to the first may have; None where nothing takes it."""
+        """Possible levels of the way from the last stage to the first; None: nothing takes it."""
         if not self.back:
             return (None,)
         if not self.alone:
@@ -142,7 +126,7 @@ class ChunkRecurrence:
         return (int(self.places.steps.max()),)
 
     def further(self, stage: int) -> NDArray[numpy.int64]:
-        """Units that the points of a stage have of each run whose units are not all fixed. Shape `(points, runs)`."""
+        """Units of a stage's points for each run with free units. Shape `(points, runs)`."""
         return self._further_of(self.stages[stage].prices)
 
     @remembered
@@ -151,24 +135,24 @@ class ChunkRecurrence:
         return further
 
     def crossed(self, stage: int, front: int, behind: int, back: int | None) -> Crossed:
-        """The levels that a stage's messages cross, by those of its ways."""
+        """Levels of a stage's messages, from those of its ways."""
         if self.places.ways is None:
             return None
         levels: Levels = {FRONT: front, BEHIND: behind, **({} if back is None else {BACK: back})}
         return self.stages[stage].prices.crossed({**levels, **self.places.ways})
 
     def crossings(self) -> list[Crossed]:
-        """The same of each stage, where each has a slot of its own."""
+        """Same for each stage, with as many slots as stages."""
         steps, back = [0, *self.places.steps.tolist(), 0], self._levels_back()[0]
         return [self.crossed(stage, steps[stage], steps[stage + 1], back) for stage in range(len(self.stages))]
 
     def left(self, stage: int, points: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-        """As `_left`, of some points of a stage."""
+        """Same as `_left`, for some points of a stage."""
         return _left(len(points), self.further(stage)[points].tobytes(), self.state)
 
 
 class _WithWayBack:
-    """What stages may be within limits where the last one sends back over level `back`; None: it sends nothing back."""
+    """Stages within limits if the last one sends back over level `back`; None: it sends nothing back."""
 
     def __init__(self, of: ChunkRecurrence, limits: tuple[float, float, float], back: int | None, evenly: bool) -> None:
         self.of, self.limits, self.back, self.evenly = of, limits, back, evenly
@@ -178,7 +162,7 @@ class _WithWayBack:
         self._known: dict[tuple[ChunkStage, Crossed], tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]] = {}
 
     def points(self, stage: int, front: int, behind: int) -> tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]:
-        """The points of a stage that keep all limits, what each costs, and with which choice."""
+        """Points of a stage within all limits, the cost of each, and its choice."""
         own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
         key = own, crossed
         if key not in self._known:
@@ -191,13 +175,12 @@ class _WithWayBack:
         return self._known[key]
 
     def steps(self) -> Iterator[Steps]:
-        """Those of each stage, from the last on: from the units that are left for it and those behind it."""
+        """Steps of each stage, from the last on: from the units left for it and those behind."""
         for stage in reversed(range(len(self.of.stages))):
             size = self.of.entries * max(len(self.of.stages[stage].prices.further), 1)
             yield {0: [Step(partial(self._least, stage), slice(1, None), size)]}
 
     def _least(self, stage: int, after: Array, behind: int, front: int) -> Array:
-        """As `Step.least`."""
         points, costs, _ = self.points(stage, front, behind)
         least, most = numpy.full(self.of.entries, numpy.inf), max(MOST_AT_ONCE // self.of.entries, 1)
         for first in range(0, len(points), most):
@@ -210,7 +193,7 @@ class _WithWayBack:
     def chosen(
         self, from_last: int, place: Place, larger: int, front: int, ways: dict[int, Array]
     ) -> tuple[int, int, PlacedStage]:
-        """As `Choose`; among equals the lowest level, the fewest units."""
+        """Same as `Choose`; ties go to the lowest level, then the fewest units."""
         stage, found = len(self.of.stages) - from_last, (numpy.inf, 0, 0, 0, 0)
         for behind, rest in ways.items():
             points, costs, choices = self.points(stage, front, behind)
@@ -227,14 +210,12 @@ class _WithWayBack:
 
 @lru_cache(maxsize=1 << 8)
 def _left(points: int, further: bytes, state: tuple[int, ...]) -> NDArray[numpy.int64]:
-    """The state that is left of each where a stage takes some units, from 1 on; 0 where it has not so many.
-
-    Shape `(points, states)`.
+    """State left of each state after a stage takes some units, counted from 1; 0: too few. Shape `(points, states)`.
 
     Args:
-        points: how many things a stage may take.
-        further: units that these have of each run, the bytes of an array of shape `(points, runs)`.
-        state: how many numbers of units of each run there are.
+        points: number of alternatives.
+        further: units of each run they take, as bytes of an array of shape `(points, runs)`.
+        state: numbers of units of each run.
     """
     states = numpy.indices(state).reshape(len(state), prod(state))
     left = states - numpy.frombuffer(further, dtype=numpy.int64).reshape(points, len(state), 1)

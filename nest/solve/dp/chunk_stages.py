@@ -1,6 +1,6 @@
-"""What a stage of several chunks takes, whatever number of units of each run it has, and bounds from that.
+"""Times of a stage of several chunks, for any number of units of each run, and bounds from them.
 
-The times of a stage and its state depend on how many units of each run it has in all.
+The times of a stage and its state depend on its total units of each run.
 """
 
 from __future__ import annotations
@@ -29,32 +29,26 @@ from nest.tolerances import LIMIT_SLACK
 T = TypeVar("T")
 
 FRONT, BEHIND, BACK = "front", "behind", "back"
-"""Where a stage's messages go: to the stage in front of it, to the one behind it, between the last and the first."""
+"""Directions of a stage's messages: to the stage before, the stage behind, and between the last and the first."""
 
 Way = str | tuple[int, int]
-"""One of these, or two stages, from 0, that do not follow each other."""
+"""One of these, or two stages, from 0, that are not neighbours."""
 
 
 class Message(NamedTuple):
-    """What a chunk receives in every micro-batch.
-
-    Attributes:
-        way: between which stages.
-        arrives: whether these are activations; else gradients return.
-        size: bytes.
-    """
+    """A message that a chunk receives in every micro-batch."""
 
     way: Way
-    arrives: bool
-    size: float
+    arrives: bool  # Activations; else gradients.
+    size: float  # Bytes.
 
 
 def messages(homes: Sequence[int], entering: Sequence[float]) -> tuple[tuple[Message, ...], ...]:
-    """What the chunks of each stage receive. Shape `(stages,)`.
+    """Messages that the chunks of each stage receive. Shape `(stages,)`.
 
     Args:
-        homes: the stage of each chunk, from 0.
-        entering: bytes that enter each chunk, the first excepted. Shape `(chunks - 1,)`.
+        homes: stage of each chunk, from 0.
+        entering: bytes that enter each chunk but the first. Shape `(chunks - 1,)`.
     """
     stages = max(homes) + 1
     found: list[list[Message]] = [[] for _ in range(stages)]
@@ -66,7 +60,7 @@ def messages(homes: Sequence[int], entering: Sequence[float]) -> tuple[tuple[Mes
 
 
 def way(one: int, other: int, stage: int, stages: int) -> Way:
-    """How a stage calls what lies between two stages, of which it is one."""
+    """Name of the way between two stages from the view of one of them."""
     first, second = min(one, other), max(one, other)
     if second == first + 1:
         return FRONT if stage == second else BEHIND
@@ -75,39 +69,27 @@ def way(one: int, other: int, stage: int, stages: int) -> Way:
 
 @frozen(eq=False, repr=False)
 class PatternStages:
-    """What a pattern gives to stages, whatever that costs.
+    """Contents that a pattern gives to stages."""
 
-    Attributes:
-        distinct: what falls to each of those that differ in what they hold and receive.
-        received: what they receive.
-        fixed: units of each run that they hold at least.
-        most: units of each run that they may hold beyond those.
-        kinds: which of these each stage is, in pipeline order.
-        held: what the chunks of each stage hold.
-        stashed: bytes of each chunk's inputs, of each stage.
-        alike: a number for each stage, the same for those that are alike in all of this.
-    """
-
-    distinct: list[Share]
-    received: list[tuple[Message, ...]]
-    fixed: list[Counts]
-    most: list[Counts]
-    kinds: list[int]
-    held: tuple[Held, ...]
-    stashed: list[tuple[float, ...]]
-    alike: list[int]
+    distinct: list[Share]  # Shares of stages that differ in contents or messages.
+    received: list[tuple[Message, ...]]  # Messages.
+    fixed: list[Counts]  # Least units of each run.
+    most: list[Counts]  # Further units of each run that they may hold.
+    kinds: list[int]  # Index of each stage, in pipeline order.
+    held: tuple[Held, ...]  # Micro-batches of each stage's chunks.
+    stashed: list[tuple[float, ...]]  # Bytes of each chunk's inputs, by stage.
+    alike: list[int]  # A number for each stage, equal for equal stages.
 
     @classmethod
     def of(
         cls, pattern: Pattern, homes: Sequence[int], crossing: Sequence[float], moments: Sequence[tuple[Moment, ...]]
     ) -> PatternStages:
-        """Those of a pattern.
+        """Stages of a pattern.
 
         Args:
-            pattern: of the chunks.
-            homes: the stage of each chunk, from 0.
-            crossing: bytes that enter each chunk, the first excepted. Shape `(chunks - 1,)`.
-            moments: what the chunks of each stage hold when they may be the fullest.
+            homes: stage of each chunk, from 0.
+            crossing: bytes that enter each chunk but the first. Shape `(chunks - 1,)`.
+            moments: micro-batches of each stage's chunks at the possibly fullest moments.
         """
         chunks, entering, slack = chunks_of_stages(homes), (0.0, *crossing), pattern.slack
         shares = [Share.of(pattern, mine) for mine in chunks]
@@ -130,44 +112,33 @@ class PatternStages:
 
 
 Levels = Mapping[Way, int]
-"""Which of the levels that occur, by index, each of a stage's ways crosses."""
+"""Level of each of a stage's ways, as an index of those that occur."""
 
 
 @define(eq=False, repr=False, slots=False)
 class StagePrices:
-    """What a stage of a pattern takes, by what it holds beyond what is fixed; stages that take the same share it.
+    """Times of a stage of a pattern by its free units; shared by equal stages."""
 
-    Attributes:
-        further: units of each run beyond those fixed. Shape `(points, runs)`.
-        table: what choices cost it, arrays of shape `(choices, points)`.
-        messages: what it receives.
-        sent: seconds of messages by their size, over each of the levels that occur between stages.
-        numbers: which levels of the cluster these are.
-        weights: what the schedule weighs apart; None: the sum is that of the stages' times.
-        laid: by which points are told apart where some choices recompute first blocks; None: none do.
-        counts: `further` as an array.
-    """
-
-    further: tuple[Counts, ...]
-    table: ChoiceTable
-    messages: tuple[Message, ...]
-    sent: Mapping[float, Sequence[float]]
-    numbers: tuple[int, ...]
-    weights: Weights | None
-    laid: Laid | None
-    counts: NDArray[numpy.int64] = field(init=False)
+    further: tuple[Counts, ...]  # Units of each run beyond the fixed ones. Shape `(points, runs)`.
+    table: ChoiceTable  # Costs, with arrays of shape `(choices, points)`.
+    messages: tuple[Message, ...]  # Received.
+    sent: Mapping[float, Sequence[float]]  # Seconds of messages by size, over each level that occurs between stages.
+    numbers: tuple[int, ...]  # These levels' numbers in the cluster.
+    weights: Weights | None  # Separate weights of the schedule; None: the sum is that of the stages' times.
+    laid: Laid | None  # Layouts of points if some choices recompute first blocks; else None.
+    counts: NDArray[numpy.int64] = field(init=False)  # `further` as an array.
 
     @counts.default
     def _as_array(self) -> NDArray[numpy.int64]:
         return numpy.array(self.further, dtype=numpy.int64)
 
     def crossed(self, levels: Levels | None) -> tuple[int, ...] | None:
-        """The level that each message crosses; None: each is at its cheapest."""
+        """Level of each message; None: the cheapest."""
         return None if levels is None else tuple([levels[each.way] for each in self.messages])
 
     @remembered
     def at(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
-        """Seconds per micro-batch, what is added up of them, and seconds per batch. Shape `(choices, points)` each."""
+        """Seconds per micro-batch, summands, and seconds per batch. Shape `(choices, points)` each."""
         front, behind = self._boundaries(crossed, arrives=True), self._boundaries(crossed, arrives=False)
         if self.weights is not None:
             return self.table.weighed(..., self.weights, front, behind)
@@ -175,17 +146,15 @@ class StagePrices:
         return time, time, sync
 
     def ranked(self, crossed: tuple[int, ...] | None) -> tuple[NDArray[numpy.int64], Array, Array, Array]:
-        """The choices of each point in order, and what `at` has of them in that order.
+        """Choices of each point in order, and `at` in that order.
 
-        The cheapest come first, of equals those that take least time, then those that synchronise fastest, then the
-        preferred ones.
+        The cheapest come first; ties go by time, then synchronisation, then preference.
         """
         time, cost, sync = self.at(crossed)
         order, points = numpy.lexsort((sync, time, cost), axis=0), numpy.arange(time.shape[1])
         return order, time[order, points], cost[order, points], sync[order, points]
 
     def _boundaries(self, crossed: tuple[int, ...] | None, *, arrives: bool) -> list[Boundary]:
-        """Seconds of messages by the level they cross."""
         seconds: dict[int, float] = {}
         for index, message in enumerate(self.messages):
             if message.arrives != arrives:
@@ -199,25 +168,19 @@ class StagePrices:
 
 @frozen(eq=False, repr=False)
 class ChunkStage:
-    """A stage of a pattern; those that take the same, with as much room, are one object.
-
-    Attributes:
-        prices: what it takes.
-        memory: bytes with each choice, the reserve included. Shape `(choices, points)`.
-        fits: whether devices have them.
-    """
+    """A stage of a pattern; stages with equal times and room are one object."""
 
     prices: StagePrices
-    memory: Array
-    fits: NDArray[numpy.bool_]
+    memory: Array  # Bytes with each choice and the reserve. Shape `(choices, points)`.
+    fits: NDArray[numpy.bool_]  # `memory` is within the capacity.
 
     def best(
         self, crossed: tuple[int, ...] | None, limits: tuple[float, float, float]
     ) -> tuple[Array, NDArray[numpy.int64]]:
-        """Least cost within limits, infinite where there is none, and the choice. Shape `(points,)` each.
+        """Least cost within limits, infinite if there is none, and the choice. Shape `(points,)` each.
 
-        Of equal choices the first as `StagePrices.ranked` has them. `limits` are the most seconds per micro-batch and
-        per batch, and the most bytes; `crossed` as `StagePrices` has it.
+        Ties follow `StagePrices.ranked`. `limits` are the most seconds per micro-batch and per batch, and the most
+        bytes.
         """
         order, time, cost, sync = self.prices.ranked(crossed)
         points = numpy.arange(self.memory.shape[1])
@@ -227,7 +190,7 @@ class ChunkStage:
         return least, order[first, points]
 
     def only(self, some: NDArray[numpy.bool_]) -> ChunkStage:
-        """The same with some of the choices."""
+        """Restrict the choices."""
         return ChunkStage(self.prices, numpy.where(some[:, None], self.memory, inf), self.fits & some[:, None])
 
     def figures(self, crossed: tuple[int, ...] | None, choice: int, point: int) -> tuple[float, float, float]:
@@ -238,62 +201,40 @@ class ChunkStage:
 
 @frozen(eq=False, repr=False)
 class Contents:
-    """What stages may hold.
+    """Possible contents of stages."""
 
-    Attributes:
-        places: which of `sets` each set of layers is, by bitmask.
-        sets: the stages between each set and the empty one.
-    """
-
-    places: dict[int, int]
-    sets: Downsets
+    places: dict[int, int]  # Index in `sets` of each set of layers, by bitmask.
+    sets: Downsets  # Stages between each set and the empty one.
 
 
 Taken = tuple[Array, Array, Array]
-"""What a stage takes and synchronises at least, and what it computes of further units, seconds. Shape `(points,)`."""
+"""Least time and synchronisation of a stage, and compute of further units, in seconds. Shape `(points,)`."""
 
 
 @frozen(eq=False, repr=False)
 class StageCosts:
-    """What stages of the patterns of a configuration with so many stages may choose and cost, whatever they hold.
-
-    Attributes:
-        contents: what they may hold.
-        choices: of a stage: whole modes, then first blocks of each pair of modes.
-        capacity: bytes a stage may use, rounding allowed for.
-        unchosen: what they cost whatever they choose.
-        table: what they cost with each choice of a whole mode; None: there is none.
-        parts: ZeRO stages with what recomputes first blocks of chunks, in the order of choices.
-        layouts: how what falls to a stage may be laid into its chunks.
-        objective: weights of the schedule.
-        weights: what it weighs apart; None: nothing.
-        levels: those that occur between stages.
-        heads: the first none, one, two, ... units of each run as bitmasks.
-        seconds: per micro-batch that a unit of each run computes.
-        worth: what that is in the sum of stages.
-        rows: which choices have each whole recompute mode.
-        more: of each mode what `ChunkCosts.more` has.
-    """
+    """Choices and costs of stages of the patterns of a configuration with so many stages, for any contents."""
 
     contents: Contents
-    choices: tuple[Choice, ...]
-    capacity: float
-    unchosen: Unchosen
-    table: ChoiceTable | None
+    choices: tuple[Choice, ...]  # Of a stage: pure modes, then first blocks of each pair of modes.
+    capacity: float  # Bytes of a stage, with slack for rounding.
+    unchosen: Unchosen  # Costs independent of the choice.
+    table: ChoiceTable | None  # Costs with each choice of a pure mode; None: there is none.
+    # ZeRO stages with modes of first blocks of chunks, in the order of choices.
     parts: tuple[tuple[int, ModePair], ...]
-    layouts: Callable[[Share, int], list[Layout]]
-    objective: Objective
-    weights: Weights | None
-    levels: tuple[int, ...]
-    heads: list[tuple[int, ...]]
-    seconds: tuple[float, ...]
-    worth: Array
-    rows: dict[str, list[int]]
-    more: dict[str, tuple[tuple[float, ...], bool]]
+    layouts: Callable[[Share, int], list[Layout]]  # Finds the layouts of a stage's share.
+    objective: Objective  # Weights of the schedule.
+    weights: Weights | None  # Separate weights; None: there are none.
+    levels: tuple[int, ...]  # Those that occur between stages.
+    heads: list[tuple[int, ...]]  # First 0, 1, 2, ... units of each run as bitmasks.
+    seconds: tuple[float, ...]  # Of compute per micro-batch of a unit of each run.
+    worth: Array  # Their part of the sum of stages.
+    rows: dict[str, list[int]]  # Choices with each pure recompute mode.
+    more: dict[str, tuple[tuple[float, ...], bool]]  # `ChunkCosts.more` of each mode.
     _known: dict[Hashable, Any] = field(factory=dict, init=False)
 
     def at(self, columns: NDArray[numpy.int64], laid: Laid | None) -> ChoiceTable:
-        """What stages cost, by which of the contents they hold and how that is laid into chunks."""
+        """Costs of stages by contents and layout."""
         tables = [] if self.table is None else [self.table.of_classes(columns)]
         if laid is None:
             return tables[0]
@@ -302,23 +243,23 @@ class StageCosts:
         return joined([*tables, *(own.table(zero, modes[pair]) for zero, pair in self.parts)], len(columns))
 
     def rows_of_parts(self) -> Iterator[tuple[ModePair, slice]]:
-        """What recomputes first blocks, each with its choices."""
+        """Modes of first blocks, each with its choices."""
         end = sum(map(len, self.rows.values()))
         for _, pair in self.parts:
             begin, end = end, end + len(pair.numbers)
             yield pair, slice(begin, end)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """`make()`, kept: patterns differ in few stages."""
+        """Cache `make()`: patterns differ in few stages."""
         return once(self._known, key, make)
 
     def least_of(
         self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None, crossed: tuple[int, ...] | None = None
     ) -> tuple[Taken, float]:
-        """What a stage takes and synchronises at least, by point, and its least cost beyond what units are worth.
+        """Least time and synchronisation by point, and least cost beyond the worth of units.
 
-        With either comes what it computes of these units. Of its choices those that fit count; None: all do. `crossed`
-        is as `StagePrices` has it.
+        Both come with the compute of these units. Only choices that fit count; None: all do. `crossed` is that of
+        `StagePrices`.
         """
 
         def made() -> tuple[Taken, float]:
@@ -331,9 +272,9 @@ class StageCosts:
 
 
 def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> float:
-    """The least limit on all stages that leaves room for `needed`; infinite where none does.
+    """Least limit on all stages that leaves room for `needed`; infinite if there is none.
 
-    `stages` have for each point what it takes and what it adds, and how many there are.
+    `stages` have the time and contribution of each point, and their number.
     """
     limits = numpy.sort(numpy.concatenate([values for values, _, _ in stages]))
     room = numpy.zeros(len(limits))
@@ -356,10 +297,9 @@ def floor_of(
     """Bounds of the three terms.
 
     Args:
-        costs: of stages.
-        slack: units of each run that are not fixed.
-        every: stages, as `StageCosts.least_of` has them.
-        places: which of these each stage is.
+        slack: free units of each run.
+        every: results of `StageCosts.least_of`.
+        places: index of each stage in them.
     """
     total = float(slack @ costs.worth) + sum([every[place][1] for place in places])
     needed = float(slack @ numpy.array(costs.seconds)) * (1 - LIMIT_SLACK)

@@ -1,4 +1,4 @@
-"""What stages of several chunks may choose and hold, and what that costs with each choice."""
+"""Choices and contents of stages of several chunks, with their costs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, product
@@ -22,7 +22,7 @@ from nest.solve.dp.sums import CandidateSums, PartSums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
 
 MOST_CONTENTS = 4_096
-"""Sets of units up to which what they cost is worked out for all numbers of stages at once."""
+"""Most sets of units that are priced for all numbers of stages at once."""
 
 REMEMBERED = 128
 """Tables kept, and numbers of stages of configurations whose stages are kept."""
@@ -30,23 +30,23 @@ REMEMBERED = 128
 
 @define(eq=False, repr=False)
 class ChunkTables(ChunkBounds):
-    """What plans of several chunks a stage are made of."""
+    """Tables of plans of several chunks per stage."""
 
     @property
     def _tables(self) -> BoundedCache[tuple[Unchosen, ChoiceTable | None]]:
         return self.once_in_room(self.shared, "tables", lambda: BoundedCache(REMEMBERED))
 
     def choices(self, configuration: Configuration, count: int) -> tuple[Choice, ...]:
-        """What stages may choose, as `StageCosts` has it."""
+        """Choices of stages in the order of `StageCosts`."""
         whole, parts = self._choices(configuration, count, self.splits.of(configuration.schedule, count)[0].runs)
         return (*whole, *(choice for _, _, some in parts for choice in some))
 
     def _choices(
         self, configuration: Configuration, count: int, runs: tuple[Run, ...]
     ) -> tuple[tuple[Choice, ...], list[tuple[int, ModePair, list[Choice]]]]:
-        """Those of whole modes, and those of each pair of modes by ZeRO stage.
+        """Choices of pure modes, and of each pair of modes by ZeRO stage.
 
-        Of several that recompute all blocks of every chunk one is left; none where a whole mode does the same.
+        Only one choice that recomputes all blocks of every chunk is kept; none if a pure mode does the same.
         """
         whole = tuple(choice for choice in configuration.choices if partial(choice.recompute) is None)
         by_pair: dict[tuple[int, str, str], dict[int, Choice]] = {}
@@ -78,7 +78,7 @@ class ChunkTables(ChunkBounds):
         return whole, parts
 
     def _covered(self, configuration: Configuration, part: Partial) -> bool:
-        """Whether plans that recompute all blocks of every chunk are those of a whole mode as well."""
+        """True if plans that recompute all blocks of every chunk also exist with a pure mode."""
         read = {
             name for each in self.instance.space.constraints if each.expression is not None for name in each.names()
         }
@@ -99,8 +99,6 @@ class ChunkTables(ChunkBounds):
         return self.once_scheduled(("kinds", runs), lambda: Kinds.of(runs, self.instance.space.units))
 
     def _longest(self, pattern: Pattern) -> int:
-        """The most blocks that any chunk of a pattern may hold."""
-
         def made() -> int:
             kinds = self._kinds(pattern.runs)
             blocks = numpy.bincount(kinds.runs, weights=numpy.array(kinds.blocks) >= 0, minlength=len(pattern.runs))
@@ -109,7 +107,7 @@ class ChunkTables(ChunkBounds):
         return self.once_scheduled(("longest", pattern), made)
 
     def _layouts(self, runs: tuple[Run, ...]) -> Callable[[Share, int], list[Layout]]:
-        """How what falls to a stage may be laid into its chunks; it is kept by the search, and so does not hold it."""
+        """Function that finds layouts of a stage's share; cached by the search, so it must not reference it."""
         scheduled, units = self.scheduled, self.instance.space.units
 
         def laid(share: Share, most: int) -> list[Layout]:
@@ -119,17 +117,17 @@ class ChunkTables(ChunkBounds):
         return laid
 
     def more(self, runs: tuple[Run, ...], candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
-        """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept too."""
+        """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept."""
         mode = self.instance.candidates[candidate].mode(name)
         return of_units(runs, mode.more), mode.stash_inputs
 
     def _seconds(self, runs: tuple[Run, ...], candidate: int) -> tuple[float, ...]:
-        """Seconds per micro-batch that a unit of each run computes."""
+        """Seconds of compute per micro-batch of a unit of each run."""
         used = self.instance.candidates[candidate]
         return of_units(runs, used.forward + used.backward)
 
     def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
-        """Bytes that cross each border between two chunks."""
+        """Bytes across each border between chunks."""
         used = self.instance.candidates[candidate]
         # Candidates that send as much share their answers, whatever they cost.
         sizes = self.once_shared(("sizes", candidate), used.tensor_bytes.tobytes)
@@ -140,7 +138,7 @@ class ChunkTables(ChunkBounds):
         return self.once_scheduled(("borders", pattern, sizes), made)
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
-        """What the stages of all patterns may hold."""
+        """Possible contents of the stages of all patterns."""
         runs = self.splits.runs
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
             heads = [heads_of(run) for run in runs]
@@ -157,7 +155,7 @@ class ChunkTables(ChunkBounds):
         )
 
     def _held_by(self, patterns: Sequence[Pattern], homes: tuple[int, ...]) -> Iterator[int]:
-        """What the stages of these patterns may hold, as bitmasks."""
+        """Possible contents of the stages of these patterns, as bitmasks."""
         for pattern in patterns:
             heads = [heads_of(run) for run in pattern.runs]
             for chunks in chunks_of_stages(homes):
@@ -169,7 +167,7 @@ class ChunkTables(ChunkBounds):
     def _stage_tables(
         self, configuration: Configuration, contents: Contents, whole: tuple[Choice, ...]
     ) -> tuple[Unchosen, ChoiceTable | None]:
-        """What the contents cost whatever stages choose, and with each choice of a whole mode."""
+        """Costs of the contents, independent of choices and with each choice of a pure mode."""
         hides = self.instance.space.hides(configuration.schedule.name)
         key = (
             contents,
@@ -211,10 +209,10 @@ class ChunkTables(ChunkBounds):
 
 
 def heads_of(run: Run) -> tuple[int, ...]:
-    """The first none, one, two, ... units of a run as bitmasks."""
+    """First 0, 1, 2, ... units of a run as bitmasks."""
     return tuple(accumulate(map(mask_of, run.units), initial=0))
 
 
 def of_units(runs: tuple[Run, ...], row: Array) -> tuple[float, ...]:
-    """What one of the numbers of layers is for a unit of each run."""
+    """Sum of a row of layer values over a unit of each run."""
     return tuple(float(row[list(run.units[0])].sum()) for run in runs)

@@ -1,4 +1,4 @@
-"""Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
+"""Plans of several chunks per stage: bounds that mostly decide, and a recurrence over sizes and places."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,27 +19,27 @@ from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, TIE
 
 FIRST_PATTERNS = 4
-"""Patterns, the best by their bounds, of which a first plan is made: of alike blocks between two ends all there are."""
+"""Patterns with the best bounds for a first plan; with equal blocks between two ends, all patterns."""
 
 MOST_WAYS = 512
-"""Combinations of levels up to which all are tried where stages that are no neighbours send each other messages."""
+"""Most combinations of levels that are all tried if stages that are not neighbours exchange messages."""
 
 AT_ONCE = 64
-"""Configurations that are queued between two looks at the clock."""
+"""Configurations queued between two checks of the deadline."""
 
 ByLevels = dict[tuple[int, ...], tuple[int, ...]]
-"""The slots of stages by the levels between neighbours."""
+"""Slots of stages by the levels between neighbours."""
 
 Found = tuple[float, Filled, Partition]
-"""Step time, seconds, a pattern and its stages."""
+"""Step time (s), pattern and stages."""
 
 
 @define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
-    """Plans of several chunks a stage."""
+    """Plans of several chunks per stage."""
 
     def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
-        """But for those that there is no memory for, as far as it is worth a look."""
+        """Skip configurations without enough memory, if the check pays."""
         worth = self.worthwhile((each for each in self.configurations if self.first_bound(each) <= limit), limit)
         for place, configuration in enumerate(self.configurations):
             if place % AT_ONCE == 0:
@@ -58,7 +58,7 @@ class ChunkSearch(ChunkCosts):
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """One leaf per number of stages, with bounds from what its stages cost at least."""
+        """One leaf per number of stages, with bounds from the least costs of its stages."""
         nodes, worth = [], self.worthwhile((configuration,), limit)[configuration.order].time
         for count, cheap in zip(counts, self.early_bounds(configuration), strict=True):
             if cheap > limit:
@@ -78,9 +78,9 @@ class ChunkSearch(ChunkCosts):
         return nodes
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
-        """The stages of least sum with the least slowest one, their blocks side by side: of the first few patterns.
+        """Stages with the least sum and the least slowest stage, blocks side by side: of the first few patterns.
 
-        Of equals the one with the fewest ends alone, as `solve` has it.
+        Ties go to the fewest separate ends, as in `solve`.
         """
         every = sorted(self.filled(configuration, stages, None), key=lambda each: each.bound)[:FIRST_PATTERNS]
         found: Found | None = None
@@ -92,7 +92,7 @@ class ChunkSearch(ChunkCosts):
         return None if found is None else self._incumbent(configuration, *found)
 
     def _first_slots(self, configuration: Configuration, stages: int, filled: Filled) -> Partition | None:
-        """The stages of least sum of a pattern with the least slowest one, in the first slots."""
+        """Stages of a pattern with the least sum and the least slowest stage, in the first slots."""
         relaxed = self.recurrence(configuration, filled, Places.anywhere(stages))
         partition = relaxed.run(filled.floor.largest_time * (1 + LIMIT_SLACK), inf)
         if partition is None:
@@ -110,7 +110,7 @@ class ChunkSearch(ChunkCosts):
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly."""
+        """Best plan of so many stages below `limit`, exactly."""
         every = self.filled(configuration, stages, limit)
         pruned["recurrence"] += 1
         if not every:
@@ -119,10 +119,10 @@ class ChunkSearch(ChunkCosts):
         return None if found is None or found[0] >= limit else self._incumbent(configuration, *found)
 
     def _best(self, configuration: Configuration, every: Sequence[Filled], limit: float) -> Found | None:
-        """The best stages of some patterns if they beat `limit`.
+        """Best stages of some patterns below `limit`.
 
-        Of equals the one with the fewest runs that begin and end with a chunk, so that ends are joined to blocks; then
-        the one whose pattern comes first by bound, then in the order of patterns.
+        Ties go to the fewest runs that begin and end with a chunk, so that ends join blocks; then to the best bound,
+        then to the order of patterns.
         """
         found: Found | None = None
         for each in sorted(every, key=lambda filled: filled.bound):
@@ -138,7 +138,7 @@ class ChunkSearch(ChunkCosts):
         return found
 
     def least_memory(self, most: float = inf) -> LeastMemory | None:
-        """The plan that needs the least memory on its fullest device; None where none needs less than `most` bytes."""
+        """Plan with the least memory on its fullest device; None: none needs less than `most` bytes."""
         least: LeastMemory | None = None
         seen = set()
         for each in self.configurations:
@@ -155,7 +155,7 @@ class ChunkSearch(ChunkCosts):
         return least
 
     def _fullest(self, configuration: Configuration, filled: Filled, most: float) -> float:
-        """Least bytes of the fullest stage if less than `most`, else infinite."""
+        """Least bytes of the fullest stage if below `most`, else infinite."""
         recurrence = self.recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
         below = float(numpy.nextafter(most, -inf)) if most < inf else inf
         sizes = distinct(numpy.concatenate([stage.memory.ravel() for stage in filled.stages]))
@@ -170,7 +170,7 @@ class ChunkSearch(ChunkCosts):
         return float(sizes[low])
 
     def _placed(self, configuration: Configuration, filled: Filled, limit: float) -> tuple[float, Partition | None]:
-        """The best stages of a pattern with their places if they beat `limit`, exactly or with `left` lowered."""
+        """Best stages of a pattern with places below `limit`, exactly or with `left` lowered."""
         slots = self.slots(configuration)
         side, least = self._side_by_side(configuration, len(filled.stages), filled), filled.bound
         places = [side]
@@ -202,13 +202,13 @@ class ChunkSearch(ChunkCosts):
     def _evened(
         self, configuration: Configuration, recurrence: ChunkRecurrence, value: float, best: Partition
     ) -> tuple[float, Partition]:
-        """The stages that take most nearly as long as each other, of those of a plan that is as fast."""
+        """Equally fast stages of a plan with the most even times."""
         even = recurrence.run(best.largest_time, best.largest_sync, evenly=True)
         least = self.objective(configuration, len(best.stages)).of(even) if even is not None else inf
         return (least, even) if even is not None and least <= value * (1 + TIE) else (value, best)
 
     def places(self, configuration: Configuration, filled: Filled) -> list[Places]:
-        """Where stages may lie, as far as what crosses their boundaries takes another time."""
+        """Possible places of stages, distinguished only by their transfer times."""
         slots, stages = self.slots(configuration), len(filled.stages)
         if slots.count == stages or (len(slots.levels) == 1 and not filled.ports):
             return [self._side_by_side(configuration, stages, filled)]
@@ -220,7 +220,7 @@ class ChunkSearch(ChunkCosts):
     def by_price(
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
-        """The plan of least price if it beats `limit`, as far as replays tell."""
+        """Plan with the least price below `limit`, by replay."""
         from nest.solve.dp.chunk_prices import best_by_price
 
         patterns = (
@@ -231,15 +231,14 @@ class ChunkSearch(ChunkCosts):
         return best_by_price(self, patterns, self.plan, configuration, stages, limit, price)
 
     def _side_by_side(self, configuration: Configuration, stages: int, filled: Filled) -> Places:
-        """The first slots, one for each stage."""
         slots = self.slots(configuration)
         steps = numpy.searchsorted(slots.levels, slots.steps)[: stages - 1]
         return Places(steps, len(slots.levels), _far(filled, steps.tolist()))
 
     def _every_level(self, configuration: Configuration, filled: Filled) -> tuple[list[Places], bool]:
-        """Every combination of levels between neighbours that slots give, and whether these are all.
+        """Combinations of levels between neighbours that slots allow, and whether these are all.
 
-        The level between any two stages is the highest between neighbours on the way from one to the other.
+        The level between two stages is the highest between neighbours on the way.
         """
         slots, stages = self.slots(configuration), len(filled.stages)
         steps = numpy.searchsorted(slots.levels, slots.steps).tolist()
@@ -266,14 +265,14 @@ class ChunkSearch(ChunkCosts):
         return places, whole and len(every) <= MOST_WAYS
 
     def recurrence(self, configuration: Configuration, filled: Filled, places: Places) -> ChunkRecurrence:
-        """The recurrence over the stages of a pattern in these places."""
+        """Recurrence over the stages of a pattern in these places."""
         back = places.ways is not None and any(
             each.way == BACK for stage in filled.stages for each in stage.prices.messages
         )
         return ChunkRecurrence(filled.stages, filled.pattern.slack, places, back, filled.costs.capacity, self.meter)
 
     def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
-        """A plan with units spread evenly over the chunks of each stage where that fits, else where they need least."""
+        """Plan with units spread evenly over the chunks of each stage if that fits, else with the least memory."""
         laid = []
         for index, stage in enumerate(partition.stages):
             spread, room = self.spread(configuration, filled, index, stage.choice, stage.larger)
@@ -288,7 +287,7 @@ class ChunkSearch(ChunkCosts):
         stages: Sequence[PlacedStage],
         laid: Sequence[Sequence[Counts]],
     ) -> Incumbent:
-        """A plan whose chunks hold so many units beyond those fixed, by stage and chunk, of each run."""
+        """Plan with these units in chunks beyond the fixed ones, by stage, chunk and run."""
         homes = self.splits.homes(configuration.schedule, len(filled.stages))
         chunks, used = chunks_of_stages(homes), configuration.candidate
         # A pattern may be that of a configuration priced alike, of other ZeRO stages.
@@ -307,17 +306,16 @@ class ChunkSearch(ChunkCosts):
 
 
 def _least(filled: Filled, recurrence: ChunkRecurrence, limit: float) -> tuple[float, Partition | None]:
-    """The best stages of a pattern if they beat `limit`, exactly, where the recurrence has them."""
     if recurrence.places.slots == len(filled.stages) and _too_slow(filled, recurrence, limit):
         return limit, None
     return least_batch_time(recurrence.run, filled.costs.objective, filled.floor, limit)
 
 
 def _too_slow(filled: Filled, recurrence: ChunkRecurrence, limit: float) -> bool:
-    """Whether no stages of a pattern beat `limit` by bounds from the levels that their messages cross.
+    """True if bounds from the levels of messages exclude stages below `limit`.
 
-    First however long they take, then no longer than these bounds leave the slowest. Of 202 patterns without a plan
-    that beats the best, in the explanation of README's example, it leaves one to the recurrence.
+    First with any times, then with the slowest stage that these bounds leave. In the explanation of the README's
+    example it leaves one of 202 fruitless patterns to the recurrence.
     """
     objective, longest = filled.costs.objective, inf
     stages = list(zip(filled.stages, recurrence.crossings(), strict=True))
@@ -335,6 +333,6 @@ def _too_slow(filled: Filled, recurrence: ChunkRecurrence, limit: float) -> bool
 
 
 def _far(filled: Filled, steps: Sequence[int]) -> dict[Way, int]:
-    """The levels of the ways between stages that do not follow each other, where neighbours have these."""
+    """Levels between stages that are not neighbours, from those of neighbours."""
     ways = {each.way for stage in filled.stages for each in stage.prices.messages}
     return {each: max(steps[each[0] : each[1]]) for each in ways if isinstance(each, tuple)}

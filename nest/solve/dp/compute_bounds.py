@@ -1,4 +1,4 @@
-"""Lower bounds on what plans take by compute and ports alone, whatever their stages hold."""
+"""Lower bounds on plans from compute and ports alone, for any contents of stages."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
@@ -15,7 +15,7 @@ from nest.tolerances import SUM_ERROR
 
 
 def port_bounds(candidate: Candidate) -> tuple[float, float, float]:
-    """Seconds per micro-batch of the longest layer, that all compute, and that the busiest port needs for all layers.
+    """Seconds per micro-batch of the longest layer, of all compute, and of the busiest port for all layers.
 
     The longest layer is one that computes or sends for longest (PROBLEM.md section 4, Ports).
     """
@@ -28,14 +28,10 @@ def port_bounds(candidate: Candidate) -> tuple[float, float, float]:
 
 @define(eq=False, repr=False)
 class ShareOut:
-    """What the slowest of some stages takes at least, as each layer lies on one stage, whichever that is.
+    """Lower bound on the slowest of some stages, for any assignment of layers to stages.
 
-    Of the `kp + 1` longest layers one of `p` stages has `k + 1`, by the pigeonhole principle, which take no less than
-    the shortest `k + 1` of them (Dell'Amico and Martello, ORSA J. Computing 7(2), 1995, their bound L2 for identical
-    machines).
-
-    Attributes:
-        layers: how many there are.
+    One of `p` stages has `k + 1` of the `kp + 1` longest layers, by the pigeonhole principle, which take at least the
+    shortest `k + 1` of them (Dell'Amico and Martello, ORSA J. Computing 7(2), 1995, bound L2 for identical machines).
     """
 
     layers: int
@@ -51,7 +47,7 @@ class ShareOut:
         self._first, self._behind, self._starts = ends - times - 1, ends, sizes.cumsum() - sizes
 
     def slowest(self, seconds: Array) -> Array:
-        """Seconds of the slowest of 1 to `layers` stages at least, by those of the layers. Shape `(layers,)` both."""
+        """Lower bound (s) on the slowest of 1 to `layers` stages, from the layers' seconds. Shape `(layers,)` both."""
         sums = numpy.concatenate([[0.0], numpy.sort(seconds)[::-1].cumsum()])
         most = numpy.maximum.reduceat(sums[self._behind] - sums[self._first], self._starts)
         found: Array = most - SUM_ERROR * sums[-1]
@@ -59,18 +55,14 @@ class ShareOut:
 
 
 def apart(candidates: Sequence[int]) -> tuple[dict[int, int], NDArray[numpy.int64]]:
-    """Candidates of plans, each once with its place, and for each plan the place of its own. Shape `(plans,)`."""
+    """Distinct candidates with their places, and the place of each plan's candidate. Shape `(plans,)`."""
     used = {index: place for place, index in enumerate(dict.fromkeys(candidates))}
     return used, numpy.array([used[index] for index in candidates])
 
 
 @define(eq=False, repr=False, slots=False)
 class ComputeBounds:
-    """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it.
-
-    Attributes:
-        instance: the problem.
-    """
+    """Lower bounds on the step time from compute and ports alone, each computed once."""
 
     instance: Instance
     _compute: dict[int, tuple[float, float, float]] = field(factory=dict)
@@ -88,14 +80,11 @@ class ComputeBounds:
         counts: Sequence[int],
         beside: tuple[float, float] = (0.0, 0.0),
     ) -> Array:
-        """Seconds that no plan beats, for each of `counts` stages: they are equally long, or share out layers unevenly.
+        """Lower bound (s) for each of `counts` stages, equally long or with layers shared out unevenly.
 
         Args:
-            candidate: index of the candidate of all stages.
-            schedule: the pipeline schedule.
             micro_batches: `M`.
-            counts: numbers of stages.
-            beside: seconds beside compute that all stages together take per micro-batch, and once per batch.
+            beside: seconds beside compute of all stages together, per micro-batch and per batch.
         """
         key = (candidate, schedule.name, chunks_of(schedule), micro_batches, tuple(counts), beside)
         if key not in self._known:
@@ -104,15 +93,14 @@ class ComputeBounds:
         return self._known[key]
 
     def rows_of(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
-        """As `rows`, kept."""
+        """Same as `rows`, cached."""
         key = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
         return once(self._weights, key, lambda: self.rows(schedule, micro_batches, counts))
 
     def rows(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
-        """Weights of the step time, for each of `counts` stages; shape `(counts, 6)`.
+        """Weights of the step time for each of `counts` stages; shape `(counts, 6)`.
 
-        They are of the slowest stage, of the sum of all times, of the sums of their three parts, and of one of the
-        first two.
+        Of the slowest stage, of the sum of all times, of the sums of their three parts, and of one of the first two.
         """
         weights = [weights_of(schedule, micro_batches, count) for count in counts]
         return numpy.array([_row(each) for each in weights], dtype=numpy.float64).reshape(-1, 6)
@@ -120,7 +108,7 @@ class ComputeBounds:
     def least(
         self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[Array | float, Array | float]
     ) -> Array:
-        """As `of`, for the weights of any schedules and numbers of stages; a row for each of several `beside`."""
+        """Same as `of` for weights of any schedules and numbers of stages; a row for each of several `beside`."""
         return self.least_each((candidate,), numpy.zeros(len(stages), dtype=numpy.int64), rows, stages, beside)
 
     def least_each(
@@ -131,7 +119,7 @@ class ComputeBounds:
         stages: NDArray[Any],
         beside: tuple[Array | float, Array | float],
     ) -> Array:
-        """As `least`, each of the candidate at such a place among `candidates`."""
+        """Same as `least`, each for the candidate at its place among `candidates`."""
         longest, total, ported = numpy.array([self.whole(each) for each in candidates])[used].T
         slowest = numpy.array([self.longest_compute(each) for each in candidates])
         slowest = numpy.maximum(slowest[used, numpy.minimum(stages, slowest.shape[1]) - 1], longest)
@@ -147,13 +135,13 @@ class ComputeBounds:
         return bound
 
     def whole(self, candidate: int) -> tuple[float, float, float]:
-        """As `port_bounds`, kept."""
+        """Same as `port_bounds`, cached."""
         return once(self._compute, candidate, lambda: port_bounds(self.instance.candidates[candidate]))
 
     def longest_compute(self, candidate: int) -> Array:
-        """Seconds per micro-batch that the slowest of 1, 2, ... stages computes at least. Shape `(layers,)`.
+        """Lower bound on the compute (s per micro-batch) of the slowest of 1, 2, ... stages. Shape `(layers,)`.
 
-        Layers that no cut may part are one.
+        Layers that no cut may separate count as one.
         """
         if candidate not in self._slowest:
             used, home = self.instance.candidates[candidate], self._homes
@@ -165,7 +153,7 @@ class ComputeBounds:
 
     @cached_property
     def _homes(self) -> NDArray[numpy.int64]:
-        """Which of the groups that no cut may part each layer is of; others are groups of their own."""
+        """Group of each layer; layers that no cut may separate share one."""
         home = numpy.arange(len(self.instance.graph.layers))
         for group in self.instance.space.together:
             for layer in group:
@@ -173,7 +161,7 @@ class ComputeBounds:
         return numpy.unique(home, return_inverse=True)[1]
 
     def _by_parts(self, candidate: int) -> tuple[float, float, float]:
-        """Seconds per micro-batch of all layers: of forward passes, gradients of inputs and those of weights."""
+        """Seconds per micro-batch of all layers: forward passes, input gradients and weight gradients."""
         if candidate not in self._parts:
             rows = part_rows(self.instance.candidates[candidate])
             forward, inputs, weights = (float(row.sum()) for row in rows)
@@ -181,7 +169,7 @@ class ComputeBounds:
         return self._parts[candidate]
 
     def total_of(self, candidate: int) -> Callable[[Weights], float]:
-        """What the sum over stages adds to the step at least, from compute alone, by what the parts weigh; seconds."""
+        """Function from weights to the least part of the sum over stages, from compute alone, in seconds."""
         total, parts = self.whole(candidate)[1], self._by_parts(candidate)
 
         def weighed(weights: Weights) -> float:
@@ -191,7 +179,7 @@ class ComputeBounds:
 
 
 def _row(weights: Weights) -> tuple[float, ...]:
-    """Of the slowest stage, of the sum of all times, of the sums of their three parts, and of one of the first two."""
+    """Weights of the slowest stage, of the sum of times, of the sums of their parts, and of one of the first two."""
     if weights.uniform:
         return weights.slowest, weights.forward, 0.0, 0.0, 0.0, 0.0
     parts = (weights.forward, weights.input_gradients, weights.weight_gradients)

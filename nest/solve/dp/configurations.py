@@ -1,4 +1,4 @@
-"""What is decided before stages are: all else of a plan, where stages may sit, and what plans listed before cover."""
+"""Decisions before stages: all else of a plan, possible places of stages, and coverage by plans listed before."""
 
 from __future__ import annotations
 
@@ -29,20 +29,15 @@ from nest.solve.dp.rules import Members
 from nest.solve.dp.zero import sharded
 
 State = tuple[int, bool]
-"""Devices used so far (0 where nobody counts them), and whether a block of the width demanded was among them."""
+"""Devices used so far (0 if uncounted), and whether a block of the demanded width was among them."""
 
 
 @frozen(eq=False, repr=False)
 class Tally(Record):
-    """What a plan must add up to over its stages: a count kept along them, from the last to the first.
+    """Totals that a plan must reach over its stages, counted from the last stage to the first."""
 
-    Attributes:
-        demanded: width that one block at least must have; 0: none.
-        totals: numbers of devices a replica may use in all; None: any.
-    """
-
-    demanded: int = 0
-    totals: frozenset[int] | None = None
+    demanded: int = 0  # Width that at least one block must have; 0: none.
+    totals: frozenset[int] | None = None  # Allowed numbers of devices of a replica; None: any.
     _most: int = field(init=False)
 
     @_most.default
@@ -50,22 +45,22 @@ class Tally(Record):
         return 0 if self.totals is None else max(self.totals, default=-1)
 
     def least(self, devices: int) -> int:
-        """The fewest devices, `devices` or more, that all stages may use; those if none counts or none is allowed."""
+        """Fewest devices, at least `devices`, that all stages may use; `devices` itself if uncounted or impossible."""
         if self.totals is None:
             return devices
         return min((total for total in self.totals if total >= devices), default=devices)
 
     def most(self, devices: int) -> int:
-        """The most devices that all stages may use, of `devices` at hand."""
+        """Most of `devices` that all stages may use."""
         return devices if self.totals is None else min(devices, self._most)
 
     @property
     def start(self) -> State:
-        """The state before any stage."""
+        """State before any stage."""
         return (0, self.demanded == 0)
 
     def step(self, state: State, width: int) -> State | None:
-        """The state after one more block; None where no plan can continue."""
+        """State after one more block; None: no plan can continue."""
         used, seen = state
         if self.totals is not None:
             used += width
@@ -74,11 +69,11 @@ class Tally(Record):
         return used, seen or width == self.demanded
 
     def accepts(self, state: State) -> bool:
-        """Whether a plan may end with `state`."""
+        """True if a plan may end with `state`."""
         return state[1] and (self.totals is None or state[0] in self.totals)
 
     def behind(self, state: State, width: int) -> list[State]:
-        """As `step` from the first stage on, ascending: what is used in front, and whether the demanded is to come."""
+        """`step` from the first stage on, ascending: devices used in front, and whether the demanded width is due."""
         used, due = state
         steps = ((left, self.step((used, left), width)) for left in (False, True))
         return [(after[0], left) for left, after in steps if after is not None and after[1] == due]
@@ -86,142 +81,115 @@ class Tally(Record):
 
 @frozen(eq=False, repr=False)
 class Configuration(Record):
-    """Plans that differ in their stages only.
+    """Plans that differ only in their stages."""
 
-    Attributes:
-        order: position in the documented order of ties (candidate, schedule, rank order, replicas, shard groups,
-            choices).
-        members: what stages may draw from: one candidate, several for mixed plans, each with its choices, preferred
-            first.
-        replicas: data-parallel degree `d`.
-        micro_batches: `M`.
-        rank_order: `pp-inner` or `dp-inner`.
-        schedule: the pipeline schedule.
-        size: devices of a replica (`K`).
-        stage_counts: numbers of stages the constraints allow, ascending.
-        zero_degree: ranks over which ZeRO shards at most; None: all.
-        tally: what the stages of a mixed plan must add up to.
-        bound: seconds that none of them beats; None: not known yet.
-        place: position among those of one order that share no choice.
-    """
-
+    # Position in the documented order of ties (candidate, schedule, rank order, replicas, shard groups, choices).
     order: int
-    members: Members
-    replicas: int
-    micro_batches: int
-    rank_order: str
+    members: Members  # Candidates of stages (several in mixed plans), each with its choices, preferred first.
+    replicas: int  # Data-parallel degree `d`.
+    micro_batches: int  # `M`.
+    rank_order: str  # `pp-inner` or `dp-inner`.
     schedule: Schedule
-    size: int
-    stage_counts: tuple[int, ...]
-    zero_degree: int | None = None
-    tally: Tally = Tally()
-    bound: float | None = field(default=None, eq=False)
-    place: int = 0
+    size: int  # Devices of a replica (`K`).
+    stage_counts: tuple[int, ...]  # Numbers of stages that constraints allow, ascending.
+    zero_degree: int | None = None  # Ranks over which ZeRO shards at most; None: all.
+    tally: Tally = Tally()  # Totals of a mixed plan.
+    bound: float | None = field(default=None, eq=False)  # Lower bound in seconds; None: unknown.
+    place: int = 0  # Position among those of one order without common choices.
 
     @property
     def candidate(self) -> int:
-        """Index of the candidate of all stages, where they have one."""
+        """Index of the candidate of all stages, if they share one."""
         return self.members[0][0]
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """What a stage of that candidate may choose, preferred first."""
+        """Choices of a stage with that candidate, preferred first."""
         return self.members[0][1]
 
     @property
     def placed(self) -> tuple[int, str]:
-        """What places its blocks, beside their widths: of one replica both rank orders do so alike."""
+        """Key of the places of blocks besides widths; with one replica both rank orders are equal."""
         return self.replicas, self.rank_order if self.replicas > 1 else ""
 
     @property
     def scheduled(self) -> tuple[str, int, int]:
-        """What its weights and micro-batches in flight follow from, beside the number of stages."""
+        """Key of weights and micro-batches in flight, besides the number of stages."""
         return self.schedule.name, chunks_of(self.schedule), self.micro_batches
 
     @property
     def copies(self) -> int:
-        """How many times a device holds the parameters of its stages."""
+        """Copies of a stage's parameters on a device."""
         return copies_of(self.schedule)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Recompute modes among these that bound what layers cost and hold; one for all parts of two modes."""
+        """Recompute modes that bound the costs and memory of layers; one for all parts of two modes."""
         return tuple(dict.fromkeys(choice.recompute for choice in bounding_choices(self.choices)))
 
     @property
     def most_zero(self) -> int:
-        """The highest ZeRO stage among these."""
+        """Highest ZeRO stage among the choices."""
         return max(choice.zero for choice in self.choices)
 
     def least_state(self, state: Iterable[tuple[int, Array, Array, Array]], size: int) -> Array:
-        """Bytes of state, sharded as far as a choice allows; arguments and shape as of `sharded`."""
+        """Bytes of state, sharded as far as a choice allows; arguments and shape of `sharded`."""
         return self.state(state, size, self.most_zero)
 
     def state(self, state: Iterable[tuple[int, Array, Array, Array]], size: int, zero: int) -> Array:
-        """Bytes of state of all copies; arguments and shape as of `sharded`."""
+        """Bytes of state of all copies; arguments and shape of `sharded`."""
         one = sharded(state, size, replicas=self.replicas, zero=zero, zero_degree=self.zero_degree)
         return one if self.copies == 1 else self.copies * one
 
 
 def of_whole_modes(configuration: Configuration) -> Configuration | None:
-    """A configuration whose stages recompute all their blocks or none; None: they may not."""
+    """Configuration with only pure modes; None: there are none."""
     choices = tuple(choice for choice in configuration.choices if partial(choice.recompute) is None)
     return evolve(configuration, members=((configuration.candidate, choices),)) if choices else None
 
 
 @lru_cache(maxsize=2**12)
 def bounding_choices(choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    """Choices that bound what layers cost and hold: those of `choices`, but one for all parts of two modes."""
+    """Choices that bound the costs and memory of layers; one for all parts of two modes."""
     return tuple(dict.fromkeys(each._replace(recompute=bounding_mode(each.recompute)) for each in choices))
 
 
 def bounding_mode(name: str) -> str:
-    """The recompute mode that bounds what layers cost and hold, of one of this name."""
+    """Recompute mode that bounds the costs and memory of layers."""
     part = partial(name)
     return name if part is None else part._replace(layers=1).name
 
 
 class LeastMemory(NamedTuple):
-    """The plan that needs the least memory on its fullest device.
+    """Plan with the least memory on its fullest device."""
 
-    Attributes:
-        bytes: what it needs there.
-        stages: how many stages it has.
-        replicas: in how many replicas.
-        candidate: name of the candidate of all its stages; empty when they may differ.
-    """
-
-    bytes: float
-    stages: int
-    replicas: int
-    candidate: str = ""
+    bytes: float  # On that device.
+    stages: int  # Number.
+    replicas: int  # Number.
+    candidate: str = ""  # Name, if all stages share one; else empty.
 
     @staticmethod
     def least(every: Iterable[LeastMemory | None]) -> LeastMemory | None:
-        """The one that needs least, of equals the first; None where none is finite."""
+        """The one with the least bytes; ties go to the first. None: none is finite."""
         possible = (each for each in every if each is not None and each.bytes < inf)
         return min(possible, key=lambda each: each.bytes, default=None)
 
 
 def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
-    """Devices of a replica whose widest block has `widest` (`K` of PROBLEM.md section 3)."""
+    """Devices of a replica with a widest block of `widest` (`K` of PROBLEM.md section 3)."""
     return widest * (cluster.size // (replicas * widest))
 
 
 @frozen(eq=False, repr=False, slots=False)
 class Slots:
-    """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
+    """Aligned places of a replica with blocks of equal width, ordered by offset.
 
-    The level between two slots is the largest step on the way from one to the other: each replica is a run of
-    devices cut into nested groups, and the worst over replicas keeps that property.
-
-    Attributes:
-        width: devices per slot.
-        steps: level of the boundary between slot `p` and slot `p + 1`, shape `(slots - 1,)`.
+    The level between two slots is the largest step between them: each replica is a run of devices in nested groups, and
+    the worst over replicas keeps that property.
     """
 
-    width: int
-    steps: NDArray[numpy.int64]
+    width: int  # Devices per slot.
+    steps: NDArray[numpy.int64]  # Level of the boundary between slot `p` and slot `p + 1`, shape `(slots - 1,)`.
 
     @property
     def count(self) -> int:
@@ -230,12 +198,12 @@ class Slots:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Levels that boundaries can have, ascending."""
+        """Possible levels of boundaries, ascending."""
         return tuple(distinct(self.steps).tolist())
 
 
 def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
-    """The slots of each of `replicas` replicas with blocks of `width` devices."""
+    """Slots of each of `replicas` replicas with blocks of `width` devices."""
     count = cluster.size // (replicas * width)
     places = numpy.arange(count, dtype=numpy.int64)[None, :]
     replica = numpy.arange(replicas, dtype=numpy.int64)[:, None]
@@ -255,19 +223,15 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
 
 @frozen(eq=False, repr=False)
 class Offsets:
-    """The devices of one replica whose blocks differ in width.
+    """Devices of a replica with blocks of different widths.
 
-    The level of a boundary is that of the devices from the first of the block in front to the last of the block behind,
-    worst over the replicas. It depends on where the former starts and the latter ends alone, with both rank orders:
-    with `dp-inner` the spans of the replicas overlap, and together they are the span of all blocks of both stages.
-
-    Attributes:
-        size: how many there are (`K`).
-        ends: for each level and offset, the furthest end of a span that starts there and does not exceed the level,
-            shape `(levels, size)`.
+    The level of a boundary is that of the devices from the first of the block before it to the last of the block behind
+    it, worst over the replicas. It depends only on these two devices in both rank orders: with `dp-inner` the spans of
+    the replicas overlap, and together they are the span of all blocks of both stages.
     """
 
-    size: int
+    size: int  # Number of devices (`K`).
+    # By level and offset, the furthest end of a span from there within the level, shape `(levels, size)`.
     ends: NDArray[numpy.int64]
 
     @property
@@ -276,12 +240,12 @@ class Offsets:
         return len(self.ends)
 
     def without_levels(self) -> Offsets:
-        """The same devices when all links are alike."""
+        """Same devices with equal links."""
         return Offsets(self.size, numpy.full((1, self.size), self.size, dtype=numpy.int64))
 
 
 def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offsets:
-    """The devices of each of `replicas` replicas of `size` devices."""
+    """Devices of each of `replicas` replicas of `size` devices."""
     starts = numpy.arange(size, dtype=numpy.int64)
     ends = []
     for capacity in cluster.capacities:
@@ -296,42 +260,36 @@ def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offs
 
 
 Used = tuple[str, int | str]
-"""What a stage uses, with its kind: a candidate, a ZeRO stage or a recompute mode."""
+"""A choice of a stage, with its kind: candidate, ZeRO stage or recompute mode."""
 
 
 class PlanSignature(NamedTuple):
-    """What tells a listed plan from others.
+    """Signature of a listed plan.
 
-    It covers the plans with its replicas, number of stages and schedule whose stages use all that its stages use, and
-    perhaps more: they differ from it in where stages begin and lie and in which stage uses what, or mix in others.
-
-    Attributes:
-        replicas: data-parallel degree `d`.
-        stages: how many there are.
-        schedule: its name and chunks; of a single stage any is as good.
-        used: by its stages.
+    It covers plans with as many replicas and stages and the same schedule whose stages use at least the same choices:
+    they differ only in cuts, places and the assignment of choices to stages, or mix in others.
     """
 
-    replicas: int
-    stages: int
-    schedule: tuple[str, int]
-    used: frozenset[Used]
+    replicas: int  # Data-parallel degree `d`.
+    stages: int  # Number.
+    schedule: tuple[str, int]  # Name and chunks; any for a single stage.
+    used: frozenset[Used]  # Choices of its stages.
 
     @classmethod
     def of(cls, solution: Solution) -> PlanSignature:
-        """What tells a plan from others."""
+        """Signature of a plan."""
         stages = solution.stages
         used = {each for stage in stages for each in _used(stage.candidate, stage.zero, stage.recompute)}
         schedule = _named(solution.schedule, solution.chunks, len(stages))
         return cls(solution.replicas, len(stages), schedule, frozenset(used))
 
     def covers(self, solution: Solution) -> bool:
-        """Whether a plan is no plan of its own beside this one."""
+        """True if a plan does not differ enough to be listed beside this one."""
         other = PlanSignature.of(solution)
         return self.alike(other.replicas, other.stages, other.schedule) and self.used <= other.used
 
     def alike(self, replicas: int, stages: int, schedule: tuple[str, int]) -> bool:
-        """Whether plans with these may be covered."""
+        """True if plans with these may be covered."""
         return (self.replicas, self.stages, self.schedule) == (replicas, stages, schedule)
 
 
@@ -345,12 +303,10 @@ def _used(candidate: int, zero: int, recompute: str) -> tuple[Used, ...]:
 def without(
     configurations: Sequence[Configuration], listed: Sequence[PlanSignature], instance: Instance, first_order: int = 0
 ) -> list[Configuration]:
-    """The configurations of all plans that are not covered.
+    """Configurations of all plans that are not covered.
 
     Args:
-        configurations: of all plans.
-        listed: what covers some.
-        instance: the problem.
+        listed: signatures that cover plans.
         first_order: position of the first among ties.
     """
     left = [
@@ -363,7 +319,7 @@ def without(
 
 
 def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iterator[tuple[Members, tuple[int, ...]]]:
-    """What stages may draw from so that no plan is covered, each with the numbers of stages it is for."""
+    """Choices of stages that avoid covered plans, each with its numbers of stages."""
     result: dict[Members, list[int]] = defaultdict(list)
     for count in configuration.stage_counts:
         sets = [configuration.members]
@@ -378,12 +334,12 @@ def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iter
 
 
 def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:
-    """What tells schedules apart; those of a single stage are one."""
+    """Key of a schedule; equal for all with a single stage."""
     return (schedule, chunks) if stages > 1 else ("", 1)
 
 
 def _uncovered(sets: Sequence[Members], listed: PlanSignature) -> list[Members]:
-    """The same plans in sets of which none can use all that a listed plan uses: each leaves out one thing of it."""
+    """Split sets so that none can use all choices of a listed plan: each part leaves one out."""
     uncovered: dict[Members, None] = {}
     for members in sets:
         if listed.used <= {each for i, own in members for c in own for each in _used(i, c.zero, c.recompute)}:

@@ -1,4 +1,4 @@
-"""Why there is no plan: what is tightest and by how much."""
+"""Diagnosis of infeasible problems: the tightest constraint, and by how much."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,10 +20,10 @@ from nest.spec.constraints import Value
 from nest.units import format_bytes
 
 MOST_LISTED = 12
-"""Values that a sentence names."""
+"""Most values named in a sentence."""
 
 MOST_OTHERS = 3
-"""Other constraints that it names."""
+"""Most other constraints named in it."""
 
 
 def diagnose(
@@ -34,9 +34,8 @@ def diagnose(
     """One or two sentences on the tightest constraint of an infeasible instance.
 
     Args:
-        search: what is known of the instance, with the configurations its constraints allow.
-        exclusions: what they refuse.
-        chunked: the least memory that a plan of several chunks needs if less than so many bytes; None: none is allowed.
+        search: with the configurations that constraints allow.
+        chunked: least memory of a plan of several chunks if below so many bytes; None: no such plans.
     """
     configurations, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in configurations if configuration.stage_counts[0] <= most]
@@ -52,7 +51,6 @@ def diagnose(
 
 
 def _memory(instance: Instance, least: LeastMemory | None) -> str:
-    """That memory is tightest, and by how much."""
     if least is None:
         return (
             unable(instance)
@@ -62,7 +60,7 @@ def _memory(instance: Instance, least: LeastMemory | None) -> str:
 
 
 def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str:
-    """That memory is tightest, of the plan that exceeds that of its devices least, in the pool of this name if any."""
+    """Report that memory is tightest, for the plan that exceeds its devices least, in the named pool if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     expected = (
         f" (an upper estimate: {format_bytes(least.bytes)} expected, and a margin of {cluster.margin:.3g})"
@@ -81,7 +79,7 @@ def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str
 
 
 def unable(instance: Instance) -> str | None:
-    """That some layers run in none of the recompute modes allowed, or not beside others; None: each runs in all."""
+    """Report layers that run in no allowed recompute mode, or not beside others; None: there are none."""
     rows = [
         numpy.isinf(candidate.mode(mode).first)
         for index, candidate in enumerate(instance.candidates)
@@ -102,7 +100,7 @@ def unable(instance: Instance) -> str | None:
 
 
 def _too_few_stages(most: int, fewest: int) -> str:
-    """That layers kept together leave too few stages."""
+    """Report that layers kept together leave too few stages."""
     return (
         f"Constraints keep so many layers together that at most {most} stages remain, "
         f"but plans need at least {fewest}; drop a same_stage constraint or ask for fewer stages."
@@ -110,7 +108,7 @@ def _too_few_stages(most: int, fewest: int) -> str:
 
 
 def refused(instance: Instance, exclusions: Exclusions) -> str:
-    """What leaves no configuration at all."""
+    """Report why no configuration is left."""
     if exclusions.combinations == 0 and exclusions.uneven:
         return _not_interleaved(instance)
     if exclusions.combinations == 0 and exclusions.unadmitted:
@@ -126,7 +124,7 @@ def refused(instance: Instance, exclusions: Exclusions) -> str:
 
 
 def _unadmitted(instance: Instance) -> str:
-    """That no schedule has plans of the numbers of stages and micro-batches that are left."""
+    """Report that no schedule admits the remaining numbers of stages and micro-batches."""
     named = " or ".join(dict.fromkeys(each.name for each in instance.space.schedules))
     return (
         f"The schedule is tightest: {named} has no plan with any number of stages and micro-batches that the devices "
@@ -171,7 +169,7 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
 
 
 def _not_interleaved(instance: Instance) -> str:
-    """That no interleaved schedule comes out even."""
+    """Report that no interleaved schedule divides evenly."""
     interleaved = [each for each in instance.space.schedules if chunks_of(each) > 1]
     named = dict.fromkeys(each.name for each in interleaved)
     counts = " or ".join(map(str, sorted({chunks_of(each) for each in interleaved})))
@@ -186,7 +184,7 @@ def _not_interleaved(instance: Instance) -> str:
 
 
 def _constraints(instance: Instance, exclusions: Exclusions) -> str:
-    """The constraint that refuses most, or the set that together refuses all; those of a target with their reasons."""
+    """Report the constraint that refuses most, or the set that together refuses all; targets with their reasons."""
     reasons = {each.text: each.reason for each in instance.space.constraints}
     texts = {text: f"`{text}`" + (f" ({reason})" if reason else "") for text, reason in reasons.items()}
     total = exclusions.combinations
@@ -213,7 +211,7 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
 
 
 def _possible(instance: Instance, text: str, others: Sequence[str], name: str, values: Sequence[Value]) -> str:
-    """The values that a name has where nothing else refuses them, or that the batch cannot be divided out so."""
+    """Report the possible values of a name without other constraints, or that the batch cannot be divided so."""
     batch, wanted = instance.space.global_batch, text.removeprefix(f"{name} == ")
     divided = name in ("replicas", "micro_batches") or (
         name == "dp" and all(candidate.micro_batch is not None for candidate in instance.candidates)
@@ -228,7 +226,6 @@ def _possible(instance: Instance, text: str, others: Sequence[str], name: str, v
 
 
 def _listed(values: Sequence[Value]) -> str:
-    """Values for people: `1 to 8`, or each of them, as far as they fit into a sentence."""
     in_order = sorted(set(values), key=lambda each: (isinstance(each, str), each))
     first, last = in_order[0], in_order[-1]
     if len(in_order) > 2 and isinstance(first, int) and in_order == list(range(first, first + len(in_order))):
@@ -239,12 +236,11 @@ def _listed(values: Sequence[Value]) -> str:
 
 
 def _exactly(size: float) -> str:
-    """Bytes for programs and, where there are many, in a unit for people."""
     return f"{size:.6g} bytes" + (f" ({format_bytes(size)})" if size >= 2**10 else "")
 
 
 def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemory | None:
-    """The least memory any plan needs of its fullest device."""
+    """Least memory of any plan on its fullest device."""
     distinct: dict[tuple[object, ...], Configuration] = {}
     for each in tried:
         key = (each.members, each.replicas, each.schedule.name, each.stage_counts, each.zero_degree)
@@ -262,7 +258,7 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
 
 
 def _least_alike(search: PlainSearch, configuration: Configuration, counts: Sequence[int], most: float) -> Array:
-    """Least bytes of the fullest stage for each number of stages, as far as that is less than `most`."""
+    """Least bytes of the fullest stage for each number of stages, if below `most`."""
     tables = search.all_tables(configuration)
 
     def least(own: StageTables) -> Array:
@@ -284,7 +280,7 @@ def _least_alike(search: PlainSearch, configuration: Configuration, counts: Sequ
 
 
 def least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> LeastMemory | None:
-    """The least memory any mixed plan needs of its fullest device; None when no plan can be formed at all."""
+    """Least memory of any mixed plan on its fullest device; None: no plan exists."""
     best: LeastMemory | None = None
     for configuration in tried:
         counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
@@ -296,7 +292,7 @@ def least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> Least
 
 
 def _lesser_mixed(best: LeastMemory | None, memory: "_MixedMemory") -> LeastMemory | None:
-    """The better of what is known and the least memory of some numbers of stages, found among all that stages need."""
+    """Improve on the known least memory with some numbers of stages, searching over all needs of stages."""
     levels = memory.levels()
     if best is not None:
         levels = levels[levels < best.bytes]
@@ -312,7 +308,7 @@ def _lesser_mixed(best: LeastMemory | None, memory: "_MixedMemory") -> LeastMemo
 
 
 class _MixedMemory:
-    """What the stages of a configuration need, for numbers of stages with the same micro-batches in flight."""
+    """Memory of a configuration's stages, for numbers of stages with equal micro-batches in flight."""
 
     def __init__(self, search: MixedSearch, configuration: Configuration, counts: list[int]) -> None:
         self.search = search
@@ -331,12 +327,12 @@ class _MixedMemory:
         return self.known[key]
 
     def levels(self) -> Array:
-        """All that some stage needs, ascending."""
+        """All needs of stages, ascending."""
         stages = range(1, len(self.in_flight) + 1)
         return distinct(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
 
     def fits(self, capacity: float) -> int | None:
-        """The least of the numbers of stages for which some plan needs no more than `capacity`."""
+        """Least number of stages for which some plan needs at most `capacity`."""
         possible = packable(
             self.members,
             len(self.in_flight),
@@ -350,7 +346,7 @@ class _MixedMemory:
 
 
 Allowed = Callable[[int, int], NDArray[numpy.bool_]]
-"""Of a member and a stage number from the end, which of the member's stages may be used."""
+"""From a member and a stage number from the end to a mask of the member's stages."""
 
 
 def packable(
@@ -365,13 +361,9 @@ def packable(
     """For 1 to `stages` stages, whether the whole model fits into a replica of `size` devices.
 
     Args:
-        members: what stages may use.
         stages: most stages.
-        size: devices of a replica.
-        tally: what the stages must add up to.
-        allowed: which stages may be used.
-        time_limit: most seconds that these take per micro-batch.
-        meter: counts the work.
+        tally: required totals.
+        time_limit: most seconds of a stage per micro-batch.
     """
     # Blocks lie one behind the other: what starts as late as it can leaves most room in front, so one start is enough.
     start = numpy.full(members[0].tables.pairs.count, numpy.inf)

@@ -1,4 +1,4 @@
-"""Downsets of the layer graph: the sets of layers that can be the tail of a pipeline (PROBLEM.md section 3)."""
+"""Downsets of the layer graph: sets of layers that can be the tail of a pipeline (PROBLEM.md section 3)."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from nest.instance import Array, Instance, LayerGraph, Result
 from nest.solve.dp.pairs import Pairs, layer_classes, numbered, units_of_layers
 
 MOST_ORDERED = 2**24
-"""Layers of all stages together up to which the order of their layers is compared."""
+"""Most layers of all stages together for which their order is compared."""
 
 LARGEST_CODE = 2**62
-"""Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
+"""Codes of stages are 64-bit; a model with too many classes of layers is left unclassified."""
 
 LIMIT = 20_000
 """Most downsets that are enumerated."""
@@ -25,23 +25,18 @@ PAIR_LIMIT = 5_000_000
 
 
 COARSE = 65
-"""Cuts of the coarse lattice in which a first plan is looked for."""
+"""Cuts of the coarse lattice for a first plan."""
 
 
 class Chain(NamedTuple):
-    """Downsets from the empty one on that each lie in the next, and hold at least one layer more.
+    """Nested downsets from the empty one on, each with at least one more layer."""
 
-    Attributes:
-        order: the layers, those that the first step adds first, shape `(layers,)`.
-        starts: where in `order` the layers of each step begin, shape `(downsets - 1,)`.
-    """
-
-    order: NDArray[numpy.int64]
-    starts: NDArray[numpy.int64]
+    order: NDArray[numpy.int64]  # Layers in the order in which steps add them, shape `(layers,)`.
+    starts: NDArray[numpy.int64]  # First index in `order` of each step, shape `(downsets - 1,)`.
 
     @classmethod
     def of(cls, members: NDArray[numpy.bool_]) -> "Chain | None":
-        """The chain of downsets with these layers, shape `(downsets, layers)`; None where they are none."""
+        """Chain of downsets with these layers, shape `(downsets, layers)`; None: not a chain."""
         if len(members) < 2 or members[0].any() or (members[:-1] & ~members[1:]).any():
             return None
         step, order = numpy.nonzero(members[1:] & ~members[:-1])
@@ -51,21 +46,14 @@ class Chain(NamedTuple):
 
 @frozen(eq=False, repr=False)
 class Downsets:
-    """The downsets a plan may cut at, smallest first; index 0 is empty, the last holds all layers.
+    """Downsets that a plan may cut at, smallest first; the first is empty, the last holds all layers."""
 
-    Attributes:
-        members: booleans of shape `(downsets, layers)`.
-        pairs: every stage there can be.
-        empty_stages: stages that may hold no layer.
-        chain: the downsets as a chain; None where they branch.
-        splits: what tells the first blocks of stages from the others (`nest.solve.dp.parts`), by the blocks.
-    """
-
-    members: NDArray[numpy.bool_]
-    pairs: Pairs
-    empty_stages: int = 0
-    chain: Chain | None = field(init=False, repr=False)
+    members: NDArray[numpy.bool_]  # Booleans of shape `(downsets, layers)`.
+    pairs: Pairs  # All stages.
+    empty_stages: int = 0  # Stages that may hold no layer.
+    chain: Chain | None = field(init=False, repr=False)  # The downsets as a chain; None: they branch.
     _crossing: list[Array] = field(init=False, repr=False, factory=list)
+    # First blocks of stages (`nest.solve.dp.parts`), by the blocks.
     splits: dict[Hashable, Any] = field(init=False, repr=False, factory=dict)
 
     @chain.default
@@ -79,7 +67,7 @@ class Downsets:
 
     @property
     def most_stages(self) -> int:
-        """Stages that a plan can have at most."""
+        """Upper bound on the stages of a plan."""
         return self.count - 1 + self.empty_stages
 
     def sums(self, values: Array) -> Array:
@@ -93,10 +81,9 @@ class Downsets:
         return sums
 
     def crossing(self, tensors: tuple[tuple[int, tuple[int, ...]], ...]) -> Array:
-        """1 where a tensor is made outside a downset and read inside, else 0: shape `(downsets, tensors)`.
+        """1 for each tensor made outside a downset and read inside, else 0: shape `(downsets, tensors)`.
 
-        Args:
-            tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
+        `tensors` are `(producer, consumers)` as layer indices; the same at every call, as the answer is cached.
         """
         if not self._crossing:
             read = self.members[:, [min(consumers, default=producer) for producer, consumers in tensors]]
@@ -107,7 +94,7 @@ class Downsets:
         return self._crossing[0]
 
     def with_empty_stages(self, most: int) -> "Downsets":
-        """The same downsets, where up to `most` stages more may hold no layer."""
+        """Same downsets with up to `most` more stages without layers."""
         every = numpy.arange(self.count, dtype=numpy.int32)
         larger = numpy.concatenate([self.pairs.larger, every])
         smaller = numpy.concatenate([self.pairs.smaller, every])
@@ -115,7 +102,7 @@ class Downsets:
         return Downsets(self.members, Pairs.of(self.count, larger[order], smaller[order]), most)
 
     def between(self, larger: int, smaller: int) -> tuple[int, ...]:
-        """Layers of the first downset that are not in the second, ascending."""
+        """Layers of the first downset outside the second, ascending."""
         return tuple(int(i) for i in numpy.flatnonzero(self.members[larger] & ~self.members[smaller]))
 
 
@@ -124,15 +111,14 @@ def cuts(
     together: Sequence[Sequence[int]] = (),
     partition: Sequence[Sequence[int]] | None = None,
 ) -> list[int]:
-    """The downsets of `graph` as bitmasks of layers, smallest first.
+    """Downsets of a graph as bitmasks of layers, smallest first.
 
     Args:
-        graph: layers and tensors.
-        together: groups of layers that no cut may part.
-        partition: the layers of each stage, when they are decided: only its cuts remain.
+        together: groups of layers that no cut may separate.
+        partition: layers of each stage, if decided: only its cuts remain.
 
     Raises:
-        TooManyCuts: there are more than `LIMIT`.
+        TooManyCuts: more than `LIMIT`.
         InputError: the partition is not a pipeline order.
     """
     if len(graph.layers) > LIMIT or (not together and partition is None and _too_many_pairs(len(graph.layers))):
@@ -149,24 +135,18 @@ def _mask(layers: Iterable[int]) -> int:
 
 
 def _whole(mask: int, together: Sequence[Sequence[int]]) -> bool:
-    """Whether a cut parts none of these groups of layers."""
     return all(mask & group in (0, group) for group in map(_mask, together))
 
 
 def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
-    """Groups of layers that no cut may part, as indices."""
+    """Groups of layers that no cut may separate, as indices."""
     position = {name: index for index, name in enumerate(instance.graph.layers)}
     constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
     return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
 
 
 def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[int]:
-    """The downsets that plans may cut at, as `cuts`; between blocks only where stages must be even.
-
-    Args:
-        instance: the problem.
-        together: groups of layers that no cut may part.
-    """
+    """Downsets that plans may cut at, as in `cuts`; only between blocks if stages must be even."""
     space, successors = instance.space, instance.graph.successors()
     if not space.even or space.partition is not None:
         return cuts(instance.graph, together, space.partition)
@@ -180,34 +160,26 @@ def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[
 
 
 def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
-    """The layers of each downset given as a bitmask, shape `(downsets, layers)`."""
+    """Layers of each downset given as a bitmask, shape `(downsets, layers)`."""
     packed = numpy.array([list(mask.to_bytes((layers + 7) // 8, "little")) for mask in masks], dtype=numpy.uint8)
     return numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
 
 
 class StageRange(NamedTuple):
-    """How long a stage may compute.
+    """Limits on the compute of a stage."""
 
-    Attributes:
-        sums: seconds each downset computes, shape `(downsets,)`.
-        shortest: least seconds of a stage.
-        longest: most seconds of a stage.
-    """
-
-    sums: Array
-    shortest: float
-    longest: float
+    sums: Array  # Seconds of each downset, shape `(downsets,)`.
+    shortest: float  # Least seconds of a stage.
+    longest: float  # Most seconds of a stage.
 
 
 def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None = None) -> Downsets:
-    """The downsets given, smallest first, with every stage between two of them that is within one of the ranges.
+    """Lattice of downsets, smallest first, with all stages within one of the ranges.
 
-    Args:
-        members: the layers of each downset, shape `(downsets, layers)`.
-        ranges: how long stages may compute, one range per candidate; None: any time.
+    `members` has shape `(downsets, layers)`; `ranges` has one range per candidate, None: any time.
 
     Raises:
-        TooManyCuts: there are more than `PAIR_LIMIT` such stages.
+        TooManyCuts: more than `PAIR_LIMIT` stages.
     """
     sizes = members.sum(axis=1).astype(numpy.float32)
     counts = members.astype(numpy.float32)
@@ -230,7 +202,7 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
 
 
 def _within(ranges: Sequence[StageRange], rows: slice, columns: slice) -> NDArray[numpy.bool_]:
-    """Which stages, from the downsets of `rows` to those of `columns`, are within one of the ranges."""
+    """Mask of stages from the downsets of `rows` to those of `columns` within one of the ranges."""
     inside: NDArray[numpy.bool_] = numpy.zeros((1, 1), dtype=bool)
     for each in ranges:
         seconds = each.sums[rows, None] - each.sums[columns]
@@ -239,14 +211,7 @@ def _within(ranges: Sequence[StageRange], rows: slice, columns: slice) -> NDArra
 
 
 def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
-    """A lattice of some of the cuts along one order of the layers, for a first plan.
-
-    The cuts are chosen so that the layers between them take about as long as each other to compute.
-
-    Args:
-        members: the layers of each downset, smallest first, shape `(downsets, layers)`.
-        instance: the problem.
-    """
+    """Lattice of some cuts along one order of the layers, with about equal compute between them, for a first plan."""
     # Downsets, each in the next, from the empty one to the whole, with none left out between them.
     chain = [0]
     for index in range(1, len(members)):
@@ -259,13 +224,9 @@ def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
 
 
 class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending
-    """The layer graph can be cut in more ways than the search can hold.
+    """Layer graph with more cuts than the search can hold."""
 
-    Attributes:
-        answer: a plan that cuts at some of them only, with a bound for all; None: there is none.
-    """
-
-    answer: Result | None = None
+    answer: Result | None = None  # A plan that uses only some cuts, with a bound for all; None: there is none.
 
     def __init__(self, size: str) -> None:
         super().__init__(
@@ -275,7 +236,7 @@ class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an
 
 
 def _reachable(graph: LayerGraph, together: Sequence[Sequence[int]]) -> list[int]:
-    """For each layer, itself and the layers that are in every downset it is in, as bitmasks.
+    """For each layer, itself and the layers in every downset it is in, as bitmasks.
 
     These are its successors, the members of its groups, and so on from each of those.
     """
@@ -297,9 +258,9 @@ def _reachable(graph: LayerGraph, together: Sequence[Sequence[int]]) -> list[int
 
 
 def _enumerate(reach: Sequence[int]) -> list[int]:
-    """Every downset, grown by one layer (with all that must come with it) at a time, sinks first.
+    """Enumerate downsets by adding one layer (with all it requires) at a time, sinks first.
 
-    Layers that are in the same downsets count as one, so that what is kept together costs nothing.
+    Layers in the same downsets count as one, so groups kept together cost nothing.
     """
     grown: dict[int, int] = {}
     for layer, needed in enumerate(reach):
@@ -315,7 +276,7 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
 
 
 def _too_many_pairs(steps: int) -> bool:
-    """Whether adding layers in so many steps, in one order alone, passes through too many nested pairs."""
+    """True if adding layers in so many steps, even in one order, passes too many nested pairs."""
     return steps * (steps + 1) // 2 > PAIR_LIMIT
 
 
@@ -337,18 +298,18 @@ def _partition_masks(graph: LayerGraph, partition: Sequence[Sequence[int]]) -> l
 
 
 def even_pairs(pairs: Pairs, blocks: Sequence[Sequence[int]], downsets: Downsets, stages: int) -> Pairs:
-    """Of the stages, those of the one plan whose `stages` stages hold as many of the blocks each."""
+    """Stages of the one plan whose `stages` stages hold equal numbers of blocks."""
     behind = downsets.members[:, [block[0] for block in blocks]].sum(axis=1)
     size, smaller = len(blocks) // stages, behind[pairs.smaller]
     return pairs.only((behind[pairs.larger] - smaller == size) & (smaller % size == 0))
 
 
 def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
-    """Every stage, with those that cost the same in all candidates in one class.
+    """All stages, classified by equal costs in all candidates.
 
-    Layers are in one class when no candidate differs between them. Two stages cost the same when they hold as many
-    layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
-    number of blocks where there were half a million.
+    Layers are equal if no candidate distinguishes them. Two stages cost the same if they hold as many layers of each
+    class and the same classes of tensors enter: a thousand equal blocks leave one stage per number of blocks instead of
+    half a million.
     """
     classes = layer_classes(instance)
     if max(classes, default=0) * 2 >= len(classes):
@@ -370,7 +331,7 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
 
 
 def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], entering: Sequence[int]) -> Pairs:
-    """As `classified_pairs`, where stages that differ in the order of their layers, or blocks, are told apart."""
+    """Same, but stages with different orders of layers or blocks are distinguished."""
     pairs, units = downsets.pairs, instance.space.units
     if len(pairs) * len(classes) > MOST_ORDERED:
         return pairs
@@ -387,7 +348,7 @@ def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], en
 
 
 def _entering(instance: Instance, downsets: Downsets) -> list[int]:
-    """A number for each downset, equal where as many tensors of each class enter it."""
+    """A number for each downset, equal if as many tensors of each class enter."""
     sent = {each.tensor_bytes.tobytes(): each.tensor_bytes.tolist() for each in instance.candidates}
     classes = numbered(list(zip(*sent.values(), strict=True)))
     of_class = numpy.equal.outer(classes, numpy.arange(max(classes, default=-1) + 1)).astype(numpy.float64)

@@ -1,4 +1,4 @@
-"""The choice that is best for each class of stages: whatever lies beside them, or between known boundaries."""
+"""Best choice for each class of stages: for any neighbours, or between known boundaries."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,34 +15,26 @@ from nest.solve.dp.stages import StageTables
 
 @frozen(eq=False, repr=False)
 class Fastest:
-    """The fastest choice of each class of stages that fits memory and keeps a limit on gradient reduction.
+    """Fastest choice of each class of stages within memory and a limit on gradient reduction; shape `(classes,)`."""
 
-    Attributes:
-        cost: what plans are to have the least sum of, without boundaries: seconds per micro-batch; infinite where
-            nothing fits, shape `(classes,)`.
-        sync: seconds once per batch.
-        choice: index of the choice.
-    """
-
-    cost: Array
-    sync: Array
-    choice: NDArray[numpy.int16]
+    cost: Array  # Minimised sum without boundaries: seconds per micro-batch; infinite if nothing fits.
+    sync: Array  # Seconds per batch.
+    choice: NDArray[numpy.int16]  # Index.
 
     @property
     def bytes(self) -> int:
-        """Memory this takes."""
+        """Memory of the arrays."""
         return self.cost.nbytes + self.sync.nbytes + self.choice.nbytes
 
     @property
     def settled(self) -> bool:
-        """Whether boundaries only add to `cost`, whatever their levels and the limit on time."""
+        """True if boundaries only add to `cost`, for any levels and time limit."""
         return True
 
     def settle(self, cost: Array, part: slice, level_out: int, level_in: int, time_limit: float) -> None:
-        """Put right the `cost` of the stages of `part` between boundaries of these levels, as added up without ports.
+        """Correct the `cost`, summed without ports, of the stages of `part` between boundaries of these levels.
 
-        It is infinite where they take longer than `time_limit` seconds per micro-batch. Levels are indices of rows of
-        boundary times.
+        Costs above `time_limit` seconds per micro-batch become infinite. Levels are indices of rows of boundary times.
         """
         if time_limit < numpy.inf:
             cost[cost > time_limit] = numpy.inf
@@ -50,36 +42,29 @@ class Fastest:
     def chosen(
         self, pair: int, kind: int, level_out: int, level_in: int, cost: float, time_limit: float
     ) -> tuple[float, float, int]:
-        """Seconds per micro-batch and once per batch, and choice, of one stage of that cost between such boundaries."""
+        """Seconds per micro-batch and per batch, and choice, of one stage of that cost between such boundaries."""
         return cost, float(self.sync[kind]), int(self.choice[kind])
 
 
 @frozen(eq=False, repr=False)
 class BetweenBoundaries(Fastest):
-    """The same where the boundaries of some stages decide which choice is best.
-
-    Attributes:
-        tables: the stages.
-        usable: of each choice, the classes of stages that fit memory with it and may keep the limit on `sync`.
-        sync_limit: most seconds a stage may synchronise per batch.
-        times: seconds that a boundary adds, shape `(rows, downsets)`.
-        levels: the level of each row, or `UNKNOWN`.
-    """
+    """Same, if the boundaries of some stages decide the best choice."""
 
     tables: StageTables
+    # By choice, classes of stages that fit memory and may keep the limit on `sync`.
     usable: tuple[NDArray[numpy.bool_], ...]
-    sync_limit: float
-    times: Array
-    levels: tuple[int, ...]
+    sync_limit: float  # Most seconds of synchronisation per batch.
+    times: Array  # Seconds that a boundary adds, shape `(rows, downsets)`.
+    levels: tuple[int, ...]  # Level of each row, or `UNKNOWN`.
 
     @property
     def bytes(self) -> int:
-        """Memory this takes."""
+        """Memory of the arrays."""
         return super().bytes + sum(each.nbytes for each in self.usable)
 
     @property
     def settled(self) -> bool:
-        """As `Fastest.settled`."""
+        """False: boundaries matter."""
         return False
 
     @abstractmethod
@@ -91,9 +76,9 @@ class BetweenBoundaries(Fastest):
     def choose(
         self, pairs: NDArray[numpy.int64], level_out: int, level_in: int, time_limit: float = numpy.inf
     ) -> tuple[Array, Array, Array, NDArray[numpy.int16]]:
-        """Of these stages the least cost within limits, seconds per micro-batch and per batch, and the choice.
+        """Least cost of these stages within limits, seconds per micro-batch and per batch, and the choice.
 
-        Of equals the one that takes least time, then the one that synchronises fastest, then the preferred one.
+        Ties go by time, then synchronisation, then preference.
         """
         stages = self.tables.pairs
         classes = pairs if stages.classes is None else stages.classes[pairs]
@@ -115,14 +100,12 @@ class BetweenBoundaries(Fastest):
 
 
 def fastest(tables: StageTables, in_flight: float, sync_limit: float, times: Array, levels: Sequence[int]) -> Fastest:
-    """The fastest choices with so many micro-batches in flight.
+    """Fastest choices with so many micro-batches in flight.
 
     Args:
-        tables: the stages.
-        in_flight: micro-batches in flight.
-        sync_limit: most seconds a stage may synchronise per batch.
+        sync_limit: most seconds of synchronisation per batch.
         times: seconds that a boundary adds, shape `(rows, downsets)`.
-        levels: the level of each row, or `UNKNOWN`.
+        levels: level of each row, or `UNKNOWN`.
     """
     time, sync, choice = tables.best(in_flight, sync_limit)
     if not tables.ports:
@@ -143,11 +126,7 @@ def fastest(tables: StageTables, in_flight: float, sync_limit: float, times: Arr
 
 @frozen(eq=False, repr=False)
 class _HeldUp(BetweenBoundaries):
-    """Where ports hold up the fastest choice of some stages.
-
-    Attributes:
-        pairs: which of them are held up, ascending.
-    """
+    """Choices if ports delay the fastest choice of some stages (`pairs`, ascending)."""
 
     pairs: NDArray[numpy.int64]
 
@@ -180,31 +159,24 @@ class _HeldUp(BetweenBoundaries):
 
 @frozen(eq=False, repr=False)
 class Cheapest(BetweenBoundaries):
-    """The choice of each class of stages that weighs least, of those that fit memory and keep a limit on `sync`.
+    """Choice of each class of stages with the least weight within memory and a limit on `sync`.
 
-    Where that takes too long between its boundaries, it is the one that weighs least of those that do not.
-
-    Attributes:
-        weights: of the schedule.
-        time: seconds per micro-batch of the choice, without boundaries.
-        least: the same of the fastest choice.
-        work: seconds of the choice's compute, under which messages hide; None: they do not.
-        tight: whether ports may hold up the choice; None: nowhere.
+    If it takes too long between its boundaries, the lightest that does not is used.
     """
 
     weights: Weights
-    time: Array
-    least: Array
-    work: Array | None
-    tight: NDArray[numpy.bool_] | None
+    time: Array  # Seconds per micro-batch of the choice, without boundaries.
+    least: Array  # Same for the fastest choice.
+    work: Array | None  # Seconds of the choice's compute, under which messages hide; None: they do not.
+    tight: NDArray[numpy.bool_] | None  # Ports may delay the choice; None: nowhere.
 
     @property
     def bytes(self) -> int:
-        """Memory this takes."""
+        """Memory of the arrays."""
         return super().bytes + self.time.nbytes + self.least.nbytes
 
     def settle(self, cost: Array, part: slice, level_out: int, level_in: int, time_limit: float) -> None:
-        """As `Fastest.settle`; what takes too long is chosen anew."""
+        """See `Fastest.settle`; choices that take too long are replaced."""
         pairs = self.tables.pairs
         added = self.times[level_out][pairs.smaller[part]] + self.times[level_in][pairs.larger[part]]
         time, least = pairs.spread(self.time, part) + added, pairs.spread(self.least, part)
@@ -224,14 +196,14 @@ class Cheapest(BetweenBoundaries):
     def chosen(
         self, pair: int, kind: int, level_out: int, level_in: int, cost: float, time_limit: float
     ) -> tuple[float, float, int]:
-        """As `Fastest.chosen`."""
+        """See `Fastest.chosen`."""
         _, time, sync, choice = self.choose(numpy.array([pair]), level_out, level_in, time_limit)
         return float(time[0]), float(sync[0]), int(choice[0])
 
     def priced(
         self, table: ChoiceTable, classes: NDArray[Any], front: Boundary, behind: Boundary
     ) -> tuple[Array, Array, Array]:
-        """As `BetweenBoundaries.priced`."""
+        """See `BetweenBoundaries.priced`."""
         time, cost, sync = table.weighed(classes, self.weights, (front,), (behind,))
         return cost, time, sync
 
@@ -244,7 +216,7 @@ def cheapest(
     levels: Sequence[int],
     weights: Weights | None,
 ) -> Fastest:
-    """The choices that add least to the sum; arguments as of `nest.solve.dp.fastest.fastest`, and of `Recurrence`."""
+    """Choices that add least to the sum; arguments of `fastest` and of `Recurrence`."""
     if weights is None:
         return fastest(tables, in_flight, sync_limit, times, levels)
     found = numpy.full((3, tables.classes), numpy.inf)
@@ -282,11 +254,10 @@ def cheapest(
 
 
 def least_parts(tables: StageTables, in_flight: float) -> Array:
-    """What each class of stages takes at least with the choices that fit memory, each on its own; no boundaries.
+    """Least terms of each class of stages over the choices that fit memory, without boundaries. Shape `(7, classes)`.
 
-    Returns: seconds per micro-batch; those of them to which all that is received adds; of forward passes; of gradients
-        of inputs; of gradients of weights; of the second of these less the third; and once per batch. Infinite where
-        nothing fits. Shape `(7, classes)`.
+    Seconds per micro-batch; the part to which received messages add; forward passes; input gradients; weight gradients;
+    the second of these less the third; seconds per batch. Infinite if nothing fits.
     """
     found = numpy.full((7, tables.classes), numpy.inf)
     for table in tables.tables:

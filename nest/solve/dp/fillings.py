@@ -1,11 +1,11 @@
-"""What chunks may hold of runs of units, so that they are of about one size (PROBLEM.md section 3)."""
+"""Contents of chunks in runs of units, for chunks of about equal size (PROBLEM.md section 3)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
 Bounds = tuple[tuple[int, int], ...]
-"""Units of each run that a chunk holds at least, and at most."""
+"""Least and most units of each run in a chunk."""
 
 
 def bounds(
@@ -14,16 +14,16 @@ def bounds(
     chunks: int,
     allowed: Sequence[Sequence[bool]] | None,
 ) -> Iterator[tuple[Bounds, ...]]:
-    """What chunks may hold of runs of such lengths, runs that end first first.
+    """Possible contents of chunks in runs of such lengths, those with runs that end first first.
 
-    Each chunk holds a unit, and the blocks of any two differ in number by one at most, but for the first chunk and the
-    last, which may hold any fewer (PROBLEM.md section 3).
+    Each chunk holds a unit, and the blocks of any two differ by at most one, except that the first and last chunk may
+    hold fewer (PROBLEM.md section 3).
 
     Args:
         lengths: units of each run.
-        sizes: blocks of a unit of each run; None: chunks hold as many as they like.
-        chunks: how many chunks there are.
-        allowed: for each chunk which runs it may hold; None: all.
+        sizes: blocks of a unit of each run; None: chunks hold any number.
+        chunks: number of chunks.
+        allowed: for each chunk, the runs it may hold; None: all.
     """
     if sizes is None:
         yield from _Filling(lengths, [1] * len(lengths), chunks, allowed, (0, sum(lengths))).all()
@@ -35,7 +35,7 @@ def bounds(
 
 @frozen
 class _Filling:
-    """Chunks filled one after the other, each inner one with blocks between `limits`; arguments as of `bounds`."""
+    """Chunks filled one by one, inner ones with blocks between `limits`; arguments of `bounds`."""
 
     lengths: Sequence[int]
     sizes: Sequence[int]
@@ -44,7 +44,7 @@ class _Filling:
     limits: tuple[int, int]
 
     def all(self) -> Iterator[tuple[Bounds, ...]]:
-        """Every way to fill them; not by recursion, as there may be more chunks than it can go deep."""
+        """Yield all fillings; iterative, as there may be more chunks than the recursion limit."""
         held: list[Bounds] = []
         begun = [self._fillings(0, 0, (0, 0))]
         while begun:
@@ -62,7 +62,7 @@ class _Filling:
             held.pop()
 
     def _reach(self, chunk: int, run: int, taken: tuple[int, int]) -> bool:
-        """Whether the chunks that are left can hold the blocks that are left."""
+        """True if the remaining chunks can hold the remaining blocks."""
         behind = sum(n * size for n, size in zip(self.lengths[run + 1 :], self.sizes[run + 1 :], strict=True))
         fewest, most = ((self.lengths[run] - each) * self.sizes[run] + behind for each in reversed(taken))
         low, high = self.limits
@@ -71,10 +71,10 @@ class _Filling:
         return max(chunks - ends, 0) * low <= most and fewest <= chunks * high
 
     def _fillings(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, int, tuple[int, int]]]:
-        """What a chunk may hold, with the run that comes next and what is taken of it then.
+        """Contents of a chunk, with the next run and the units taken of it.
 
-        Runs behind the one that comes next are whole, but for the last one, which may go on. Where two numbers are open
-        one of them is chosen: what a chunk holds of a run would depend on what it holds of another.
+        Runs after the next are whole, except that the last may continue. If two numbers are free, one is fixed:
+        otherwise the contents in one run would depend on another.
         """
         tail = self.lengths[run] - taken[1], self.lengths[run] - taken[0]
         for own in self._units(chunk, run, 0, (1, tail[1] - 1)):
@@ -96,7 +96,7 @@ class _Filling:
             last += 1
 
     def _units(self, chunk: int, run: int, base: int, limits: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """Units of a run, at least and most, that a chunk with so many blocks of others may hold; or nothing."""
+        """Least and most units of a run in a chunk with so many other blocks; or nothing."""
         size, (low, high) = self.sizes[run], self.limits
         if self.allowed is not None and not self.allowed[chunk][run]:
             return

@@ -1,4 +1,4 @@
-"""What no plan of so many devices beats, from compute alone, for all numbers of devices at once."""
+"""Lower bounds on plans by number of devices, from compute alone."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -16,27 +16,24 @@ from nest.solve.dp.units import Splits
 
 @frozen(eq=False, repr=False)
 class Floor:
-    """What plans of blocks of one width take at least.
+    """Lower bound on plans with blocks of one width.
 
     Attributes:
-        devices: that plans use, ascending, shape `(numbers,)`.
-        seconds: that no plan of so many devices or fewer beats, shape `(numbers,)`.
+        devices: ascending, shape `(numbers,)`.
+        seconds: lower bound with at most so many devices, shape `(numbers,)`.
     """
 
     devices: Array
     seconds: Array
 
     def at(self, devices: int) -> float:
-        """Seconds that no plan of at most so many devices beats; infinite where there is none."""
+        """Lower bound (s) on plans of at most so many devices; infinite if there is none."""
         place = int(self.devices.searchsorted(devices, side="right"))
         return float(self.seconds[place - 1]) if place else numpy.inf
 
 
 def floors(instance: Instance) -> Mapping[int, Floor]:
-    """The floor of each width of blocks, of plans of one candidate.
-
-    Candidates may have any widths: whether the cluster admits them is not asked.
-    """
+    """Lower bounds for each width of blocks, for plans of one candidate of any width, admissible or not."""
     bounds, parts = ComputeBounds(instance), dict[int, list[tuple[Array, Array]]]()
     exclusions, most, chunked = Exclusions(), len(instance.graph.layers), Splits(instance).counts
     admitted = Admitted(exclusions)

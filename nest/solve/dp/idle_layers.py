@@ -1,16 +1,14 @@
-"""Idle layers: what computes nothing and hangs loosely in the graph, and would multiply its cuts.
+"""Idle layers: layers without compute and with loose ties, which would multiply the cuts of the graph.
 
-A layer is *idle* when it takes no time in any candidate. An idle layer whose outputs nobody reads can follow the last
-of its producers, and one that reads nothing (tensors of 0 bytes at most) can wait for the first of its consumers: any
-plan changed so has no slower stage, no larger cut and no fuller device, but for the bytes and the gradient reduction of
-the layer itself, and for a stage that is left without layers. So the graph in which idle layers stay with their
-neighbours has
+A layer is *idle* if it takes no time in any candidate. An idle layer without readers can join the stage of its last
+producer, and one that reads nothing (or only tensors of 0 bytes) the stage of its first consumer: the changed plan has
+no slower stage, no larger cut and no fuller device, except for the bytes and gradient reduction of the layer itself,
+and for a stage left without layers. So the graph in which idle layers stay with their neighbours has
 
-* plans that are plans of the whole graph: its optimum bounds that of the whole graph from above;
-* with nothing charged for the idle layers themselves, and stages without layers allowed, no plan of the whole graph
-  below its optimum: a bound from below.
+* plans of the whole graph: its optimum is an upper bound on that of the whole graph;
+* with free idle layers and stages without layers, no plan of the whole graph below its optimum: a lower bound.
 
-Where both agree, the optimum is found without the cuts between idle layers and their neighbours.
+If both agree, the optimum is found without the cuts between idle layers and their neighbours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +20,9 @@ from nest.instance import Array, Candidate, Instance
 
 
 def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Pairs of an idle layer and the layer whose stage it can share, both as indices.
+    """Pairs of an idle layer and the layer whose stage it can share, as indices.
 
-    Args:
-        instance: the problem.
-        together: groups of layers that share a stage already; their members are not moved.
+    Layers of `together`, which share a stage already, are not moved.
     """
     space = instance.space
     counted = any(each.uniform == "recompute" or "recompute_layers" in each.names() for each in space.constraints)
@@ -47,7 +43,7 @@ def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[t
 
 
 class _Graph:
-    """The layer graph, in which idle layers disappear into others one by one."""
+    """Layer graph in which idle layers merge into others one by one."""
 
     def __init__(self, instance: Instance, staying: set[int]) -> None:
         count = len(instance.graph.layers)
@@ -64,7 +60,7 @@ class _Graph:
                 self.fed.update(consumers)
 
     def home(self, layer: int) -> int | None:
-        """The layer whose stage an idle one can share; None when there is none."""
+        """Layer whose stage an idle one can share; None: none."""
         if not self.after[layer]:
             return _outermost(self.before[layer], self.before)
         if layer not in self.fed:
@@ -72,7 +68,7 @@ class _Graph:
         return None
 
     def move(self, layer: int, home: int) -> None:
-        """Let `layer` disappear into `home`: what it read and what read it is its home's."""
+        """Merge `layer` into `home`, with its inputs and readers."""
         self.idle.discard(layer)
         if layer in self.fed:
             self.fed.add(home)
@@ -89,7 +85,7 @@ class _Graph:
 
 
 def _outermost(layers: set[int], neighbours: Sequence[set[int]]) -> int | None:
-    """The one of `layers` from which all others are reached by going on to `neighbours`; None when there is none."""
+    """Layer of `layers` from which `neighbours` lead to all others; None: none."""
     for layer in sorted(layers):
         reached, waiting = {layer}, [layer]
         while waiting:
@@ -102,17 +98,17 @@ def _outermost(layers: set[int], neighbours: Sequence[set[int]]) -> int | None:
 
 
 def _seconds(candidate: Candidate) -> Array:
-    """Seconds of each layer over all that it may run, and for which it occupies ports."""
+    """Seconds of each layer over everything it may run, and for which it occupies ports."""
     seconds = sum((mode.extra for mode in candidate.recompute), candidate.forward + candidate.backward)
     loads = (candidate.busy, *(mode.busy for mode in candidate.recompute))
     return sum((busy.sum(axis=0) for busy in loads if busy is not None), seconds)
 
 
 def without_costs(instance: Instance, layers: Iterable[int]) -> Instance:
-    """The instance in which `layers` hold nothing: no parameters, no activations.
+    """Instance in which `layers` have no parameters and activations.
 
-    Candidates with parameters in these layers have no ports there: less to send may go another way, on which some port
-    is occupied for longer.
+    Candidates with parameters in these layers lose their ports there: smaller collectives may take another path and
+    occupy some port longer.
     """
     factors = numpy.ones(len(instance.graph.layers))
     factors[list(layers)] = 0.0

@@ -1,4 +1,4 @@
-"""What units of stages of several chunks take and need at least, ahead of any pattern: whether stages hold them all."""
+"""Least times and needs of units of stages of several chunks, before any pattern: do the stages hold all units?"""
 
 from collections.abc import Hashable
 from itertools import accumulate
@@ -18,44 +18,34 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 @frozen(eq=False, repr=False)
 class LeanUnits:
-    """What units between the first and the last of all take and need at least: those of each run, then any.
+    """Least times and needs of units other than the first and last: those of each run, then any."""
 
-    Attributes:
-        count: how many there are. Shape `(runs + 1,)`, as that of runs below.
-        seconds: of one that computes, recomputes and communicates for ZeRO, per micro-batch. Shape `(choices, runs)`.
-        first: bytes of its state and of one micro-batch. Shape `(choices, runs)`.
-        more: bytes of each further one. Shape `(choices, runs)`.
-        ends: the same three of the first unit of all and of the last. Shape `(3, choices, 2)`.
-        peak: transient bytes, at least.
-        mixes: choices of which units are in one mode or another, each with two rows behind all choices: all units in
-            the lighter one, and in the other.
-    """
-
-    count: NDArray[numpy.int64]
+    count: NDArray[numpy.int64]  # Number of units. Shape `(runs + 1,)`, as that of runs below.
+    # Per micro-batch of compute, recomputation and ZeRO communication of one unit. Shape `(choices, runs)`.
     seconds: Array
-    first: Array
-    more: Array
-    ends: Array
-    peak: float
+    first: Array  # Bytes of its state and of one micro-batch. Shape `(choices, runs)`.
+    more: Array  # Bytes of each further one. Shape `(choices, runs)`.
+    ends: Array  # The same three of the first and last unit. Shape `(3, choices, 2)`.
+    peak: float  # Lower bound on transient bytes.
+    # Mixed choices, each with two rows behind all choices: all units in the lighter mode, and in the other.
     mixes: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def needed(self) -> tuple[Hashable, ...]:
-        """What `room` depends on, and whether that is enough."""
+        """Key of `room`."""
         arrays = (self.count, self.first, self.more, self.ends[1:])
         return *(each.tobytes() for each in arrays), self.peak, self.mixes
 
     def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
-        """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
+        """Units that fit memory; infinite if none takes memory. Shape `(choices, runs, stages)`.
 
-        Shape `(choices, runs, stages)`. They are in the chunk that holds the fewest micro-batches, but for one in each
-        other.
+        All but one of each other chunk are in the chunk with the fewest micro-batches.
 
         Args:
-            held: micro-batches that every chunk of a stage holds at one moment, at least. Shape `(stages, moments)`.
-            spread: micro-batches that the other chunks hold beyond these, together. Shape `(stages, moments)`.
+            held: least micro-batches of each chunk of a stage at one moment. Shape `(stages, moments)`.
+            spread: total excess of the other chunks. Shape `(stages, moments)`.
             room: bytes of a device.
-            homes: the stages that hold the first unit of all and the last.
+            homes: stages of the first and last unit.
         """
         needed = self.first[..., None, None] + (held - 1) * self.more[..., None, None]
         needed[:, -1] = needed[:, :-1].min(axis=1)
@@ -76,12 +66,12 @@ class LeanUnits:
         return found
 
     def hold(self, room: Array, time: Array, homes: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
-        """Whether the stages of plans hold all units. Shape `(plans,)`.
+        """Mask of plans whose stages hold all units. Shape `(plans,)`.
 
         Args:
-            room: as `room` has it for each plan. Shape `(plans, choices, runs, stages)`.
+            room: from `room`, by plan. Shape `(plans, choices, runs, stages)`.
             time: most seconds of each stage per micro-batch. Shape `(plans, stages)`.
-            homes: the stages that hold the first unit of all and the last besides. Shape `(plans, 2)`.
+            homes: stages of the first and last unit. Shape `(plans, 2)`.
         """
         seconds, plans = self.seconds[..., None], numpy.arange(len(time))
         left = numpy.repeat(time[:, None] * (1 + LIMIT_SLACK), len(self.seconds), axis=1)
@@ -99,10 +89,9 @@ class LeanUnits:
         return held
 
     def _mixed(self, roomy: Array, full: Array, light: int, heavy: int, time: Array) -> Array:
-        """How many units stages hold that have room for so many in either mode, and so much time; infinite: any number.
+        """Units that stages hold with this room in either mode; infinite: any. Shape `(plans, runs, stages)`.
 
-        Each beyond those that there is room for in the lighter mode takes memory that others must spare. Shape
-        `(plans, runs, stages)`.
+        Each unit beyond the room of the lighter mode takes memory that others must spare.
         """
         least, longer = self.seconds[light, :, None], (self.seconds[heavy] - self.seconds[light])[:, None]
         with numpy.errstate(divide="ignore", invalid="ignore"):
@@ -117,34 +106,24 @@ class LeanUnits:
 
 @frozen(eq=False, repr=False)
 class UnitRows:
-    """What units of a candidate compute and need: one of each run between the two ends, then the ends.
+    """Compute and memory of units of a candidate: one of each run between the ends, then the ends.
 
-    Arrays of shape `(runs + 2,)`, by recompute mode but for `groups`.
-
-    Attributes:
-        candidate: index of it.
-        count: units of each run, then of all, without the ends. Shape `(runs + 1,)`.
-        places: the layers of these units one after the other, and where each unit begins among them.
-        groups: of its parameter groups the ranks that hold the same, with bytes of weights, gradients and optimizer
-            before ZeRO.
-        working: seconds per micro-batch that they compute and recompute.
-        first: bytes of one micro-batch.
-        more: bytes of each further one.
-        peak: transient bytes, at least.
+    Arrays have shape `(runs + 2,)`, by recompute mode except `groups`.
     """
 
-    candidate: int
-    count: NDArray[numpy.int64]
-    places: tuple[list[int], list[int]]
+    candidate: int  # Index.
+    count: NDArray[numpy.int64]  # Units of each run, then of all, without the ends. Shape `(runs + 1,)`.
+    places: tuple[list[int], list[int]]  # Layers of these units in sequence, and the start of each unit among them.
+    # By parameter group, ranks with equal parameters, and bytes of weights, gradients and optimizer before ZeRO.
     groups: list[tuple[int, Array, Array, Array]]
-    working: dict[str, Array]
-    first: dict[str, Array]
-    more: dict[str, Array]
-    peak: dict[str, float]
+    working: dict[str, Array]  # Seconds per micro-batch of compute and recomputation.
+    first: dict[str, Array]  # Bytes of one micro-batch.
+    more: dict[str, Array]  # Bytes of each further one.
+    peak: dict[str, float]  # Lower bound on transient bytes.
 
     @classmethod
     def of(cls, instance: Instance, splits: Splits, index: int) -> "UnitRows":
-        """Those of a candidate of an instance."""
+        """Rows of a candidate of an instance."""
         candidate, units = instance.candidates[index], splits.units
         inner = [[unit for unit in run.units if unit not in (units[0], units[-1])] for run in splits.runs]
         runs = [each for each in inner if each]
@@ -176,7 +155,7 @@ class UnitRows:
         )
 
     def lean(self, bounds: FirstBounds, configuration: Configuration) -> LeanUnits:
-        """The lean units of a configuration, for each of its choices; `bounds` of the instance."""
+        """Lean units of a configuration for each of its choices."""
         space, size = bounds.instance.space, len(self.count) + 1
         choices = list(bounding_choices(configuration.choices))
         zeros = {each.zero for each in choices}
@@ -184,9 +163,9 @@ class UnitRows:
         often = {zero: _of_units(bounds.often(configuration, zero), self.places) * (1 - SUM_ERROR) for zero in zeros}
 
         def seconds(choice: Choice, *, whole: bool) -> Array:
-            """What hides under work shows at least a share, and what is longer than all work.
+            """Exposed seconds: at least a share, and the excess over all work.
 
-            Of the two one is taken for all units: both add up over those of a stage (`whole`).
+            One of the two is used for all units: both sum over a stage's units (`whole`).
             """
             work, sent = self.working[choice.recompute], often[choice.zero]
             shown_seconds = work + space.often_exposed * sent
@@ -214,6 +193,6 @@ class UnitRows:
 
 
 def _of_units(rows: Array, places: tuple[list[int], list[int]]) -> Array:
-    """The sums over units, whose layers and beginnings `places` has, of numbers of each layer: the last axis."""
+    """Sum the last axis (layers) by unit."""
     found: Array = numpy.add.reduceat(rows[..., places[0]], places[1], axis=-1)
     return found

@@ -1,4 +1,4 @@
-"""What stages take and send at least: a recurrence without places, in which one choice decides both."""
+"""Joint lower bounds on times and communication of stages: a recurrence without places where one choice sets both."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,34 +18,25 @@ from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 ALIKE = 1.15
-"""How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
+"""Factor within which numbers of stages are alike: gradient reductions are underweighted by at most this much."""
 
 Joints = dict[tuple[int, int], tuple[float, tuple[float, ...]]]
-"""By configuration and about how many stages: for which limit joint bounds were made, and those of 1, 2, ... stages."""
+"""By configuration and rough number of stages: the limit of the joint bounds, and those of 1, 2, ... stages."""
 
 
 @define(eq=False, repr=False)
 class JointSums:
-    """What stages take and send at least, added up over a partition, boundaries at their cheapest.
+    """Least sum of times and communication over a partition, with the cheapest boundaries.
 
-    The floors of slowest stage, sum and gradient reduction are each the least on its own, as if a stage could choose
-    ZeRO 0 for the one and ZeRO 2 for the other; here one choice decides both.
-
-    The longest gradient reduction is no shorter than the mean of all, so that `B sum t + max y` is at least the sum of
-    `B t_i + y_i / s`, of which a stage's own choice decides both parts (docs/explanation/proofs.md, Boxes).
-
-    Attributes:
-        tables: the stages' choices, their times whole; the stages lie in a band.
-        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
-        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        total: `B`, weight of the sum of stages.
-        meter: counts the work.
+    The floors of slowest stage, sum and gradient reduction are separate minima, as if a stage could choose ZeRO 0 for
+    one and ZeRO 2 for another; here one choice sets both. The longest gradient reduction is at least the mean, so `B
+    sum t + max y` is at least the sum of `B t_i + y_i / s` (docs/explanation/proofs.md, Boxes).
     """
 
-    tables: StageTables
-    boundary: Array
-    in_flight: tuple[float, ...]
-    total: float
+    tables: StageTables  # Choices of stages with undivided times; the stages lie in a band.
+    boundary: Array  # Least seconds that a cut adds to either side, shape `(downsets,)`.
+    in_flight: tuple[float, ...]  # Micro-batches in flight of stage `j` from the end, at index `j - 1`.
+    total: float  # `B`, weight of the sum of stages.
     meter: Meter
     _around: Array = field(init=False, repr=False)
 
@@ -55,21 +46,17 @@ class JointSums:
         return self.total * (self.boundary.take(pairs.smaller) + self.boundary.take(pairs.larger))
 
     def least(self, time_limit: float, sync_limit: float) -> float:
-        """Seconds of a step that no partition within these limits beats, its slowest stage's weight `A` aside.
+        """Lower bound (s) on partitions within these limits, without the slowest stage's weight `A`.
 
         Args:
-            time_limit: most seconds any stage may take per micro-batch.
-            sync_limit: most seconds any stage may synchronise per batch.
+            time_limit: most seconds of a stage per micro-batch.
+            sync_limit: most seconds of synchronisation per batch.
         """
         rests = self._rests(time_limit, sync_limit)
         return inf if rests is None or len(rests) <= len(self.in_flight) else float(rests[-1][-1]) * (1 - SUM_ERROR)
 
     def least_of_fewer(self, time_limit: float, sync_limit: float) -> list[float]:
-        """The same of 1, 2, ... stages up to those there are, of all in one pass.
-
-        Of `k` stages gradient reductions are weighed by less than `1 / k` then, so that their longest is no shorter
-        either.
-        """
+        """Same for 1, 2, ... stages in one pass; fewer stages weight gradient reductions by less than `1 / k`."""
         rests = self._rests(time_limit, sync_limit)
         if rests is None:
             # That says nothing of fewer.
@@ -78,7 +65,7 @@ class JointSums:
         return found + [inf] * (len(self.in_flight) - len(found))
 
     def _rests(self, time_limit: float, sync_limit: float) -> list[Array] | None:
-        """As `least_sums`, without surroundings; None where some stage has none within the limit."""
+        """`least_sums` without surroundings; None: some stage has none within the limit."""
         tables = self.tables
         heads, band = line(tables, len(self.in_flight), time_limit), tables.pairs.band
         if heads is None or band is None:
@@ -93,7 +80,7 @@ class JointSums:
         return [rest for (rest,) in rests]
 
     def _each(self, in_flight: float, time_limit: float, sync_limit: float) -> Array:
-        """`B t + y / s` of each stage at least, with one choice for both. Shape `(pairs,)`."""
+        """Least `B t + y / s` of each stage with one choice for both. Shape `(pairs,)`."""
         tables, share = self.tables, 1 / len(self.in_flight)
         least = numpy.full(tables.classes, inf)
         for table in tables.tables:
@@ -103,7 +90,6 @@ class JointSums:
 
 
 def _same(cost: Array, level_out: int, level_in: int) -> Array:
-    """What stages cost whatever the levels."""
     return cost
 
 
@@ -117,20 +103,17 @@ def least_beside(
     floors: dict[int, Floor],
     joints: Joints,
 ) -> float:
-    """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown.
+    """Lower bound (s) on a step beside its slowest stage, for plans below `limit`; 0: unknown.
 
-    It is the joint bound of all numbers of stages that are nearly as many, in one pass. One made for a higher limit
-    holds as well, and is made again where it does not do.
+    One pass gives the joint bound of all similar numbers of stages. A bound for a higher limit also holds, and is
+    refined if it does not suffice.
 
     Args:
-        search: of plans of one candidate.
-        tables_within: stages of plans none of which takes longer than so many seconds.
-        boundary: least seconds a cut adds to either side of it, shape `(downsets,)`.
-        configuration: what is decided.
-        stages: of the plans.
+        tables_within: stages of plans with no stage longer than so many seconds.
+        boundary: least seconds that a cut adds to either side, shape `(downsets,)`.
         limit: seconds of a step.
-        floors: by number of stages, of those whose bounds are known.
-        joints: what was found before; it grows.
+        floors: by number of stages, if known.
+        joints: cache; it grows.
     """
     objectives = {
         count: objective
@@ -164,5 +147,4 @@ def least_beside(
 
 
 def _about(stages: int) -> int:
-    """A number that is equal where numbers of stages are nearly equal."""
     return int(log(stages, ALIKE))

@@ -1,4 +1,4 @@
-"""The list of all that constraints allow to be decided before stages are."""
+"""List of all decisions before stages that constraints allow."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from nest.solve.dp.screen import Counts, Replicas, Screen, Screened, ScreenTable
 from nest.spec.constraints import Value
 
 ANY_DEVICES = Tally()
-"""What plans of one candidate must add up to: anything."""
+"""Tally of plans of one candidate: no requirements."""
 
 ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
-"""Numbers of stages of a schedule of several chunks, for so many micro-batches, and at most so many stages."""
+"""Numbers of stages of a schedule of several chunks, from micro-batches and most stages."""
 
 
 def configurations(
@@ -36,18 +36,16 @@ def configurations(
     *,
     one_chunk: bool = False,
 ) -> tuple[list[Configuration], Exclusions]:
-    """Every configuration of one candidate that is allowed, in the documented order of ties, and what is refused.
+    """List the allowed configurations of one candidate in the documented order of ties, and the exclusions.
 
     Args:
-        instance: the problem.
-        most_stages: stages the layer graph can be cut into.
-        chunked_counts: numbers of stages a schedule of several chunks may have.
-        among: the candidates to take, ascending; None: all.
-        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
-        limit: step time, seconds; what cannot take less, by its compute alone, is left out, and what all its stages
-            together have no memory for.
-        tables: of a screen, where what cannot win is left out; None: all is listed, and why something is not.
-        one_chunk: whether a screen leaves out schedules of several chunks a stage.
+        most_stages: most stages of the layer graph.
+        chunked_counts: numbers of stages of schedules of several chunks.
+        among: candidates, ascending; None: all.
+        watch: called every few milliseconds; may raise `OutOfTime`.
+        limit: step time (s); configurations excluded by compute alone, or by the memory of all stages, are skipped.
+        tables: of a screen that skips losing configurations; None: list all, with reasons for exclusions.
+        one_chunk: the screen skips schedules of several chunks.
     """
     exclusions = Exclusions()
     rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
@@ -70,34 +68,26 @@ def configurations(
 
 
 def admitted(instance: Instance, among: Sequence[int] | None) -> list[int]:
-    """Those of some candidates, by index, that constraints on degrees and sizes do not refuse; None: of all."""
+    """Candidates that constraints on degrees and sizes admit; None: all candidates."""
     rules, schedule = PlainRules(instance, Exclusions()), instance.space.schedules[0]
     every = range(len(instance.candidates)) if among is None else among
     return [index for index in every if rules.admit(instance.candidates[index], schedule)]
 
 
 class _Open(NamedTuple):
-    """Plans whose choices are open.
+    """Plans with open choices."""
 
-    Attributes:
-        place: in the documented order of ties, with the candidate in front.
-        plans: what is decided but for the schedule, with all choices that stages may have.
-        schedule: the pipeline schedule.
-        counts: numbers of stages.
-        worth: the same by sets of choices, with bounds; None: nothing is known of them.
-    """
-
-    place: tuple[int, ...]
-    plans: Configuration
+    place: tuple[int, ...]  # In the documented order of ties, with the candidate first.
+    plans: Configuration  # Decisions except the schedule, with all choices of stages.
     schedule: Schedule
-    counts: Sequence[int]
-    worth: Worth | None = None
+    counts: Sequence[int]  # Numbers of stages.
+    worth: Worth | None = None  # Same by set of choices, with bounds; None: unknown.
 
 
 def _open(
     instance: Instance, among: Sequence[int], rules: PlainRules, counts_of: Counts, watch: Callable[[], None]
 ) -> Iterator[_Open]:
-    """All plans of some candidates."""
+    """Yield all plans of some candidates."""
     space, exclusions = instance.space, rules.exclusions
     for index in among:
         watch()
@@ -117,7 +107,7 @@ def _open(
 def _worth_it(
     instance: Instance, among: Sequence[int], rules: PlainRules, screen: Screen, watch: Callable[[], None]
 ) -> Iterator[_Open]:
-    """The same of those that a screen leaves, in any order."""
+    """Yield plans that a screen leaves, in any order."""
     schedules = instance.space.schedules
     for every, numbers, screened in _unscheduled(instance, among, rules, screen, watch):
         for place, order, schedule, worth in screen.worth(every, screened):
@@ -129,10 +119,10 @@ def _worth_it(
 def _unscheduled(
     instance: Instance, among: Sequence[int], rules: PlainRules, screen: Screen, watch: Callable[[], None]
 ) -> Iterator[tuple[list[list[Configuration]], list[int], Screened]]:
-    """Plans whose choices and schedule are open, but for those that compute alone rules out, in parts of like choices.
+    """Yield plans with open choices and schedule that compute alone does not exclude, in parts of similar choices.
 
-    Of each number of replicas and shard groups those with any order of ranks, and the place of the shard groups; with
-    what the screen leaves of their options.
+    Each number of replicas and shard groups comes with any rank order and the place of the shard groups, and with the
+    options that the screen leaves.
     """
     space, by_choices = instance.space, dict[tuple[Choice, ...], list[Replicas]]()
     for index in among:
@@ -168,10 +158,10 @@ def least_times(
     tables: ScreenTables,
     among: Sequence[int] | None = None,
 ) -> tuple[float, ...]:
-    """Step times, seconds, that no plan of one candidate beats, by candidate; infinite where there is none.
+    """Lower bounds (s) by candidate on plans of one candidate; infinite if there are none.
 
-    That is where no plan has the memory, or constraints on degrees and sizes refuse the candidate: others are not
-    asked. Arguments are as for `configurations`.
+    A candidate has none if no plan has the memory, or constraints on degrees and sizes refuse it; other constraints are
+    not checked. Arguments as in `configurations`.
     """
     exclusions = Exclusions()
     rules, admitted, schedule = PlainRules(instance, exclusions), Admitted(exclusions), instance.space.schedules[0]
@@ -190,7 +180,7 @@ def least_times(
 
 
 def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
-    """What constraints leave: its place in the order of ties, and the attributes of the configuration behind that."""
+    """Apply constraints: yield the place in the order of ties, and further attributes of the configuration."""
     plans, index, worth = every.plans, every.plans.candidate, every.worth
     candidate, decided = instance.candidates[index], (plans.replicas, plans.micro_batches, plans.rank_order)
 
@@ -217,7 +207,7 @@ def numbers_of_stages(
     admitted: Admitted,
     chunked_counts: ChunkedCounts,
 ) -> Sequence[int]:
-    """The numbers of stages that a schedule may have on so many slots."""
+    """Numbers of stages of a schedule on so many slots."""
     if chunks_of(schedule) == 1:
         return admitted.among(schedule, micro_batches, stage_counts(instance, min(slots, most_stages)))
     counts = chunked_counts(schedule, micro_batches, slots)
@@ -232,14 +222,13 @@ def mixed_configurations(
     exclusions: Exclusions,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Configuration]:
-    """Every configuration of mixed plans the constraints allow, in the documented order of ties.
+    """List the allowed configurations of mixed plans in the documented order of ties.
 
     Args:
-        instance: the problem.
-        most_stages: stages the layer graph can be cut into.
+        most_stages: most stages of the layer graph.
         first_order: position of the first among ties.
-        exclusions: counts what is refused and why.
-        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
+        exclusions: counts refusals with their reasons.
+        watch: called every few milliseconds; may raise `OutOfTime`.
     """
     rules = MixedRules(instance, exclusions)
     # Plans of several chunks have one candidate.
@@ -280,7 +269,7 @@ def _mixed_values(
     schedule: Schedule,
     degree: int | None,
 ) -> dict[int, dict[str, Value]]:
-    """What names mean for each candidate whose ranks can be cut into shard groups of `degree`."""
+    """Values of names for each candidate whose ranks divide into shard groups of `degree`."""
     return {
         index: plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
         for index, candidate in usable.items()
@@ -289,9 +278,9 @@ def _mixed_values(
 
 
 def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int) -> Iterator[tuple[int, int, bool]]:
-    """Widths that can be a plan's largest, with the replica's devices, and whether a block must have that width.
+    """Possible largest widths of a plan, with the replica's devices, and whether a block must have that width.
 
-    The largest width sets `K`; where all narrower ones would set the same, one configuration covers them.
+    The largest width sets `K`; if all narrower ones would set the same, one configuration covers them.
     """
     widths = sorted({c.width for _, c in group if c.width * replicas <= instance.cluster.size}, reverse=True)
     sizes = {width: replica_size(instance.cluster, width, replicas) for width in widths}
@@ -305,10 +294,9 @@ def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int
 def zero_degrees(
     instance: Instance, candidates: Sequence[Candidate], replicas: int, exclusions: Exclusions
 ) -> list[int | None]:
-    """The ranks over which ZeRO may shard at most, in the documented order of ties.
+    """Possible numbers of ranks for ZeRO sharding, in the documented order of ties.
 
-    Those that are no choice for any of the candidates are left out; so are those that change nothing compared with an
-    earlier one, unless a constraint reads them.
+    Numbers without effect compared with an earlier one are dropped, unless a constraint reads them.
     """
     if instance.space.zero_degrees == (None,):
         return [None]
@@ -323,7 +311,7 @@ def zero_degrees(
 
 
 def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) -> tuple[int, ...] | None:
-    """Over how many ranks ZeRO shards each parameter group; None: `zero_degree` does not divide the ranks of one."""
+    """Ranks over which ZeRO shards each parameter group; None: `zero_degree` does not divide them."""
     counts = [replicas * len(group.ranks) for group in candidate.state]
     if zero_degree is None:
         return tuple(counts)
@@ -335,7 +323,7 @@ def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) 
 def batches_of(
     instance: Instance, candidate: Candidate, exclusions: Exclusions, most: int | None = None
 ) -> list[tuple[int, int]]:
-    """Numbers of replicas of a candidate, ascending, with their micro-batches; there are devices for `most` of them."""
+    """Numbers of replicas of a candidate, ascending, with their micro-batches; at most `most`."""
     batch, samples = instance.space.global_batch, candidate.samples
     most = instance.cluster.size // candidate.width if most is None else most
     every = numpy.arange(1, min(most, batch // samples) + 1)
@@ -347,7 +335,7 @@ def batches_of(
 
 
 def stage_counts(instance: Instance, most: int) -> Sequence[int]:
-    """Numbers of stages up to `most`, or that of the partition given; only those that can be even where they must."""
+    """Numbers of stages up to `most`, or that of a given partition; even ones only if required."""
     space, blocks = instance.space, len(instance.space.blocks)
     if space.partition is not None:
         count = len(space.partition)
@@ -359,13 +347,13 @@ def stage_counts(instance: Instance, most: int) -> Sequence[int]:
 
 @define(eq=False, repr=False)
 class Admitted:
-    """Which numbers of stages schedules admit, each asked once."""
+    """Numbers of stages that schedules admit, cached."""
 
     exclusions: Exclusions
     _known: dict[Hashable, tuple[int, ...]] = field(factory=dict)
 
     def among(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Sequence[int]:
-        """Those of `counts` with which the schedule has plans of so many micro-batches."""
+        """Filter `counts` by whether the schedule has plans with so many micro-batches."""
         asked = tuple(counts)
         key = (schedule.name, chunks_of(schedule), micro_batches, asked)
         if key not in self._known:
@@ -375,5 +363,5 @@ class Admitted:
 
 
 def _decided_apart(instance: Instance, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The numbers of stages of one configuration: all, or each alone where it decides how to cut."""
+    """Group numbers of stages into configurations: all in one, or each alone if it decides the cuts."""
     return [(count,) for count in counts] if instance.space.even or not counts else [counts]

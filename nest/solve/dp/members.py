@@ -1,4 +1,4 @@
-"""What stages may use: a candidate, with its stages and what boundaries add to them."""
+"""Members: a candidate with its stages and boundary times."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,28 +22,21 @@ def boundary_times(cut: Array, level: Level | Link) -> Array:
 
 
 def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Array]:
-    """What boundaries of so many seconds behind a stage and in front of it add to the sum that is to be least."""
+    """Parts of the minimised sum from boundaries of so many seconds behind a stage and in front of it."""
     return (times, times) if weights is None else (weights.returning * times, weights.arriving * times)
 
 
 class Boundaries(NamedTuple):
-    """Seconds that a boundary at each level adds to the stages beside it.
+    """Seconds that a boundary at each level adds to its neighbouring stages."""
 
-    Attributes:
-        times: per level that occurs, seconds for each downset cut there, shape `(levels, downsets)`.
-        relaxed: the cheapest over those levels, shape `(downsets,)`.
-        steps: position in `times` of the level between neighbouring slots.
-        levels: the level of each row of `times`.
-    """
-
-    times: Array
-    relaxed: Array
-    steps: NDArray[numpy.int64]
-    levels: tuple[int, ...]
+    times: Array  # By occurring level and downset, shape `(levels, downsets)`.
+    relaxed: Array  # Cheapest over those levels, shape `(downsets,)`.
+    steps: NDArray[numpy.int64]  # Row in `times` of the level between neighbouring slots.
+    levels: tuple[int, ...]  # Level of each row of `times`.
 
 
 def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
-    """Boundary times of every level that occurs between `slots`."""
+    """Boundary times of every level between `slots`."""
     result = slots.levels
     if not result:
         return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
@@ -53,26 +46,18 @@ def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
 
 @frozen(eq=False, repr=False)
 class Member:
-    """What stages may use: a candidate.
+    """A candidate that stages may use."""
 
-    Attributes:
-        candidate: its index in the instance.
-        width: devices of its blocks.
-        tables: its stages.
-        times: seconds that a boundary adds, shape `(rows, downsets)`: rows for the levels inside its cluster or pool
-            first, then one for the link to each other pool that is joined to it.
-        levels: the level of each row; of links one that no port has; `UNKNOWN` where boundaries are at their cheapest.
-        steps: row of the boundary between slot `p` and slot `p + 1`, where slots matter. Shape `(slots - 1,)`.
-        links: for each member the row of the link to it, or `NONE`; of pools.
-    """
-
-    candidate: int
-    width: int
-    tables: StageTables
+    candidate: int  # Index.
+    width: int  # Devices of its blocks.
+    tables: StageTables  # Its stages.
+    # Seconds that a boundary adds, shape `(rows, downsets)`: rows for levels inside its cluster or pool, then one for
+    # the link to each connected pool.
     times: Array
-    levels: tuple[int, ...]
+    levels: tuple[int, ...]  # Level of each row; for links one without port; `UNKNOWN` for the cheapest boundaries.
+    # Row of the boundary between slot `p` and slot `p + 1`, if slots matter. Shape `(slots - 1,)`.
     steps: NDArray[numpy.int64] = field(factory=lambda: numpy.zeros(0, dtype=numpy.int64))
-    links: tuple[int, ...] = ()
+    links: tuple[int, ...] = ()  # For each member the row of the link to it, or `NONE`; of pools.
 
     @property
     def own(self) -> int:
@@ -85,7 +70,7 @@ class Member:
         return len(self.steps) + 1
 
     def without_levels(self) -> "Member":
-        """The same with every boundary inside at its cheapest level."""
+        """Same with every inner boundary at its cheapest level."""
         less = self.own - 1
         return evolve(
             self,
@@ -96,15 +81,12 @@ class Member:
         )
 
     def at(self, row: int, downset: int) -> list[Boundary]:
-        """The boundary at one cut, over one of the rows; none where that is `NONE`."""
+        """Boundary at one cut over a row; empty for `NONE`."""
         return [] if row == NONE else [Boundary(self.levels[row], float(self.times[row, downset]))]
 
 
 def side_by_side(members: Sequence[Member], partition: Partition, weights: Weights | None) -> Partition:
-    """The same stages and choices, each member's in its slots 0, 1, ..., with the boundaries that they have there.
-
-    `members` have their levels.
-    """
+    """Same stages and choices, each member's in slots 0, 1, ..., with the boundary times there."""
     following, front, placed = [0] * len(members), NONE, list[PlacedStage]()
     for stage, behind in zip(partition.stages, [*partition.stages[1:], None], strict=True):
         used, slot = members[stage.member], following[stage.member]

@@ -1,4 +1,4 @@
-"""Plans whose stages use different candidates: their bounds, their exact solution, and the first of the fastest."""
+"""Plans with different candidates by stage: bounds, exact solution, and the first of the fastest."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,17 +21,14 @@ from nest.solve.search import Best, BestFirst, Bounded, Incumbent, Price
 from nest.tolerances import TIE
 
 REMEMBERED = 4
-"""Sets of tables kept for the configurations solved last."""
+"""Sets of tables kept for recent configurations."""
 
 
 @define(eq=False, repr=False)
 class MixedSearch(CutSearch, PlanSearch):
-    """Mixed plans.
+    """Mixed plans."""
 
-    Attributes:
-        priced: step times of the plans found, each with its configuration, of its number of stages only.
-    """
-
+    # Step times of the plans found, each with its configuration restricted to its number of stages.
     priced: list[tuple[float, Configuration]] = field(factory=list, init=False)
     _members: dict[int, tuple[float, tuple[Member, ...]]] = field(factory=dict, init=False)
 
@@ -42,15 +39,14 @@ class MixedSearch(CutSearch, PlanSearch):
         return numpy.array(weights) * slowest + added
 
     def early_bounds(self, configuration: Configuration) -> Array:
-        """The same."""
+        """Same."""
         return self.compute_bounds(configuration)
 
     def _compute(self, configuration: Configuration) -> tuple[Array, Array]:
-        """From compute alone, for each number of stages: least slowest stage, and what the sum adds to the step time.
+        """Least slowest stage and least part of the sum in the step time by number of stages, from compute alone.
 
-        A layer keeps `width` devices of a replica busy for its time; the slowest stage is no shorter than all this
-        work shared by all devices of the replica that a plan may use, than the layers' least times shared by the
-        stages, and than the longest layer.
+        A layer keeps `width` devices busy for its time; the slowest stage takes at least this work divided by the
+        usable devices of a replica, the layers' least times divided by the stages, and the longest layer.
         """
         candidates = [self.instance.candidates[index] for index, _ in configuration.members]
         times = numpy.array([candidate.forward + candidate.backward for candidate in candidates])
@@ -66,7 +62,7 @@ class MixedSearch(CutSearch, PlanSearch):
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """One leaf per number of stages, with bounds from partitions and from packing the stages' blocks."""
+        """One leaf per number of stages, with bounds from partitions and from packing blocks."""
         slowest, added = self._compute(configuration)
         rest = dict(zip(counts, added.tolist(), strict=True))
         least = {
@@ -93,7 +89,7 @@ class MixedSearch(CutSearch, PlanSearch):
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly."""
+        """Best plan of so many stages below `limit`, exactly."""
         objective = self.objective(configuration, stages)
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         members = self._placeable(configuration, stages, time_limit)
@@ -119,7 +115,7 @@ class MixedSearch(CutSearch, PlanSearch):
     def by_price(
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
-        """The plan of least price if it beats `limit`, as far as replays tell."""
+        """Plan with the least price below `limit`, by replay."""
         from nest.solve.dp.stage_prices import best_by_price
 
         def members() -> tuple[Member, ...]:
@@ -139,7 +135,6 @@ class MixedSearch(CutSearch, PlanSearch):
     def _recurrence(
         self, configuration: Configuration, stages: int, members: Sequence[Member], places: Offsets
     ) -> Recurrence:
-        """The recurrence over the offsets of blocks of these members."""
         widths = [member.width for member in members]
         placed = Graph(OffsetPlaces(places, tuple(sorted(set(widths))), configuration.tally), stages)
         flying, weights = self.in_flight(configuration, stages), self.apart(configuration, stages)
@@ -165,7 +160,6 @@ class MixedSearch(CutSearch, PlanSearch):
         )
 
     def _placeable(self, configuration: Configuration, stages: int, time_limit: float) -> list[Member]:
-        """The members' stages within a time limit that leave room for so many stages in all."""
         members = self.members(configuration, time_limit)
         times = MemberTimes.of_members([member.without_levels() for member in members])
         room = configuration.size, configuration.tally
@@ -177,7 +171,7 @@ class MixedSearch(CutSearch, PlanSearch):
         ]
 
     def offsets(self, configuration: Configuration) -> Offsets:
-        """The devices of a replica."""
+        """Devices of a replica."""
         size, replicas, order = configuration.size, configuration.replicas, configuration.rank_order
         return self.once(
             ("offsets", size, replicas, order), lambda: offsets(self.instance.cluster, size, replicas, order)
@@ -196,7 +190,7 @@ class MixedSearch(CutSearch, PlanSearch):
         return tuple(evolve(member, tables=member.tables.within(time_limit)) for member in known)
 
     def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[Member, ...]:
-        """Tables of every stage, whether memory allows it or not; with choices that help no closed form, too."""
+        """Tables of every stage, fitting or not; with choices that help no closed form, too."""
         return self._make_members(configuration, numpy.inf, fitting=False, every_choice=every_choice)
 
     def _make_members(
@@ -229,7 +223,7 @@ class MixedSearch(CutSearch, PlanSearch):
     def _floors(self, configuration: Configuration, least: dict[int, float], time_limit: float) -> dict[int, Floor]:
         """Lower bounds of the three terms for each number of stages, all links at their cheapest.
 
-        `least` has the seconds that its slowest stage takes at least.
+        `least` has the least seconds of its slowest stage.
         """
         times = MemberTimes.of_members([member.without_levels() for member in self.members(configuration, time_limit)])
         longest = self.in_flight(configuration, max(least))
@@ -250,7 +244,6 @@ class MixedSearch(CutSearch, PlanSearch):
         time_limit: float,
         counts: Collection[int],
     ) -> Array:
-        """As `partition_bounds`."""
         bounds = partition_bounds(times, in_flight, time_limit, self.meter)
         # Of the slowest stage, what fits into the replica tells more than partitions do.
         room = configuration.size, configuration.tally, self.meter
@@ -260,25 +253,24 @@ class MixedSearch(CutSearch, PlanSearch):
 
 
 def _least_sum(candidates: Sequence[Candidate], weights: Weights) -> float:
-    """What the compute of all layers adds to the step time, each on the candidate with which it adds least."""
+    """Least part of the step time from compute of all layers, each on its best candidate."""
     return float(numpy.array([weights.of_parts(*part_rows(each)) for each in candidates]).min(axis=0).sum())
 
 
 def first_of_ties(
     best: Incumbent, least: float, searcher: MixedSearch, begin: Callable[[Incumbent], BestFirst]
 ) -> Incumbent:
-    """The first by tie-break of the mixed plans that tie with the fastest: fewer devices, then fewer stages.
+    """First mixed plan by tie-break among the fastest: fewest devices, then fewest stages.
 
-    The search finds one of the fastest plans of a configuration and a number of stages, whatever devices it uses. Where
-    that is as fast as the best plan the configuration is searched again, with the devices among what its stages must
-    add up to: first for fewer than the best plan has, until there is none, then for as many. All others are pruned:
-    they have no plan as fast, or none that could be ahead.
+    The search finds one of the fastest plans of a configuration and a number of stages, on any devices. Configurations
+    that tie with the best plan are searched again with limited devices: first for fewer than the best plan until there
+    is none, then for as many. All others are pruned: they have no equally fast plan, or none that could come first.
 
     Args:
-        best: one of them.
-        least: step time of the fastest, seconds.
+        best: one of the fastest.
+        least: their step time in seconds.
         searcher: has searched all mixed plans.
-        begin: begins a search by it with a plan in hand.
+        begin: starts a search from a given plan.
     """
     tied = [configuration for value, configuration in searcher.priced if value <= least * (1 + TIE)]
 
@@ -295,7 +287,7 @@ def first_of_ties(
 
 
 def _using(devices: range, instance: Instance, configurations: Iterable[Configuration]) -> Iterator[Configuration]:
-    """The configurations with plans that use so many devices, and only these plans."""
+    """Restrict configurations to plans with so many devices."""
     for each in configurations:
         narrowest = min(instance.candidates[index].width for index, _ in each.members)
         totals = each.tally.totals or range(narrowest * each.stage_counts[0], each.size + 1)

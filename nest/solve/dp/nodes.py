@@ -1,4 +1,4 @@
-"""What the searches of plain, mixed and interleaved plans share: nodes, weights of schedules, plans written down."""
+"""Common parts of the searches of plain, mixed and interleaved plans: nodes, schedule weights, plans."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -32,28 +32,19 @@ T = TypeVar("T")
 
 
 Decided = tuple[tuple[int, ...], int, Choice, int, tuple[tuple[int, ...], ...]]
-"""Layers, candidate, choice, offset and chunks of a stage; no chunks where it has one."""
+"""Layers, candidate, choice, offset and chunks of a stage; empty chunks for a single one."""
 
 
 @frozen(eq=False, repr=False)
 class _Node:
-    """A configuration with some of its numbers of stages: a `nest.solve.search.Node`.
-
-    Attributes:
-        search: whose node it is.
-        configuration: what is decided.
-        counts: numbers of stages still open, ascending.
-        floor: bounds of the three terms when a single count is left; None while only early bounds are known.
-        rough: whether these are the first, without `PlanSearch.closer_bounds`: most nodes are never worked on.
-        relaxed: whether its stages may differ in what all must choose alike, so that it is a bound and has no plan.
-    """
+    """A configuration with some of its numbers of stages: a `nest.solve.search.Node`."""
 
     search: "PlanSearch"
     configuration: Configuration
-    counts: tuple[int, ...]
-    floor: Floor | None = None
-    rough: bool = False
-    relaxed: bool = False
+    counts: tuple[int, ...]  # Open numbers of stages, ascending.
+    floor: Floor | None = None  # Bounds of the three terms for a single count; None: only early bounds are known.
+    rough: bool = False  # Bounds without `PlanSearch.closer_bounds`: most nodes are never expanded.
+    relaxed: bool = False  # Its stages may differ in choices they should share, so it gives a bound and no plan.
 
     @property
     def combinations(self) -> int:
@@ -101,33 +92,25 @@ class _Node:
 
 @define(eq=False, repr=False)
 class InstanceSearch:
-    """What is known of an instance while plans of some configurations are searched.
-
-    Attributes:
-        instance: the problem.
-        configurations: what may be decided before stages are.
-        meter: counts the work.
-        shared: what searches of problems alike know too.
-        scheduled: what schedules make of their plans, whatever these cost.
-        left: no plan that was left unsearched is faster, seconds; infinite where none was.
-    """
+    """Knowledge of an instance while plans of some configurations are searched."""
 
     instance: Instance
-    configurations: list[Configuration]
+    configurations: list[Configuration]  # Decisions before stages.
     meter: Meter = field(factory=Meter, kw_only=True)
-    shared: dict[Hashable, Any] = field(factory=dict, kw_only=True)
+    shared: dict[Hashable, Any] = field(factory=dict, kw_only=True)  # Cache shared with searches of similar problems.
+    # Cache of what depends on schedules but not on costs.
     scheduled: dict[Hashable, Any] = field(factory=dict, kw_only=True)
+    # Lower bound (s) on plans left unsearched; infinite if there are none.
     left: float = field(default=inf, init=False)
     refused: Counter[str] = field(factory=Counter, init=False)
     _known: dict[Hashable, Any] = field(factory=dict, init=False)
 
     def incumbent(self, configuration: Configuration, value: float, stages: Iterable["Decided"]) -> Incumbent:
-        """A plan of the configuration.
+        """Build a plan of the configuration.
 
         Args:
-            configuration: what is decided beside stages.
             value: step time, seconds.
-            stages: of each its layers, candidate, choice, offset and chunks, in pipeline order.
+            stages: layers, candidate, choice, offset and chunks of each, in pipeline order.
         """
         decided = tuple(
             StageDecision(layers, candidate, choice.recompute, choice.zero, offset, chunks)
@@ -146,19 +129,19 @@ class InstanceSearch:
         return Incumbent(value, tie_break, solution)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """`make()`, kept for good."""
+        """Cache `make()` forever."""
         return once(self._known, key, make)
 
     def once_shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """`make()`, kept for good, of what neither constraints nor memory decide, nor the size of the batch."""
+        """Cache `make()` forever; independent of constraints, memory and batch size."""
         return once(self.shared, key, make)
 
     def once_scheduled(self, key: Hashable, make: Callable[[], T]) -> T:
-        """`make()`, kept for good, of what no cost decides either."""
+        """Cache `make()` forever; also independent of costs."""
         return once(self.scheduled, key, make)
 
     def once_in_room(self, tables: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
-        """The same in some tables, of what memory decides, too: kept until there is another amount of it."""
+        """Cache `make()` in some tables until the memory changes."""
         cluster = self.instance.cluster
         room, known = (cluster.memory, cluster.reserve), tables.get(key)
         if known is None or known[0] != room:
@@ -168,7 +151,7 @@ class InstanceSearch:
 
     @property
     def room(self) -> float:
-        """Bytes of a device that a stage may need, rounding allowed for."""
+        """Bytes of a device that a stage may need, with slack for rounding."""
         cluster = self.instance.cluster
         return cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
 
@@ -183,7 +166,7 @@ class InstanceSearch:
         return self.once_scheduled(key, made)
 
     def parted(self, configuration: Configuration) -> bool:
-        """Whether the times of its stages are needed by parts: the schedule weighs them apart, or messages hide."""
+        """True if stage times are needed by parts: separate weights, or hidden messages."""
         if self.instance.space.hides(configuration.schedule.name):
             return True
         counts = configuration.stage_counts
@@ -199,7 +182,7 @@ class InstanceSearch:
         return self.once_scheduled(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
-        """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
+        """Weights of the parts of a stage's time in the sum; None: the sum is that of the times."""
         if not self.parted(configuration):
             return None
         weights = self.weights(configuration, stages)
@@ -214,9 +197,9 @@ class InstanceSearch:
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]
     ) -> Iterator[T]:
-        """What `make` makes of the micro-batches in flight with each of `counts` stages, ascending.
+        """Apply `make` to the micro-batches in flight with each of `counts` stages, ascending.
 
-        One pass from the last stage on serves all counts whose stages hold as many micro-batches as those of the most.
+        One pass from the last stage on serves all counts with the same micro-batches as the largest.
         """
         longest = self.in_flight(configuration, counts[-1])
         shared = make(longest)
@@ -225,7 +208,7 @@ class InstanceSearch:
             yield shared if own == longest[:count] else make(own)
 
     def slots(self, configuration: Configuration) -> Slots:
-        """Where blocks may sit, when they are all as wide."""
+        """Places of blocks of equal width."""
         width = self.instance.candidates[configuration.candidate].width
         decided = (width, configuration.replicas, configuration.rank_order)
         return self.once_shared(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
@@ -235,10 +218,7 @@ class InstanceSearch:
 class PlanSearch(InstanceSearch, ABC):
     """Plans whose nodes are configurations with some numbers of stages.
 
-    It has no slots, so that a class may be this and a `CutSearch`.
-
-    Attributes:
-        first_bounds: of the instance, as far as they are known.
+    Without slots, so that a class can combine it with `CutSearch`. `first_bounds` are those of the instance, as known.
     """
 
     first_bounds: FirstBounds = field(kw_only=True)
@@ -248,35 +228,29 @@ class PlanSearch(InstanceSearch, ABC):
         return FirstBounds(self.instance)
 
     def nodes(self, limit: float) -> list[Bounded]:
-        """Every configuration, by its bounds from compute; the same for a second search.
-
-        Those that may beat `limit` are looked at more closely.
-        """
+        """Every configuration with its bounds from compute, closer for those that may beat `limit`; cached."""
         # Nodes hold their search: one that kept them would only be freed when Python looks for garbage.
         return [self.first_node(*each) for each in self.once("nodes", lambda: list(self._nodes(limit)))]
 
     def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
-        """What `first_node` makes nodes of."""
+        """Arguments of `first_node`."""
         for configuration in self.configurations:
             self.meter.watch()
             yield configuration, 0.0
 
     def first_bound(self, configuration: Configuration) -> float:
-        """Seconds that no plan of a configuration beats, as far as its listing says, else from compute alone."""
+        """Lower bound (s) on a configuration from its listing, else from compute alone."""
         if configuration.bound is not None:
             return configuration.bound
         return float(self.compute_bounds(configuration).min())
 
     def first_node(self, configuration: Configuration, least: float) -> Bounded:
-        """A configuration with its first bound; it is looked at again when its turn comes.
-
-        `least` is another bound of it.
-        """
+        """Node of a configuration with its first bound, at least `least`; refined when its turn comes."""
         bound = max(self.first_bound(configuration), least)
         return self.bounded(bound, configuration, configuration.stage_counts, rough=True)
 
     def narrow(self, configurations: Iterable[Configuration]) -> None:
-        """Search these from now on."""
+        """Restrict the search to these configurations."""
         self.configurations = list(configurations)
         self._known.pop("nodes", None)
         self.refused.clear()
@@ -287,31 +261,31 @@ class PlanSearch(InstanceSearch, ABC):
         return self.first_bounds.of(*decided, configuration.stage_counts)
 
     def early_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the step time for each of the configuration's stage counts, before any stage is looked at."""
+        """Lower bounds on the step time for each of the configuration's stage counts, before any stage is examined."""
         return self.first_bounds.of_configuration(configuration)
 
     def closer_bounds(self, configuration: Configuration) -> Array:
-        """As `early_bounds`, with what is worth a look when the turn of a configuration comes."""
+        """Same as `early_bounds`, refined when the turn of a configuration comes."""
         return self.early_bounds(configuration)
 
     def least_rest(self, configuration: Configuration, stages: int) -> float:
-        """Seconds of a step beside its slowest stage, of plans of one candidate and so many stages, at least."""
+        """Lower bound (s) on a step beside its slowest stage, for plans of one candidate and so many stages."""
         return self.first_bounds.rest(configuration, self.weights(configuration, stages), stages)
 
     def first(self, configuration: Configuration) -> Incumbent | None:
-        """Some plan of a configuration, where it is found sooner than bounds without one; None: nothing is known."""
+        """Some plan of a configuration, if found faster than bounds; None: unknown."""
         return None
 
     @abstractmethod
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """A leaf for each number of stages whose plans may beat `limit`."""
+        """A leaf for each number of stages with plans that may beat `limit`."""
 
     def tightened(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """The leaves of a relaxed node that may beat `limit`, one for each choice that all stages may share."""
+        """Leaves of a relaxed node that may beat `limit`, one for each shared choice."""
         raise NotImplementedError
 
     @abstractmethod
@@ -322,13 +296,13 @@ class PlanSearch(InstanceSearch, ABC):
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly."""
+        """Best plan of so many stages below `limit`, exactly."""
 
     @abstractmethod
     def by_price(
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
-        """A plan of so many stages whose price beats `limit`; `known` is that of least closed form."""
+        """Plan of so many stages with a price below `limit`; `known` has the least closed form."""
 
     def bounded(
         self,
@@ -340,7 +314,7 @@ class PlanSearch(InstanceSearch, ABC):
         rough: bool = False,
         relaxed: bool = False,
     ) -> Bounded:
-        """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
+        """Node with the best rank among ties: devices, stages, then the configuration's order."""
         candidates, members = self.instance.candidates, configuration.members
         alone = candidates[members[0][0]].width
         narrowest = alone if len(members) == 1 else min(candidates[index].width for index, _ in members)
@@ -351,15 +325,10 @@ class PlanSearch(InstanceSearch, ABC):
 
 @define(eq=False, repr=False)
 class CutSearch(InstanceSearch):
-    """Plans whose stages lie between two cuts of the layer graph.
+    """Plans whose stages lie between two cuts of the layer graph."""
 
-    Attributes:
-        downsets: the cuts.
-        held_up: whether ports hold up what is sent once per batch (PROBLEM.md section 4); if not, plans may be priced
-            too low.
-    """
-
-    downsets: Downsets
+    downsets: Downsets  # Cuts.
+    # Ports delay communication once per batch (PROBLEM.md section 4); if not, prices may be too low.
     held_up: bool = True
 
     def sums(self, index: int) -> CandidateSums:
@@ -368,18 +337,18 @@ class CutSearch(InstanceSearch):
         return self.once_shared(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
 
     def part_sums(self, configuration: Configuration, index: int) -> PartSums | None:
-        """Sums of the times of a candidate by parts; None where nothing needs them."""
+        """Sums of a candidate's times by parts; None: not needed."""
         if not self.parted(configuration):
             return None
         candidate = self.instance.candidates[index]
         return self.once_shared(("parts", index), lambda: part_sums(candidate, self.downsets))
 
     def floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
-        """The bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
+        """Bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
         return Floor.of(terms, self.apart(configuration, stages))
 
     def pairs(self, configuration: Configuration) -> Pairs:
-        """The stages of its plans."""
+        """Stages of its plans."""
         space, count = self.instance.space, configuration.stage_counts[-1]
         every = self.once_shared("pairs", lambda: classified_pairs(self.instance, self.downsets))
         if not space.even:

@@ -1,4 +1,4 @@
-"""Pairs of nested downsets: every stage there can be, in rows of one larger downset each."""
+"""Pairs of nested downsets: all possible stages, in rows by larger downset."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nest.instance import Array, Candidate, Instance
 T = TypeVar("T", bound=numpy.generic)
 
 SPARSEST = 4
-"""Cells of a band for each pair at most."""
+"""Most cells of a band for each pair."""
 
 
 def distinct(numbers: NDArray[T]) -> NDArray[T]:
-    """The distinct numbers, ascending: `numpy.unique` loads masked arrays for that, a fiftieth of a small solve."""
+    """Distinct numbers, ascending: `numpy.unique` loads masked arrays, a fiftieth of a small solve."""
     ordered: NDArray[T] = numpy.sort(numbers, axis=None)
     first: NDArray[numpy.bool_] = numpy.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     return ordered[first]
@@ -27,12 +27,7 @@ def distinct(numbers: NDArray[T]) -> NDArray[T]:
 
 @frozen(eq=False, repr=False, slots=False)
 class Stages:
-    """Stages, each the layers of a larger downset outside a smaller one.
-
-    Attributes:
-        larger: index of the larger downset of each stage.
-        smaller: index of the smaller one.
-    """
+    """Stages: layers of a larger downset outside a smaller one, by index."""
 
     larger: NDArray[numpy.int32]
     smaller: NDArray[numpy.int32]
@@ -43,27 +38,20 @@ class Stages:
 
 @frozen(eq=False, repr=False, slots=False)
 class Pairs(Stages):
-    """Every stage of some lattice of downsets, the larger downsets ascending.
+    """All stages of a lattice of downsets, by ascending larger downset.
 
-    Stages that cost the same, wherever they lie, are in one equivalence class; what they cost is kept once per class.
-
-    Attributes:
-        count: number of downsets.
-        heads: the downsets that are the larger of some pair, ascending.
-        starts: where the pairs of each of `heads` begin.
-        classes: which class each pair is in; None where each pair is a class of its own.
-        representatives: one stage of each class; None as above.
+    Stages with equal costs are in one equivalence class; costs are kept once per class.
     """
 
-    count: int
-    heads: NDArray[numpy.int64]
-    starts: NDArray[numpy.int64]
-    classes: NDArray[numpy.int32] | None = None
-    representatives: Stages | None = None
+    count: int  # Number of downsets.
+    heads: NDArray[numpy.int64]  # Larger downsets, ascending.
+    starts: NDArray[numpy.int64]  # First pair of each of `heads`.
+    classes: NDArray[numpy.int32] | None = None  # Class of each pair; None: each pair is its own class.
+    representatives: Stages | None = None  # One stage of each class; None as above.
 
     @classmethod
     def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> Pairs:
-        """The pairs in the order given, in which `larger` must ascend, each in a class of its own."""
+        """Pairs in the given order, in which `larger` must ascend, each its own class."""
         starts = numpy.flatnonzero(numpy.diff(larger, prepend=-1))
         return cls(larger, smaller, count, larger[starts].astype(numpy.int64), starts)
 
@@ -73,7 +61,7 @@ class Pairs(Stages):
         return self if self.representatives is None else self.representatives
 
     def classified(self, codes: NDArray[numpy.int64]) -> Pairs:
-        """The same, pairs of equal `codes` (0 or more, one per pair) in one class; unchanged where that saves little.
+        """Classify pairs by `codes` (0 or more, one per pair); unchanged if that saves little.
 
         Classes are in the order of their codes, and each is represented by its first pair.
         """
@@ -86,15 +74,15 @@ class Pairs(Stages):
         return evolve(self, classes=classes.reshape(-1).astype(numpy.int32), representatives=representatives)
 
     def spread(self, values: NDArray[T], part: slice = slice(None)) -> NDArray[T]:
-        """One of `values`, given per class, for each pair of `part`."""
+        """Spread `values` per class to the pairs of `part`."""
         return values[part] if self.classes is None else values.take(self.classes[part], axis=0)
 
     def class_of(self, pair: int) -> int:
-        """Where the values of one pair lie among those given per class."""
+        """Class of one pair."""
         return pair if self.classes is None else int(self.classes[pair])
 
     def only(self, mask: NDArray[numpy.bool_]) -> Pairs:
-        """The pairs for which `mask` is true; all classes stay."""
+        """Pairs selected by `mask`; all classes stay."""
         if mask.all():
             return self
         pairs = Pairs.of(self.count, self.larger[mask], self.smaller[mask])
@@ -103,12 +91,12 @@ class Pairs(Stages):
         return evolve(pairs, classes=self.classes[mask], representatives=self.representatives)
 
     def of_few(self, stages: int) -> Pairs:
-        """Those of plans of one stage, or of two at most."""
+        """Pairs of plans of one stage, or of at most two."""
         first, last = self.larger == self.count - 1, self.smaller == 0
         return self.only(first & last if stages == 1 else first | last)
 
     def only_classes(self, mask: NDArray[numpy.bool_]) -> Pairs:
-        """The pairs of the classes for which `mask` is true; the other classes go, and those left close up."""
+        """Pairs of the classes selected by `mask`; other classes are removed."""
         if self.classes is None or self.representatives is None:
             return self.only(mask)
         if mask.all():
@@ -120,7 +108,7 @@ class Pairs(Stages):
 
     @cached_property
     def band(self) -> Band | None:
-        """The pairs by how far apart their downsets are; None where most places would hold none."""
+        """Pairs by distance of their downsets; None: most places would be empty."""
         if not len(self) or (self.larger <= self.smaller).any():
             return None
         widest, heads = int((self.larger - self.smaller).max()), int(self.heads[-1] - self.heads[0]) + 1
@@ -131,14 +119,14 @@ class Pairs(Stages):
         return Band(first, widest, heads, row * heads + (self.larger - first))
 
     def least(self, values: Array) -> Array:
-        """For each downset the least of `values` over the pairs it is the larger of; infinite where there is none."""
+        """Least of `values` over the pairs of each larger downset; infinite if there is none."""
         least = numpy.full(self.count, numpy.inf)
         if len(self.starts):
             least[self.heads] = numpy.minimum.reduceat(values, self.starts)
         return least
 
     def rows(self, first: int, last: int) -> Rows:
-        """The pairs whose larger downset lies from `first` to `last`."""
+        """Pairs with larger downsets from `first` to `last`."""
         begin, end = (int(i) for i in numpy.searchsorted(self.heads, (first, last + 1)))
         if begin >= end:
             return Rows(slice(0, 0), self.heads[:0], self.starts[:0])
@@ -147,7 +135,7 @@ class Pairs(Stages):
         return Rows(slice(start, stop), self.heads[begin:end], self.starts[begin:end] - start)
 
     def of_downset(self, index: int) -> slice:
-        """Where the pairs lie that downset `index` is the larger of."""
+        """Pairs of larger downset `index`."""
         place = int(numpy.searchsorted(self.heads, index))
         if place == len(self.heads) or self.heads[place] != index:
             return slice(0, 0)
@@ -155,86 +143,74 @@ class Pairs(Stages):
         return slice(int(self.starts[place]), end)
 
     def place(self, larger: int, smaller: int) -> int:
-        """Which of the pairs is that of these downsets."""
+        """Index of the pair of these downsets."""
         row = self.of_downset(larger)
         return int(row.start) + int(self.smaller[row].searchsorted(smaller))
 
 
 @frozen(eq=False, repr=False, slots=False)
 class Band:
-    """Pairs as a rectangle: a column for each larger downset, a row for how far below it the smaller one lies.
+    """Pairs as a rectangle: a column for each larger downset, a row for the distance to the smaller one.
 
-    What follows a stage is then no gather but a window on an array: 1,000 layers that all differ take a third of the
-    time on 2**20 devices (2026-11-27).
-
-    Attributes:
-        first: the larger downset of the first column.
-        widest: how many rows there are: the smaller downset of the first lies so far below, that of the last by 1.
-        heads: how many columns.
-        places: where each pair lies in the flat rectangle.
+    Stages then need no gather but a window on an array: 1,000 different layers take a third of the time on 2**20
+    devices (2026-11-27).
     """
 
-    first: int
-    widest: int
-    heads: int
-    places: NDArray[numpy.int64]
+    first: int  # Larger downset of the first column.
+    widest: int  # Number of rows: the first has this distance, the last distance 1.
+    heads: int  # Number of columns.
+    places: NDArray[numpy.int64]  # Index of each pair in the flat rectangle.
 
     @cached_property
     def _pairs(self) -> NDArray[numpy.int64]:
-        """Which pair lies in each place of the flat rectangle."""
+        """Pair at each place of the flat rectangle."""
         pairs = numpy.full(self.widest * self.heads, -1)
         pairs[self.places] = numpy.arange(len(self.places))
         return pairs
 
     def pair(self, larger: int, smaller: int) -> int:
-        """Which of the pairs is that of these downsets."""
+        """Index of the pair of these downsets."""
         return int(self._pairs[(smaller - larger + self.widest) * self.heads + larger - self.first])
 
     def filled(self, values: Array) -> Array:
-        """The rectangle of `values`, one for each pair; infinite where there is none. Shape `(widest, heads)`."""
+        """Rectangle of `values` by pair; infinite where there is none. Shape `(widest, heads)`."""
         cells = numpy.full(self.widest * self.heads, numpy.inf)
         cells[self.places] = values
         return cells.reshape(self.widest, self.heads)
 
     def padded(self, values: Array) -> Array:
-        """`values`, one for each downset, behind as many that are infinite as the rectangle has rows."""
+        """`values` by downset, after as many infinite ones as the rectangle has rows."""
         return numpy.concatenate([numpy.full(self.widest, numpy.inf), values])
 
     def columns(self, cells: Array, first: int, last: int) -> Array:
-        """The columns of the larger downsets from `first` to `last`."""
+        """Columns of the larger downsets from `first` to `last`."""
         return cells[:, first - self.first : last + 1 - self.first]
 
     def below(self, padded: Array, first: int, last: int) -> Array:
-        """What `padded` says of the smaller downsets of these columns: a view of the same shape."""
+        """Values of `padded` at the smaller downsets of these columns: a view of the same shape."""
         step = padded.itemsize
         return numpy.ndarray((self.widest, last + 1 - first), padded.dtype, padded, first * step, (step, step))
 
 
 @frozen(eq=False, repr=False)
 class Rows:
-    """Some consecutive pairs, whole rows of one larger downset each.
+    """Consecutive pairs in whole rows of one larger downset each."""
 
-    Attributes:
-        pairs: where they lie.
-        heads: the larger downset of each row.
-        starts: where each row begins, counted from the first of these pairs.
-    """
-
-    pairs: slice
-    heads: NDArray[numpy.int64]
-    starts: NDArray[numpy.int64]
+    pairs: slice  # Their slice.
+    heads: NDArray[numpy.int64]  # Larger downset of each row.
+    starts: NDArray[numpy.int64]  # Start of each row among these pairs.
 
     def __len__(self) -> int:
         return int(self.pairs.stop - self.pairs.start)
 
     def lower(self, least: Array, values: Array) -> None:
-        """Lower `least`, one number per downset, to the least of `values` (one per pair) in each row."""
+        """Lower `least`, by downset, to the least of `values` (by pair) in each row."""
         if len(self.starts):
             least[self.heads] = numpy.minimum(least[self.heads], numpy.minimum.reduceat(values, self.starts))
 
 
 def units_of_layers(instance: Instance) -> NDArray[numpy.int64]:
-    """The block of each layer (`Space.units`), by number; -1 where it is in none. Shape `(layers,)`."""
+    """Block of each layer (`Space.units`), by number; -1: none. Shape `(layers,)`."""
     unit_of = numpy.full(len(instance.graph.layers), -1)
     for number, unit in enumerate(instance.space.units):
         unit_of[list(unit)] = number
@@ -242,7 +218,7 @@ def units_of_layers(instance: Instance) -> NDArray[numpy.int64]:
 
 
 def layer_classes(instance: Instance) -> list[int]:
-    """A number for each layer, from 0 in order of first appearance, equal where no candidate differs between them."""
+    """Class of each layer, from 0 in order of first appearance; no candidate distinguishes layers of a class."""
     first = numpy.zeros(len(instance.graph.layers), dtype=numpy.int64)
     for candidate in instance.candidates:
         figures = _layer_costs(candidate)
@@ -255,7 +231,7 @@ def layer_classes(instance: Instance) -> list[int]:
 
 
 def _layer_costs(candidate: Candidate) -> Array:
-    """All that a candidate says of layers, shape `(figures, layers)`."""
+    """All numbers of a candidate by layer, shape `(figures, layers)`."""
     rows: list[Array] = [candidate.forward, candidate.backward]
     rows += [] if candidate.weight_gradients is None else [candidate.weight_gradients]
     for mode in candidate.recompute:
@@ -269,6 +245,6 @@ def _layer_costs(candidate: Candidate) -> Array:
 
 
 def numbered(values: Sequence[Hashable]) -> list[int]:
-    """Numbers from 0 in order of first appearance, equal where values are."""
+    """Number distinct values from 0 in order of first appearance."""
     known: dict[Hashable, int] = {}
     return [known.setdefault(value, len(known)) for value in values]

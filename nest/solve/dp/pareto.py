@@ -1,9 +1,9 @@
-"""The trade between the slowest stage, the sum of stages and gradient reduction, in boxes of the first and the last.
+"""Trade-off between slowest stage, sum of stages and gradient reduction, in boxes of the first and last.
 
 The batch takes `A * max t + B * sum t + max y` (PROBLEM.md section 4). The recurrence minimises the sum under limits on
-the other two. A box holds the partitions whose slowest stage and gradient reduction lie within bounds of both kinds:
-the recurrence at its upper limits gives a partition, and a sum that nothing in the box beats. The box that could hold
-the best is taken first, solved, and cut; boxes that cannot beat the incumbent are pruned.
+the other two. A box holds the partitions with slowest stage and gradient reduction within bounds: the recurrence at its
+upper limits gives a partition, and a lower bound on sums in the box. The box with the best bound is solved and cut;
+boxes that cannot beat the incumbent are pruned.
 """
 
 import heapq
@@ -19,43 +19,32 @@ from nest.records import Record
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR, TIE
 
 WORTH_ANOTHER = 0.7
-"""What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
+"""Most of a box's range of times that may be left to compute its joint bound again."""
 
 NARROW = 0.01
-"""Share of the step time to beat up to which the range that is left to the slowest stage is looked at at once."""
+"""Share of the step time to beat below which the remaining range of the slowest stage is searched at once."""
 
 
 FEW_ALIKE = 3
-"""Numbers of stages of one configuration from which on their joint bound is asked for at once."""
+"""Numbers of stages of one configuration from which on their joint bound is computed at once."""
 
 
 class PlacedStage(NamedTuple):
-    """One stage of a partition found.
+    """One stage of a partition found."""
 
-    Attributes:
-        larger: index of its downset `D`.
-        smaller: index of the downset of the stages after it.
-        slot: where its block sits; an offset in mixed plans.
-        choice: index of its choice in the stage tables.
-        cost: its part of what plans are to have the least sum of: `time`, or what the schedule weighs apart.
-        time: seconds per micro-batch while the pipeline is full.
-        sync: seconds once per batch.
-        member: which of a mixed plan's candidates it uses.
-    """
-
-    larger: int
-    smaller: int
-    slot: int
-    choice: int
-    cost: float
-    time: float
-    sync: float
-    member: int = 0
+    larger: int  # Index of its downset `D`.
+    smaller: int  # Index of the downset of the stages after it.
+    slot: int  # Of its block; an offset in mixed plans.
+    choice: int  # Index in the stage tables.
+    cost: float  # Part of the minimised sum: `time`, or its weighted parts.
+    time: float  # Seconds per micro-batch in a full pipeline.
+    sync: float  # Seconds per batch.
+    member: int = 0  # Index of its candidate in a mixed plan.
 
 
 @frozen(eq=False, repr=False, slots=False)
 class Partition(Record):
-    """Stages in pipeline order, with the sums the objective needs (seconds)."""
+    """Stages in pipeline order, with the sums of the objective (seconds)."""
 
     stages: tuple[PlacedStage, ...]
 
@@ -66,12 +55,12 @@ class Partition(Record):
 
     @cached_property
     def total_time(self) -> float:
-        """Sum of stage times per micro-batch, or of what the schedule weighs apart."""
+        """Sum of stage times per micro-batch, or of their weighted parts."""
         return sum(stage.cost for stage in self.stages)
 
     @cached_property
     def largest_sync(self) -> float:
-        """Longest gradient reduction, once per batch."""
+        """Longest gradient reduction per batch."""
         return max(stage.sync for stage in self.stages)
 
 
@@ -84,7 +73,7 @@ class Floor(NamedTuple):
 
     @classmethod
     def of(cls, terms: Sequence[float], weights: Weights | None) -> "Floor":
-        """From those of the parts of times, where the `weights` are not None."""
+        """Floor from the parts of times if `weights` are given."""
         if weights is None or math.inf in terms:
             return cls(terms[0], terms[1], terms[-1])
         slowest, forward, inputs, gradients, rest, sync = terms
@@ -99,27 +88,22 @@ class Floor(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Weights of a schedule.
-
-    Attributes:
-        slowest: `A`, weight of the slowest stage.
-        total: `B`, weight of the sum of stages.
-    """
+    """Weights of a schedule: `A` for the slowest stage, `B` for the sum of stages."""
 
     slowest: float
     total: float
 
     def time_limit(self, limit: float, rest: float) -> float:
-        """Most seconds of the slowest stage of a plan that beats `limit` when all else takes `rest` at least."""
+        """Most seconds of the slowest stage of a plan below `limit`, if the rest takes at least `rest`."""
         return (limit - rest) / self.slowest * (1 + LIMIT_SLACK) if self.slowest > 0 else math.inf
 
     def of(self, terms: Partition | Floor) -> float:
-        """Batch time of a partition, or the one that no partition above a floor can beat, seconds."""
+        """Step time (s) of a partition, or a lower bound on partitions above a floor."""
         return self.slowest * terms.largest_time + self.total * terms.total_time + terms.largest_sync
 
 
 Joint = Callable[[float, float], float]
-"""Seconds that no partition beats whose largest time and gradient reduction keep limits."""
+"""Lower bound (s) on partitions within limits on the largest time and gradient reduction."""
 
 
 def least_batch_time(
@@ -130,18 +114,13 @@ def least_batch_time(
     first_will_do: bool = False,
     joint: Joint | None = None,
 ) -> tuple[float, Partition | None]:
-    """The best partition that beats `limit`, exactly.
+    """Best partition below `limit`, exactly, with its step time; `limit` and None if there is none.
 
     Args:
-        run: partition of least total time under limits on the largest time and on gradient reduction.
-        objective: weights of the three terms.
-        floor: lower bounds of the three terms.
+        run: finds the partition with the least total time under limits on the largest time and gradient reduction.
         limit: step time to beat, seconds.
-        first_will_do: stop at the first partition that beats it, which need not be the best.
-        joint: under the same limits as `run`, what `B sum t + max y` is at least; None: nobody knows.
-
-    Returns:
-        Its step time and the partition; `limit` and None when none beats it.
+        first_will_do: stop at the first partition below `limit`.
+        joint: lower bound on `B sum t + max y` under the same limits; None: unknown.
     """
     boxes = _Boxes(run, objective, floor, limit, first_will_do, joint)
     boxes.search()
@@ -149,50 +128,33 @@ def least_batch_time(
 
 
 class _Box(NamedTuple):
-    """Partitions whose largest time and gradient reduction lie within limits, in seconds, the limits included.
+    """Partitions with largest time and gradient reduction within inclusive limits, in seconds."""
 
-    Attributes:
-        least: lower bounds of the three terms.
-        most_time: upper limit of the largest time.
-        most_sync: upper limit of gradient reduction.
-        left: whether it is all that was left of another behind the best partition.
-    """
-
-    least: Floor
-    most_time: float
-    most_sync: float
-    left: bool = False
+    least: Floor  # Lower bounds of the three terms.
+    most_time: float  # Upper limit of the largest time.
+    most_sync: float  # Upper limit of gradient reduction.
+    left: bool = False  # All that is left of another box behind the best partition.
 
 
 @define(eq=False, repr=False)
 class _Boxes:
-    """What is left of the search, the box of least bound first.
-
-    Attributes:
-        run: the recurrence.
-        objective: weights of the three terms.
-        floor: lower bounds of the three terms, of every partition.
-        value: step time to beat, seconds.
-        first_will_do: whether the search ends with the first partition that beats it.
-        joint: as for `least_batch_time`.
-        best: the partition that takes it, once one is found.
-    """
+    """Remaining boxes, least bound first."""
 
     # `_beside` is what all but the slowest stage take at least, by the joint bound of the boxes that are left.
-    run: Callable[[float, float], Partition | None]
+    run: Callable[[float, float], Partition | None]  # The recurrence.
     objective: Objective
-    floor: Floor
-    value: float
-    first_will_do: bool
-    joint: Joint | None = None
-    best: Partition | None = None
+    floor: Floor  # Lower bounds of the three terms for every partition.
+    value: float  # Step time to beat, seconds.
+    first_will_do: bool  # Stop at the first partition below it.
+    joint: Joint | None = None  # See `least_batch_time`.
+    best: Partition | None = None  # Partition with that step time, if found.
     _beside: float = 0.0
     _queue: list[tuple[float, int, _Box]] = field(factory=list)
     _runs: list[tuple[float, float, Partition | None]] = field(factory=list)
     _pushed: int = 0
 
     def search(self) -> None:
-        """Solve the boxes that could hold the best, and cut them, until there is none."""
+        """Solve and cut boxes until none can hold the best."""
         whole = self._together(self._trimmed(_Box(self.floor, math.inf, math.inf)))
         if whole is None:
             return
@@ -216,11 +178,11 @@ class _Boxes:
 
     @property
     def _threshold(self) -> float:
-        """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
+        """Bound below which a box is worth a run: better by more than rounding."""
         return self.value if self.best is None else self.value * (1 - TIE)
 
     def _within_others(self, box: _Box) -> _Box | None:
-        """The part of the box that may hold something better by what was found within wider limits; None: nothing."""
+        """Part of the box that may hold something better, given results for wider limits; None: nothing."""
         wider = [each for *limits, each in self._runs if limits[0] >= box.most_time and limits[1] >= box.most_sync]
         if any(each is None for each in wider):
             return None
@@ -233,7 +195,7 @@ class _Boxes:
         return self._trimmed(_Box(least, box.most_time, box.most_sync, box.left))
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
-        """The partition of least sum within the limits, kept when it is the best."""
+        """Find the partition of least sum within the limits, and keep it if it is the best."""
         for most_time, most_sync, known in self._runs:
             wider = most_time >= time_limit and most_sync >= sync_limit
             if wider and known is not None and known.largest_time <= time_limit and known.largest_sync <= sync_limit:
@@ -245,7 +207,7 @@ class _Boxes:
         return partition
 
     def _bound(self, least: Floor) -> float:
-        """Seconds that no partition beats which is above these lower bounds."""
+        """Lower bound (s) on partitions above these lower bounds."""
         return max(self.objective.of(least), self.objective.slowest * least.largest_time + self._beside)
 
     def _push(self, box: _Box) -> None:
@@ -256,7 +218,7 @@ class _Boxes:
             heapq.heappush(self._queue, (bound, self._pushed, box))
 
     def _trimmed(self, box: _Box) -> _Box:
-        """The part of the box that may hold something better than the best."""
+        """Part of the box that may hold something better than the best."""
         if math.isinf(self.value):
             return box
         # What beats the best spends no more above the least of one term than the best has above the least of all.
@@ -268,10 +230,10 @@ class _Boxes:
         return _Box(box.least, most_time, most_sync, box.left)
 
     def _together(self, box: _Box) -> _Box | None:
-        """The part of the box that may hold something better by its joint bound; None: no part of it may.
+        """Part of the box that may hold something better by its joint bound; None: nothing.
 
-        What beats the best has a slowest stage no slower than what that bound leaves. With that as the limit the bound
-        is higher, and so on while it leaves much less.
+        Partitions better than the best have a limited slowest stage. That limit raises the bound, and so on while it
+        shrinks much.
         """
         while self.joint is not None and math.isfinite(self.value):
             self._beside = self.joint(box.most_time, box.most_sync)
@@ -290,9 +252,9 @@ class _Boxes:
         return box
 
     def _rest(self, box: _Box, partition: Partition) -> Iterator[_Box]:
-        """The parts of `box` with something better than `partition`, whose sum is the least in it.
+        """Parts of `box` that may beat `partition`, which has the least sum in it.
 
-        What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
+        Better ones have a faster slowest stage, or an equally fast one and shorter gradient reduction.
         """
         low = box.least
         # The recurrence gave the least sum of the whole box, up to rounding.
@@ -310,9 +272,9 @@ class _Boxes:
             yield from self._halves(self._trimmed(part), partition.largest_sync)
 
     def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
-        """The box cut in two where it is longest, by what that is worth in step time.
+        """Cut the box in two along the side worth most step time.
 
-        Its limit on gradient reduction may be far above what any partition takes: up to `usual_sync` it is cut.
+        Its limit on gradient reduction may far exceed any partition's: it is cut at `usual_sync`.
         """
         low = box.least
         time_range = box.most_time - low.largest_time
@@ -330,7 +292,7 @@ class _Boxes:
 
 
 def _below(value: float) -> float:
-    """What is less by more than rounding."""
+    """Largest value that is less by more than rounding."""
     return min(value * (1 - TIE), math.nextafter(value, -math.inf))
 
 

@@ -1,8 +1,7 @@
 """Stages that recompute their first blocks in one mode and keep the others in a lighter one (PROBLEM.md section 3).
 
-What such a stage costs depends on the order of its layers, not on sums over downsets alone. Along a chain it is two
-differences of sums, up to where the first blocks end and from there on; where downsets branch, the layers of each stage
-are looked at.
+The cost of such a stage depends on the order of its layers. Along a chain it is two differences of sums, up to the end
+of the first blocks and from there on; if downsets branch, the layers of each stage are examined.
 """
 
 from abc import ABC, abstractmethod
@@ -66,12 +65,12 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
 
 
 def with_parts(instance: Instance, candidate: Candidate, whole: dict[str, ModeSums], downsets: Downsets) -> "PartModes":
-    """The `whole` modes of a candidate and, when asked for, those of parts of stages."""
+    """Pure modes of a candidate, with partial ones made on demand."""
     return PartModes(candidate, whole, downsets, split_of(instance, downsets))
 
 
 def split_of(instance: Instance, downsets: Downsets) -> "Split":
-    """What tells the first blocks of stages from the others."""
+    """Split of stages into first blocks and others."""
     units = instance.space.units
     if units not in downsets.splits:
         unit_of = units_of_layers(instance)
@@ -83,7 +82,7 @@ def split_of(instance: Instance, downsets: Downsets) -> "Split":
 
 @define(eq=False, repr=False)
 class PartModes(Mapping[str, ModeSums]):
-    """Recompute modes by name: whole ones, and parts of stages, made when they are first asked for."""
+    """Recompute modes by name: pure ones, and partial ones made on first use."""
 
     candidate: Candidate
     whole: dict[str, ModeSums]
@@ -105,7 +104,7 @@ class PartModes(Mapping[str, ModeSums]):
         return once(self._parts, name, lambda: self._pair(part).mode(part.layers))
 
     def along(self, part: Partial) -> "tuple[ChainSplit, list[tuple[Array, Array]]] | None":
-        """Where first blocks end, and what layers add up to in the two modes; None where downsets branch.
+        """Ends of first blocks, and sums of layers in the two modes; None: downsets branch.
 
         Sums are of seconds, and of bytes of one micro-batch in flight and of each further one.
         """
@@ -124,7 +123,7 @@ class PartModes(Mapping[str, ModeSums]):
 
 
 def distinct_choices(modes: Mapping[str, ModeSums], choices: Sequence[Choice], stages: Stages) -> list[Choice]:
-    """The choices, without numbers of first blocks that are more than any stage holds, but for the least of them."""
+    """Drop choices with more first blocks than any stage holds, except the least of them."""
     if not isinstance(modes, PartModes) or not len(stages):
         return list(choices)
     most, left = int(modes.split.blocks(stages).max()), dict[object, Choice]()
@@ -143,77 +142,67 @@ def distinct_choices(modes: Mapping[str, ModeSums], choices: Sequence[Choice], s
 
 
 class Split(ABC):
-    """Where the first blocks of stages end.
-
-    Attributes:
-        inside: which layers are in some block. Shape `(layers,)`.
-    """
+    """Ends of the first blocks of stages; `inside` marks layers in a block, shape `(layers,)`."""
 
     inside: Mask
 
     @abstractmethod
     def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
-        """How many blocks each stage holds a part of, or more. Shape `(stages,)`."""
+        """Upper bound on the blocks that each stage holds a part of. Shape `(stages,)`."""
 
     @abstractmethod
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> "list[SplitSums]":
-        """What sums rows over stages, the first blocks by `first`, the others by `rest`; shape `(layers,)` each."""
+        """Sums over stages of rows, `first` for the first blocks and `rest` for others; shape `(layers,)` each."""
 
     @abstractmethod
     def largest(self, first: Array, rest: Array) -> "SplitSums":
-        """The same for the largest of a stage."""
+        """Same for the largest value of a stage."""
 
 
 @frozen(eq=False, repr=False)
 class SplitSums(ABC):
-    """Something of the layers of stages, of which some number of blocks come first."""
+    """Values of stages by number of first blocks."""
 
     @abstractmethod
     def over(self, stages: Stages, count: int) -> Array:
-        """Of each stage with so many first blocks, shape `(stages,)`."""
+        """Values of stages with so many first blocks, shape `(stages,)`."""
 
 
 @frozen(eq=False, repr=False)
 class ChainSplit(Split):
-    """That of a chain whose layers come block by block.
-
-    Attributes:
-        fine: the same chain with one layer a step.
-        place: of each downset, which of `fine` has its layers. Shape `(downsets,)`.
-        touched: how many blocks each of `fine` holds a part of. Shape `(layers + 1,)`.
-    """
+    """Split of a chain whose layers come block by block."""
 
     inside: Mask
-    fine: Downsets
-    place: NDArray[numpy.int32]
-    touched: NDArray[numpy.int64]
+    fine: Downsets  # Same chain with one layer per step.
+    place: NDArray[numpy.int32]  # Index in `fine` of each downset. Shape `(downsets,)`.
+    touched: NDArray[numpy.int64]  # Blocks that each of `fine` holds a part of. Shape `(layers + 1,)`.
     _known: dict[int, NDArray[numpy.int32]] = field(factory=dict, init=False)
 
     def ends(self, stages: Stages, count: int) -> tuple[Stages, Stages]:
-        """The first blocks of each stage, and its other layers, as stages of `fine`."""
+        """First blocks of each stage, and its other layers, as stages of `fine`."""
         begin, end = self.place.take(stages.larger), self.place.take(stages.smaller)
         middle = numpy.maximum(self.behind(count).take(begin), end)
         return Stages(begin, middle), Stages(middle, end)
 
     def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
-        """As `Split.blocks`."""
+        """See `Split.blocks`."""
         touched = self.touched[self.place]
         return touched.take(stages.larger) - touched.take(stages.smaller) + 1
 
     def behind(self, count: int) -> NDArray[numpy.int32]:
-        """Which of `fine` each leaves behind so many blocks. Shape `(layers + 1,)`."""
+        """Index in `fine` of what each leaves behind so many blocks. Shape `(layers + 1,)`."""
         if count not in self._known:
             found = self.touched.searchsorted(self.touched - count, side="right") - 1
             self._known[count] = numpy.maximum(found, 0).astype(numpy.int32)
         return self._known[count]
 
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
-        """As `Split.sums`."""
+        """See `Split.sums`."""
         both = zip(sums_of(first, self.fine), sums_of(rest, self.fine), strict=True)
         return [_ChainSums(self, *each) for each in both]
 
     def largest(self, first: Array, rest: Array) -> SplitSums:
-        """As `Split.largest`."""
+        """See `Split.largest`."""
         return _ChainSums(self, largest(self.fine, first), largest(self.fine, rest), joined=numpy.maximum)
 
 
@@ -231,7 +220,7 @@ class _ChainSums(SplitSums):
 
 
 def _along_chain(downsets: Downsets, unit_of: NDArray[numpy.int64]) -> ChainSplit | None:
-    """The split of a chain; None where downsets branch, or blocks come in another order."""
+    """Split of a chain; None: downsets branch, or blocks come in another order."""
     if downsets.chain is None:
         return None
     step = numpy.searchsorted(downsets.chain.starts, numpy.arange(len(unit_of)), side="right")
@@ -254,30 +243,24 @@ def _along_chain(downsets: Downsets, unit_of: NDArray[numpy.int64]) -> ChainSpli
 
 @frozen(eq=False, repr=False)
 class BranchSplit(Split):
-    """That of any downsets.
+    """Split of any downsets."""
 
-    Attributes:
-        unit_of: the block of each layer; -1 where it is in none. Shape `(layers,)`.
-        members: the layers of each downset. Shape `(downsets, layers)`.
-        units: how many blocks there are.
-    """
-
-    unit_of: NDArray[numpy.int64]
-    members: Mask
-    units: int
+    unit_of: NDArray[numpy.int64]  # Block of each layer; -1: none. Shape `(layers,)`.
+    members: Mask  # Layers of each downset. Shape `(downsets, layers)`.
+    units: int  # Number of blocks.
 
     @property
     def inside(self) -> Mask:  # type: ignore[override]
-        """As `Split.inside`."""
+        """See `Split.inside`."""
         mask: Mask = self.unit_of >= 0
         return mask
 
     def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
-        """As `Split.blocks`."""
+        """See `Split.blocks`."""
         return numpy.full(len(stages), self.units)
 
     def masks(self, stages: Stages, count: int) -> tuple[Mask, Mask]:
-        """Which layers are in the first blocks of each stage, and which others it has. Shape `(stages, layers)`."""
+        """Masks of the layers in first blocks of each stage, and of its others. Shape `(stages, layers)`."""
         held = self.members[stages.larger] & ~self.members[stages.smaller]
         touched = numpy.zeros((len(stages), self.units + 1), dtype=bool)
         for layer, unit in enumerate(self.unit_of.tolist()):
@@ -287,11 +270,11 @@ class BranchSplit(Split):
         return first, held & ~first
 
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
-        """As `Split.sums`."""
+        """See `Split.sums`."""
         return [_BranchSums(self, *each, _exact, numpy.add) for each in zip(first, rest, strict=True)]
 
     def largest(self, first: Array, rest: Array) -> SplitSums:
-        """As `Split.largest`."""
+        """See `Split.largest`."""
         return _BranchSums(self, first, rest, _largest, numpy.maximum)
 
 
@@ -309,7 +292,7 @@ class _BranchSums(SplitSums):
 
 
 def _largest(mask: Mask, row: Array) -> Array:
-    """The largest of `row` over the layers of `mask`, 0 where there are none."""
+    """Largest of `row` over the layers of `mask`, 0 without any."""
     largest_of: Array = numpy.where(mask, row, 0.0).max(axis=1)
     return largest_of
 
@@ -327,27 +310,20 @@ def _exact(mask: Mask, row: Array) -> Array:
 
 @frozen(eq=False, repr=False)
 class _Pair:
-    """Two modes of a candidate: that of the first blocks, and that of the others.
+    """Two modes of a candidate: for first blocks, and for others."""
 
-    Attributes:
-        sums: of extra seconds, bytes of the first micro-batch and of each further one, busy ports and stashes.
-        peak: transient bytes.
-        least: what each downset adds up to at least of the first three, shape `(downsets,)` each.
-        stashes: whether the two modes stash what enters a stage.
-        ports: how many levels of ports they have.
-    """
-
+    # Extra seconds, bytes of the first micro-batch and of each further one, busy ports and stashes.
     sums: list[SplitSums]
-    peak: SplitSums
-    least: list[Array]
-    stashes: tuple[bool, bool]
-    ports: int
+    peak: SplitSums  # Transient bytes.
+    least: list[Array]  # Lower bounds of the first three by downset, shape `(downsets,)` each.
+    stashes: tuple[bool, bool]  # Whether each mode stashes a stage's inputs.
+    ports: int  # Levels of ports.
 
     @classmethod
     def of(
         cls, mode: RecomputeMode, rest: RecomputeMode, least: RecomputeMode, split: Split, downsets: Downsets
     ) -> "_Pair":
-        """Summed over downsets; `least` has what layers cost at least in either."""
+        """Sum over downsets; `least` has the lower cost of either mode by layer."""
         rows = [[each.extra, each.first, each.more] for each in (mode, rest)]
         levels = max((len(each.busy) for each in (mode, rest) if each.busy is not None), default=0)
         for own, each in zip(rows, (mode, rest), strict=True):
@@ -360,7 +336,7 @@ class _Pair:
         return cls(split.sums(first, rows[1]), peak, whole, (mode.stash_inputs, rest.stash_inputs), levels)
 
     def mode(self, count: int) -> ModeSums:
-        """Stages whose first `count` blocks are in the one mode."""
+        """Stages with the first `count` blocks in the one mode."""
         *summed, stash = (_Counted(each, count, NOTHING) for each in self.sums)
         extra, first, more = (_Counted(*each) for each in zip(self.sums, [count] * 3, self.least, strict=False))
         stashes = stash if any(self.stashes) else False
@@ -368,12 +344,12 @@ class _Pair:
 
 
 NOTHING = numpy.empty(0)
-"""Where nobody asks what downsets add up to at least."""
+"""Stands for sums by downset that are not needed."""
 
 
 @frozen(eq=False, repr=False)
 class _Counted(OverStages):
-    """Sums over stages that have so many first blocks."""
+    """Sums over stages with so many first blocks."""
 
     sums: SplitSums
     count: int

@@ -1,6 +1,6 @@
-"""Where the stages of a plan may be: a graph with a layer of places for each stage.
+"""Possible places of the stages of a plan: a graph with a layer of places for each stage.
 
-What stages cost does not change it. Places whose surroundings are equal have the same entries in a recurrence.
+Costs do not change it. Places with equal surroundings share entries of a recurrence.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,55 +14,54 @@ from attrs import frozen
 from nest.solve.dp.configurations import Offsets, State, Tally
 
 NONE = -1
-"""Row of a link that there is not, or the slot of a block that there is not."""
+"""Row of a missing link, or slot of a missing block."""
 
 Counts = tuple[int, ...]
 """Stages in each pool."""
 
 Place = Any
-"""Where a stage is, with what that leaves to those behind it. Places of a stage can be sorted: of equals the first."""
+"""Place of a stage, with what it leaves to those behind. Places are sortable; ties go to the first."""
 
 Step = tuple[int, int, Sequence[Place]]
-"""Rows of a boundary, as the stage in front of it has it and the one behind, and where the latter may be there."""
+"""Rows of a boundary for the stage in front and the one behind, and possible places of the latter."""
 
 Way = tuple[int, tuple[int, ...]]
-"""The row of a boundary behind a stage, and which surroundings the next one may have there, as they are numbered."""
+"""Row of the boundary behind a stage, and numbers of the next stage's possible surroundings."""
 
 Surroundings = tuple[int, int, tuple[Way, ...]]
-"""Which blocks may be there, the row of the boundary in front (0 of the first stage), and what may lie behind."""
+"""Possible blocks, row of the boundary in front (0 for the first stage), and ways behind."""
 
 NOTHING: tuple[Way, ...] = ((0, (0,)),)
 """Behind the last stage."""
 
 ALONE: tuple[Surroundings, ...] = ((0, 0, NOTHING),)
-"""Those of stages of which each has one slot, and all boundaries one level."""
+"""Surroundings of stages with one slot each and boundaries of one level."""
 
 
 class Places(Protocol):
-    """Where stages may be; they are counted from the last."""
+    """Possible places of stages, counted from the last."""
 
     def first(self) -> Iterable[Place]:
-        """Those of the first stage."""
+        """Places of the first stage."""
 
     def following(self, place: Place, stage: int) -> Iterable[Step]:
-        """Those of the stage behind `stage`. Their sequences can be hashed."""
+        """Places of the stage behind `stage`; hashable sequences."""
 
     def last(self, place: Place) -> bool:
-        """Whether the last stage may be there."""
+        """True if the last stage may be there."""
 
     def at(self, place: Place) -> tuple[int, int]:
-        """Which blocks may be there, and their slot or offset."""
+        """Possible blocks there, and their slot or offset."""
 
 
 class Graph:
-    """The places that stages may have.
+    """Graph of possible places.
 
     Attributes:
-        places: which follow which.
-        stages: how many there are.
-        surroundings: of each stage, counted from the last, those it may have, each once.
-        numbers: of each stage which of these it has, by its place and the row of the boundary in front; those from
-            which the last stage is reached.
+        places: successors of each.
+        surroundings: of each stage, counted from the last, each once.
+        numbers: of each stage's surroundings, by place and row of the boundary in front, if the last stage is
+            reachable.
     """
 
     def __init__(self, places: Places, stages: int) -> None:
@@ -79,7 +78,7 @@ class Graph:
             self._number(stage, sorted(front), ahead[-stage + 1] if stage > 1 else {})
 
     def _number(self, stage: int, front: Sequence[tuple[Place, int]], ahead: dict[Place, tuple[Step, ...]]) -> None:
-        """Note the surroundings of one more stage in front, with these places and rows of boundaries."""
+        """Add surroundings of one more stage in front, with these places and rows of boundaries."""
         every, numbers = dict[Surroundings, int](), dict[tuple[Place, int], int]()
         known, ways = dict[tuple[int, Sequence[Place]], frozenset[int]](), dict[Place, tuple[Way, ...]]()
         for place, row in front:
@@ -103,11 +102,11 @@ class Graph:
         return tuple((out, tuple(sorted(numbers))) for out, numbers in sorted(found.items()) if numbers)
 
     def first(self) -> list[tuple[Place, int]]:
-        """Where the first stage may be, in order, with the number of the surroundings there."""
+        """Possible places of the first stage, in order, with the number of their surroundings."""
         return [(place, number) for (place, _), number in self.numbers[-1].items()]
 
     def following(self, place: Place, stage: int) -> Iterator[tuple[int, int, Place, int]]:
-        """The rows of the boundary behind a stage, and where the one behind may be, with its surroundings' number."""
+        """Rows of the boundary behind a stage, and places of the next with their surroundings' number."""
         for out, row, some in self.places.following(place, stage):
             for each in some:
                 if (each, row) in self.numbers[stage - 2]:
@@ -116,25 +115,20 @@ class Graph:
 
 @lru_cache(maxsize=64)
 def graph(places: Places, stages: int) -> Graph:
-    """That of so many stages, remembered: many candidates have the same."""
+    """Graph of so many stages, cached: many candidates share it."""
     return Graph(places, stages)
 
 
 @frozen(slots=False)
 class SlotPlaces:
-    """The slots of blocks of one width, one for each stage.
-
-    Attributes:
-        steps: index of the level between neighbouring slots; slots are one more.
-        stages: how many there are.
-    """
+    """Slots of blocks of one width, one for each stage; `steps` indexes the level between neighbouring slots."""
 
     steps: tuple[int, ...]
     stages: int
 
     @cached_property
     def ends(self) -> list[list[int]]:
-        """For each level and slot the last one that it reaches without crossing a boundary above the level."""
+        """By level and slot, the last slot reachable without a boundary above the level."""
         found = []
         for level in range(max(self.steps, default=0) + 1):
             ends = [len(self.steps)]
@@ -145,7 +139,7 @@ class SlotPlaces:
 
     @cached_property
     def _regular(self) -> bool:
-        """Whether all groups of a level hold as many slots, but for the last one, which may hold fewer."""
+        """True if all groups of a level have equal numbers of slots; the last may have fewer."""
         steps = numpy.array(self.steps, dtype=numpy.int64)
         for level in range(1, max(self.steps, default=0) + 1):
             sizes = numpy.diff(numpy.flatnonzero(numpy.concatenate([[True], steps >= level, [True]])))
@@ -154,15 +148,15 @@ class SlotPlaces:
         return True
 
     def first(self) -> range:
-        """As `Places.first`."""
+        """See `Places.first`."""
         return range(1 if self._regular else len(self.steps) + 2 - self.stages)
 
     def following(self, place: int, stage: int) -> list[tuple[int, int, range]]:
-        """As `Places.following`, by level of the boundary.
+        """See `Places.following`; by level of the boundary.
 
-        Where groups are alike that is the first: with slots numbered by group, group inside it and so on, a boundary of
-        some level leads to any later group of that level and any slot inside. What can follow another slot can follow
-        the first, too, at the same levels: number for number it comes no later.
+        With equal groups that is the first: with slots numbered by group and inner group, a boundary of some level
+        leads to any later group of that level and any slot inside. Whatever can follow another slot can follow the
+        first at the same levels, with no higher number.
         """
         first, most, found = place + 1, len(self.steps) + 2 - stage, list[tuple[int, int, range]]()
         for level, ends in enumerate(self.ends):
@@ -173,34 +167,30 @@ class SlotPlaces:
         return found
 
     def last(self, place: int) -> bool:
-        """As `Places.last`."""
+        """See `Places.last`."""
         return True
 
     def at(self, place: int) -> tuple[int, int]:
-        """As `Places.at`."""
+        """See `Places.at`."""
         return 0, place
 
 
 @frozen(slots=False)
 class ReturnPlaces:
-    """Slots where the last stage sends back to the first over a level that is the highest between neighbours.
+    """Slots with a way back from the last stage to the first over level `back`, the highest between neighbours.
 
-    Whether that level is still to come goes with each slot.
-
-    Attributes:
-        slots: of all stages.
-        back: that level.
+    Each slot carries whether that level is still to come.
     """
 
     slots: SlotPlaces
     back: int
 
     def first(self) -> list[tuple[bool, int]]:
-        """As `Places.first`."""
+        """See `Places.first`."""
         return [(True, slot) for slot in self.slots.first()]
 
     def following(self, place: tuple[bool, int], stage: int) -> Iterator[Step]:
-        """As `Places.following`."""
+        """See `Places.following`."""
         missing, slot = place
         for level, _, some in self.slots.following(slot, stage):
             if level < self.back:
@@ -210,34 +200,29 @@ class ReturnPlaces:
                 yield level, level, tuple(product((False, True), some))
 
     def last(self, place: tuple[bool, int]) -> bool:
-        """As `Places.last`."""
+        """See `Places.last`."""
         return not place[0]
 
     def at(self, place: tuple[bool, int]) -> tuple[int, int]:
-        """As `Places.at`."""
+        """See `Places.at`."""
         return 0, place[1]
 
 
 @frozen
 class PoolPlaces:
-    """Slots in several pools: the pool of a stage, how many each still has from it on, and where their next ones lie.
+    """Slots in several pools: a stage's pool, the remaining stages of each, and their next slots."""
 
-    Attributes:
-        pools: slots of each.
-        links: of each for each the row of the link to it, or `NONE`.
-    """
-
-    pools: tuple[SlotPlaces, ...]
-    links: tuple[tuple[int, ...], ...]
+    pools: tuple[SlotPlaces, ...]  # Slots of each.
+    links: tuple[tuple[int, ...], ...]  # By pair of pools, row of the link, or `NONE`.
 
     def first(self) -> Iterable[tuple[int, Counts, Counts]]:
-        """As `Places.first`."""
+        """See `Places.first`."""
         left = tuple(pool.stages for pool in self.pools)
         every = [tuple(pool.first()) for pool in self.pools]
         return ((pool, left, at) for pool in range(len(left)) for at in product(*every))
 
     def following(self, place: tuple[int, Counts, Counts], stage: int) -> Iterator[Step]:
-        """As `Places.following`."""
+        """See `Places.following`."""
         pool, left, at = place
         behind = _with(left, pool, left[pool] - 1)
         own = self.pools[pool].following(at[pool], left[pool]) if behind[pool] else []
@@ -249,11 +234,11 @@ class PoolPlaces:
                 yield out, self.links[other][pool], tuple((other, behind, _with(at, pool, slot)) for slot in later)
 
     def last(self, place: tuple[int, Counts, Counts]) -> bool:
-        """As `Places.last`."""
+        """See `Places.last`."""
         return True
 
     def at(self, place: tuple[int, Counts, Counts]) -> tuple[int, int]:
-        """As `Places.at`."""
+        """See `Places.at`."""
         return place[0], place[2][place[0]]
 
 
@@ -263,23 +248,18 @@ def _with(numbers: Counts, place: int, number: int) -> Counts:
 
 @frozen(eq=False, slots=False)
 class OffsetPlaces:
-    """Offsets of blocks of several widths: the width, what those in front add up to, and the offset.
+    """Offsets of blocks of several widths: width, sum of those in front, and offset.
 
-    Devices are counted from the first stage on: counted from the last, each total would have places of its own.
-
-    Attributes:
-        offsets: the devices of a replica.
-        widths: of blocks, ascending.
-        tally: what the stages must add up to.
+    Devices are counted from the first stage: counted from the last, each total would have its own places.
     """
 
-    offsets: Offsets
-    widths: tuple[int, ...]
-    tally: Tally
+    offsets: Offsets  # Devices of a replica.
+    widths: tuple[int, ...]  # Of blocks, ascending.
+    tally: Tally  # Required totals.
 
     @cached_property
     def _regular(self) -> bool:
-        """Whether groups of a level are alike, but for the last one, and blocks fill groups, or groups blocks."""
+        """True if groups of a level are equal except the last, and blocks fill groups, or groups blocks."""
         size, starts = self.offsets.size, numpy.arange(self.offsets.size)
         ends = [each for each in self.offsets.ends if (each > starts).any()]
         lengths = [int(each[0]) for each in ends]
@@ -294,15 +274,12 @@ class OffsetPlaces:
         return alike and nested and aligned and all(size % width == 0 for width in self.widths)
 
     def first(self) -> Iterator[tuple[int, State, int]]:
-        """As `Places.first`."""
+        """See `Places.first`."""
         for width in self.widths:
             yield from ((width, (0, True), offset) for offset in self._some(0, self.offsets.size - width, width))
 
     def following(self, place: tuple[int, State, int], stage: int) -> Iterator[Step]:
-        """As `Places.following`.
-
-        As in `SlotPlaces`, where groups are alike the first offset of each width and level will do.
-        """
+        """See `Places.following`; with equal groups the first offset of each width and level suffices."""
         width, state, offset = place
         behind, most = self.tally.behind(state, width), self.offsets.size - (stage - 2) * self.widths[0]
         for other in self.widths:
@@ -319,10 +296,10 @@ class OffsetPlaces:
         return range(first, min(first, last) + 1 if self._regular else last + 1, width)
 
     def last(self, place: tuple[int, State, int]) -> bool:
-        """As `Places.last`."""
+        """See `Places.last`."""
         ends = self.tally.behind(place[1], place[0])
         return any(self.tally.accepts((used, due == self.tally.start[1])) for used, due in ends)
 
     def at(self, place: tuple[int, State, int]) -> tuple[int, int]:
-        """As `Places.at`."""
+        """See `Places.at`."""
         return place[0], place[2]

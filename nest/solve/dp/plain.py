@@ -1,4 +1,4 @@
-"""Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
+"""Plans of one candidate with one model chunk per stage: tables and bounds, made on demand and shared."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -24,14 +24,14 @@ from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 MANY_CUTS = 500
-"""Downsets from which on a plan is looked for ahead of bounds: 1,000 layers that all differ take 1.3 times as long on
-2**20 devices without it, and three times the memory (2026-11-27)."""
+"""Downsets from which on a plan is sought before bounds: 1,000 different layers take 1.3 times as long on 2**20 devices
+without it, and three times the memory (2026-11-27)."""
 
 ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)
-"""Times what stages take in the mean, what the slowest of a first plan may take, one after the other."""
+"""Factors over the mean for the slowest stage of a first plan, tried in turn."""
 
 Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
-"""What decided a number of stages, with the step time and the stages of its best plan if it beats a limit."""
+"""What decided a number of stages, with step time and stages of its best plan if below a limit."""
 
 
 @define(eq=False, repr=False)
@@ -62,7 +62,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return nodes
 
     def relaxes(self, configuration: Configuration) -> bool:
-        """Whether all stages must recompute as many blocks, and the configuration leaves open how many."""
+        """True if all stages must recompute the same, still open number of blocks."""
         one, *others = configuration.choices
         alike = any(each.uniform == "recompute" for each in self.instance.space.constraints)
         return alike and any(each.recompute != one.recompute for each in others)
@@ -70,9 +70,9 @@ class PlainSearch(CutSearch, PlanSearch):
     def tightened(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """As `PlanSearch.tightened`, for each number of blocks that stages may recompute.
+        """See `PlanSearch.tightened`; one for each number of recomputed blocks.
 
-        Where no plan beats `limit` whose stages differ in that number, none does: numbers are told apart behind that.
+        If no plan with different numbers beats `limit`, none does, so numbers are separated only after that.
         """
         decided_by, best = self._solved(configuration, stages, floor, limit)
         if best is None:
@@ -104,8 +104,8 @@ class PlainSearch(CutSearch, PlanSearch):
     def closer_bounds(self, configuration: Configuration) -> Array:
         """Lower bounds on the step time for each number of stages, with the cheapest boundaries.
 
-        Stages lie between cuts that all differ: so many boundaries take the sum of the cheapest, each twice, as both
-        its stages wait for it.
+        All cuts differ, so the boundaries take at least the sum of as many cheapest ones, each twice, for both of its
+        stages.
         """
         return self.once(("closer", configuration.order), lambda: self._closer_bounds(configuration))
 
@@ -118,14 +118,14 @@ class PlainSearch(CutSearch, PlanSearch):
         return self.first_bounds.of_configuration(configuration, sums + self.first_bounds.beside(configuration).seconds)
 
     def longest(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
-        """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
+        """Most seconds per micro-batch of a stage of a plan below `limit` with one of `counts` stages."""
         return max(
             self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
             for count in counts
         )
 
     def stage_ranges(self, members: NDArray[numpy.bool_], limit: float) -> list[StageRange]:
-        """How long a stage may compute between downsets with these layers, of each candidate that may beat `limit`."""
+        """Limits on the compute of stages between downsets with these layers, for candidates that may beat `limit`."""
         found: dict[int, tuple[float, float]] = {}
         for configuration in self.configurations:
             bounds = self.early_bounds(configuration)
@@ -145,7 +145,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return ranges
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
-        """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
+        """Drop `counts` with too few stages for a plan below `limit`, by a quick check."""
         chain = self.downsets.chain
         if chain is None:
             return counts
@@ -161,9 +161,9 @@ class PlainSearch(CutSearch, PlanSearch):
         return tuple(count for count, least in zip(counts, fewest, strict=True) if count >= least)
 
     def first(self, configuration: Configuration) -> Incumbent | None:
-        """A plan with the number of stages of the least bound, none of which takes much longer than the mean.
+        """Plan with the number of stages of the least bound, none much longer than the mean.
 
-        Bounds of all numbers of stages without one ask for all stages, slow ones as well.
+        Bounds of all numbers of stages without a plan would need all stages, also slow ones.
         """
         if self.downsets.count < MANY_CUTS or self.relaxes(configuration):
             return None
@@ -173,7 +173,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return next((each for each in found if each is not None), None)
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
-        """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        """Partition with the least slowest stage, blocks side by side: an upper bound."""
         if self.relaxes(configuration):
             return self._quick_of_whole_stages(configuration, stages)
         time_limit = floor.largest_time * (1 + LIMIT_SLACK)
@@ -187,7 +187,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return self.incumbent(configuration, value, self.decided(configuration, placed, tables))
 
     def _quick_of_whole_stages(self, configuration: Configuration, stages: int) -> Incumbent | None:
-        """As `quick`, of the lightest mode for all layers that stages have memory for."""
+        """Same with the lightest mode for all layers that fits memory."""
         for choices in by_count(configuration.choices):
             if partial(choices[0].recompute) is None:
                 whole = evolve(configuration, members=((configuration.candidate, choices),), stage_counts=(stages,))
@@ -200,7 +200,7 @@ class PlainSearch(CutSearch, PlanSearch):
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly."""
+        """Best plan of so many stages below `limit`, exactly."""
         objective = self.objective(configuration, stages)
         if objective.slowest * floor.largest_time + self._least_beside(configuration, stages, limit) >= limit:
             pruned["recurrence without places"] += 1
@@ -210,7 +210,6 @@ class PlainSearch(CutSearch, PlanSearch):
         return None if best is None else self.incumbent(configuration, *best)
 
     def _solved(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
-        """As `solve`, where its recurrences decide."""
         objective = self.objective(configuration, stages)
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         tables = self.tables(configuration, time_limit)
@@ -230,7 +229,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return "recurrence", best
 
     def _least_beside(self, configuration: Configuration, stages: int, limit: float) -> float:
-        """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown."""
+        """Lower bound (s) on a step beside its slowest stage, for plans below `limit`; 0: unknown."""
         every = self._floored.get(configuration.order, {})
         floors = {count: floor for count, floor in every.items() if count in configuration.stage_counts}
         if len(floors) < FEW_ALIKE or self.parted(configuration):
@@ -246,7 +245,7 @@ class PlainSearch(CutSearch, PlanSearch):
     def _joint(
         self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
     ) -> Joint | None:
-        """The bound that ties times and gradient reduction; None where parts of times weigh apart."""
+        """Joint bound on times and gradient reduction; None: separate weights."""
         if self.parted(configuration) or not tables.in_line:
             return None
         from nest.solve.dp.line import JointSums
@@ -255,7 +254,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return JointSums(tables, relaxed, flying, objective.total, self.meter).least
 
     def decided(self, configuration: Configuration, partition: Partition, tables: StageTables) -> tuple[Decided, ...]:
-        """The stages of a partition."""
+        """Stages of a partition."""
         used, width = configuration.candidate, self.instance.candidates[configuration.candidate].width
         return tuple(
             (
@@ -279,17 +278,17 @@ class PlainSearch(CutSearch, PlanSearch):
         return tables if only else tables.within(time_limit)
 
     def _priced(self, configuration: Configuration) -> tuple[Hashable, ...]:
-        """What decides the tables of stages, beside the time they may take."""
+        """Key of the tables of stages, besides the time limit."""
         decided = *configuration.members[0], configuration.placed, configuration.zero_degree
         return *decided, configuration.stage_counts[-1], *self._priced_alike(configuration)
 
     def _priced_alike(self, configuration: Configuration) -> tuple[Hashable, ...]:
-        """What of the schedule decides the tables of stages."""
+        """Part of that key from the schedule."""
         hides = self.instance.space.hides(configuration.schedule.name)
         return configuration.copies, self.parted(configuration), hides
 
     def all_tables(self, configuration: Configuration) -> StageTables:
-        """Tables of every stage, whether memory allows it or not."""
+        """Tables of every stage, fitting or not."""
         return self._make_tables(configuration, inf)
 
     def every_table(self, configuration: Configuration) -> StageTables:
@@ -300,7 +299,7 @@ class PlainSearch(CutSearch, PlanSearch):
     def by_price(
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
-        """The plan of least price if it beats `limit`, as far as replays tell."""
+        """Plan with the least price below `limit`, by replay."""
         from nest.solve.dp.stage_prices import best_by_price
 
         def offered() -> Recurrence:
@@ -316,7 +315,7 @@ class PlainSearch(CutSearch, PlanSearch):
     def _make_tables(
         self, configuration: Configuration, time_limit: float, *, every_choice: bool = False
     ) -> StageTables:
-        """Tables of the stages that compute for `time_limit` seconds at most, whether memory allows them or not."""
+        """Tables of the stages that compute for at most `time_limit` seconds, fitting or not."""
         sums = self.sums(configuration.candidate)
         pairs = self._useful_pairs(configuration, sums.compute, time_limit)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
@@ -332,7 +331,7 @@ class PlainSearch(CutSearch, PlanSearch):
         )
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
-        """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
+        """Pairs that compute for at most `time_limit` seconds and leave no more than that to each other stage."""
         pairs = whole = self.pairs(configuration)
         if (most_stages := configuration.stage_counts[-1]) <= 2:
             pairs = self.once_shared(("pairs", "few", most_stages), lambda: whole.of_few(most_stages))
@@ -354,9 +353,9 @@ class PlainSearch(CutSearch, PlanSearch):
         )
 
     def _floors(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> list[Floor]:
-        """Lower bounds of the three terms for each of `counts` stages, every boundary at its cheapest level.
+        """Lower bounds of the three terms for each of `counts` stages, with the cheapest boundaries.
 
-        They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
+        They hold for plans of at most `limit` seconds: stages too slow for that are left out.
         """
         time_limit = self.longest(configuration, counts, limit)
 
@@ -369,11 +368,11 @@ class PlainSearch(CutSearch, PlanSearch):
         return [self.floor(configuration, count, terms) for count, terms in rows]
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
-        """The recurrence over `tables` with every boundary at its cheapest level."""
+        """Recurrence over `tables` with the cheapest boundaries."""
         used, flying = self.member(configuration, tables).without_levels(), self.in_flight(configuration, stages)
         return of_slots(used, flying, self.meter, self.apart(configuration, stages))
 
     def member(self, configuration: Configuration, tables: StageTables) -> Member:
-        """What stages may use, with these tables."""
+        """Member with these tables."""
         (times, _, steps, levels), used = self.boundaries(configuration), configuration.candidate
         return Member(used, self.instance.candidates[used].width, tables, times, levels, steps)

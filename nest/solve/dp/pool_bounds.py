@@ -16,20 +16,15 @@ from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
 Combine = Callable[[Array, Array], Array]
-"""What a stage and those behind it come to: the larger of both, or their sum."""
+"""Combine a stage with those behind it: the larger of both, or their sum."""
 
 
 @frozen
 class Grid:
-    """The numbers of stages in each pool, ascending, by how many they are together.
+    """Numbers of stages in each pool, ascending, by total."""
 
-    Attributes:
-        most: stages in each pool at most.
-        stages: at most together.
-    """
-
-    most: Counts
-    stages: int
+    most: Counts  # Stages in each pool.
+    stages: int  # In total.
     rows: tuple[tuple[Counts, ...], ...] = field(init=False)
     _known: dict[tuple[int, int], NDArray[numpy.int64]] = field(factory=dict, init=False, eq=False, repr=False)
 
@@ -44,7 +39,7 @@ class Grid:
         return tuple(map(tuple, rows))
 
     def before(self, stages: int, member: int) -> NDArray[numpy.int64]:
-        """Of each count of so many stages, where the one with a stage of `member` less is; `NONE`: there is none."""
+        """For each split of so many stages, index of the one with a stage of `member` less; `NONE`: there is none."""
         if (stages, member) not in self._known:
             place = {counts: index for index, counts in enumerate(self.rows[stages - 1])}
             less = (
@@ -59,14 +54,13 @@ class Grid:
 def term_bounds(
     members: Sequence[LeastTimes], most: Counts, in_flight: Sequence[float], time_limit: float, meter: Meter
 ) -> dict[Counts, tuple[float, ...]]:
-    """What `nest.solve.dp.bounds.partition_bounds` has, for each number of stages in each pool, 1 or more in all.
+    """`nest.solve.dp.bounds.partition_bounds` for each number of stages in each pool, at least 1 in all.
 
     Args:
         members: least times of the stages of each pool.
-        most: stages in each pool at most.
+        most: most stages in each pool.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        time_limit: most seconds a stage may take per micro-batch.
-        meter: counts the work.
+        time_limit: most seconds of a stage per micro-batch.
     """
     terms = 6 if members[0].tables.parted else 3
     combines: list[Combine] = [numpy.maximum, *[numpy.add] * (terms - 2), numpy.maximum]
@@ -91,14 +85,13 @@ def term_bounds(
 def least_excess(
     every: Sequence[StageTables], capacity: Sequence[float], most: Counts, in_flight: Sequence[float], meter: Meter
 ) -> dict[Counts, tuple[float, ...]]:
-    """By how many bytes the stage that exceeds its device most does so at least; below 0 where all fit.
+    """Least bytes by which the worst stage exceeds its device, by stages of each pool; below 0 if all fit.
 
     Args:
-        every: tables of every stage of each pool, whether memory allows it or not.
+        every: tables of all stages of each pool, fitting or not.
         capacity: bytes of a device of each pool.
-        most: stages in each pool at most.
+        most: most stages in each pool.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        meter: counts the work.
     """
     known: dict[Hashable, Array] = {}
 
@@ -126,10 +119,10 @@ def _least(
     meter: Meter,
     start: float = 0.0,
 ) -> dict[Counts, tuple[float, ...]]:
-    """The least of some terms over all partitions, each on its own: what is least of one need not be of another.
+    """Least value of each term over all partitions, separately.
 
-    `values` has the rows of stages of a member that may be so many stages from the end, and what each takes of each
-    term; `start` is what no stages take.
+    `values` has the rows of stages of a member so many stages from the end, with the terms of each; `start` is the
+    value of no stages.
     """
     before = numpy.full((len(combines), 1, downsets), numpy.inf)
     before[:, 0, 0] = start

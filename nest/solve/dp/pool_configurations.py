@@ -1,4 +1,4 @@
-"""Plans on several pools, before their stages are decided: what is listed, and what compute alone says of it."""
+"""Plans on several pools before their stages are decided: the list, and bounds from compute alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
@@ -16,33 +16,25 @@ from nest.solve.dp.rules import Exclusions, MixedRules, plan_values
 from nest.spec.constraints import Value
 
 Candidates = tuple[int, ...]
-"""A candidate of each pool that plans use, in the order of the pools."""
+"""A candidate of each used pool, in the order of the pools."""
 
 Quick = tuple[int, int, tuple[int, ...], list[int], float]
-"""Replicas, micro-batches, slots of a replica in each pool, numbers of stages, and a step time that no plan beats."""
+"""Replicas, micro-batches, slots of a replica in each pool, numbers of stages, and a lower bound (s)."""
 
 
 @frozen(eq=False, repr=False)
 class Compute:
-    """What compute alone says of plans with these candidates, one of each pool that they use.
+    """Compute of plans with one candidate of each used pool, in seconds per micro-batch."""
 
-    Attributes:
-        longest: seconds per micro-batch of the layer that takes longest on the pool where it is fastest.
-        share: least share of the model that its layers are, each as a share of its pool's seconds for all of them.
-        whole: seconds per micro-batch of all layers in each pool.
-        least: of all layers, each on the pool where it is fastest.
-        parts: the same of forward passes, gradients of inputs and of weights, each row apart.
-    """
-
-    longest: float
-    share: float
-    whole: tuple[float, ...]
-    least: float
-    parts: Array
+    longest: float  # Of the longest layer, each on its fastest pool.
+    share: float  # Sum of the layers' shares of the model, each on the pool where it is least.
+    whole: tuple[float, ...]  # Of all layers in each pool.
+    least: float  # Of all layers, each on its fastest pool.
+    parts: Array  # Same for forward passes, input gradients and weight gradients, by row.
 
     @classmethod
     def of(cls, instance: Instance, candidates: Candidates) -> "Compute":
-        """Of these candidates."""
+        """Compute of these candidates."""
         every = [instance.candidates[index] for index in candidates]
         times = numpy.array([each.forward + each.backward for each in every])
         whole = times.sum(axis=1)
@@ -59,8 +51,8 @@ class Compute:
     def slowest(self, slots: Sequence[int], counts: Sequence[int]) -> Array:
         """Least seconds of the slowest stage for each of `counts` stages, on so many slots of each pool.
 
-        A stage of `t` seconds has at most `t / whole` of the model. All of it is shared out, so that the stages' shares
-        add up to what the layers are at least; most where each pool has one stage and the fastest the others.
+        A stage of `t` seconds has at most `t / whole` of the model. The stages' shares sum to at least the layers'
+        least; most if each pool has one stage and the fastest the others.
         """
         speeds = sorted(((1 / each if each > 0 else inf, own) for each, own in zip(self.whole, slots, strict=True)))
         added = [speed for speed, _ in speeds[::-1]]
@@ -70,7 +62,7 @@ class Compute:
         return slowest
 
     def total(self, weights: Weights) -> float:
-        """What the sum over stages adds to the step at least, seconds."""
+        """Least part of the step from the sum over stages, seconds."""
         if weights.uniform:
             return weights.forward * self.least
         return float(numpy.array([weights.of_parts(*rows) for rows in self.parts]).min(axis=0).sum())
@@ -78,22 +70,13 @@ class Compute:
 
 @define(eq=False, repr=False)
 class PoolListing:
-    """Lists the configurations of plans that use `fewest` pools or more, in the documented order of ties.
-
-    Attributes:
-        instance: the problem.
-        most_stages: stages the layer graph can be cut into.
-        exclusions: counts what is refused and why.
-        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
-        limit: step time, seconds; what cannot take less, by its compute alone, is left out.
-        fewest: pools.
-    """
+    """Lists the configurations of plans that use at least `fewest` pools, in the documented order of ties."""
 
     instance: Instance
-    most_stages: int
-    exclusions: Exclusions
-    watch: Callable[[], None] = lambda: None
-    limit: float = inf
+    most_stages: int  # Most stages of the layer graph.
+    exclusions: Exclusions  # Counts refusals with their reasons.
+    watch: Callable[[], None] = lambda: None  # Called every few milliseconds; may raise `OutOfTime`.
+    limit: float = inf  # Step time (s); configurations excluded by compute alone are skipped.
     fewest: int = 2
     compute: dict[Candidates, Compute] = field(factory=dict, init=False)
     _rules: MixedRules = field(init=False)
@@ -107,12 +90,12 @@ class PoolListing:
 
     @property
     def pools(self) -> Pools:
-        """Of the cluster."""
+        """Pools of the cluster."""
         assert self.instance.pools is not None
         return self.instance.pools
 
     def listed(self) -> list[tuple[float, Configuration]]:
-        """Every configuration, with a step time that none of its plans beats."""
+        """Every configuration with a lower bound (s)."""
         found: list[tuple[float, Configuration]] = []
         for candidates in self._candidates():
             self.watch()
@@ -121,7 +104,7 @@ class PoolListing:
         return found
 
     def _candidates(self) -> Iterator[Candidates]:
-        """One of each of some pools that are joined, all of the same samples."""
+        """One candidate of each of some connected pools, with equal samples."""
         instance = self.instance
         of_pool: dict[tuple[int, int], list[int]] = {}
         for index, candidate in enumerate(instance.candidates):
@@ -135,7 +118,6 @@ class PoolListing:
                         yield from (each for each in every if not instance.space.alike or self._alike(each))
 
     def _alike(self, candidates: Candidates) -> bool:
-        """Whether they are split alike."""
         return len({self.instance.candidates[index].split for index in candidates}) == 1
 
     def _of(self, candidates: Candidates, first_order: int) -> Iterator[tuple[float, Configuration]]:
@@ -162,10 +144,9 @@ class PoolListing:
     def _quick(
         self, compute: Compute, schedule: Schedule, batches: Sequence[tuple[int, int]], blocks: NDArray[numpy.int64]
     ) -> Iterator[Quick]:
-        """Of these replicas and micro-batches those with plans that may be fast enough, by compute alone.
+        """Replicas and micro-batches with plans that may be fast enough by compute alone.
 
-        Returns: with each the slots of a replica in each pool, numbers of stages, and a step time that no plan beats.
-            `blocks` are all that a pool has room for, shape `(pools,)`.
+        `blocks` are the most of each pool, shape `(pools,)`.
         """
         if not batches:
             return
@@ -191,7 +172,7 @@ class PoolListing:
                 yield own, micro_batches, room, left, float(bounds[within].min())
 
     def _least_weight(self, schedule: Schedule, micro_batches: int) -> float:
-        """The least weight of the slowest stage, whatever the number of stages."""
+        """Least weight of the slowest stage for any number of stages."""
         key = (schedule.name, chunks_of(schedule), micro_batches)
         if key not in self._least_weights:
             counts = self._admitted.among(schedule, micro_batches, range(1, self.most_stages + 1))
@@ -202,7 +183,7 @@ class PoolListing:
     def _bounds(
         self, compute: Compute, schedule: Schedule, micro_batches: int, slots: Sequence[int], counts: Sequence[int]
     ) -> Array:
-        """Step times that no plan of each of `counts` stages beats, by compute alone."""
+        """Lower bounds (s) for each of `counts` stages, from compute alone."""
         if not counts:
             return numpy.zeros(0)
         key = (schedule.name, chunks_of(schedule), micro_batches, counts[0], counts[-1], len(counts))
@@ -225,7 +206,7 @@ class PoolListing:
         counts: Sequence[int],
         size: int,
     ) -> Iterator[tuple[tuple[tuple[int, tuple[Choice, ...]], ...], Tally, tuple[int, ...]]]:
-        """What constraints leave of configurations that differ in choices and numbers of stages."""
+        """Apply constraints to configurations that differ in choices and numbers of stages."""
         self.exclusions.combinations += len(counts)
         values, left = {}, {}
         for index in candidates:
@@ -244,14 +225,14 @@ class PoolListing:
     def _choices(
         self, index: int, shared: tuple[int, int, str, Schedule], degree: int | None
     ) -> tuple[dict[str, Value], tuple[Choice, ...]]:
-        """What names mean for a candidate, and what its stages may choose however many there are."""
+        """Values of names for a candidate, and the choices of its stages for any number of stages."""
         replicas, micro_batches, rank_order, schedule = shared
         values = plan_values(self.instance.candidates[index], replicas, micro_batches, rank_order, schedule, degree)
         return values, self._rules.left(index, values)
 
 
 def _joined(pools: Pools, used: Sequence[int]) -> bool:
-    """Whether links lead from each of these pools to every other, by way of them alone."""
+    """True if links connect these pools without others."""
     reached = {used[0]}
     while True:
         further = {pool for pool in used if any(pools.link(pool, each) for each in reached)} - reached
@@ -261,6 +242,5 @@ def _joined(pools: Pools, used: Sequence[int]) -> bool:
 
 
 def _shards_evenly(instance: Instance, index: int, replicas: int, degree: int | None) -> bool:
-    """Whether the ranks of every parameter group can be cut into shard groups."""
     counts = [replicas * len(group.ranks) for group in instance.candidates[index].state]
     return degree is None or not any(count > degree and count % degree for count in counts)

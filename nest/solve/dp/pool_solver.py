@@ -1,4 +1,4 @@
-"""The fastest plan on several pools: each pool alone by the searches of plain clusters, then what uses several."""
+"""Fastest plan on several pools: each pool alone with the searches of plain clusters, then several together."""
 
 import time
 from collections import Counter
@@ -32,22 +32,19 @@ def solve(
     besides: Sequence[Solution] = (),
     diagnosed: bool = True,
 ) -> Result:
-    """The plan of least step time, proved optimal, or the best found with its bound; or why there is none.
+    """Find the fastest plan, proved optimal, or the best with its bound; or the reason for none.
 
-    Ties are broken as in PROBLEM.md section 8. There is no runner-up.
+    Ties are broken as in PROBLEM.md section 8. There is no runner-up; `runner_up` is unused.
 
     Args:
-        instance: the problem, with pools.
-        time_limit: seconds after which the best plan so far is returned with its proven bound; or a deadline.
-        progress: called now and then with how far the search is.
-        known: a plan that fits, with its step time in seconds; None: no plan is known.
-        runner_up: unused.
-        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
-        diagnosed: as of `nest.solve.dp.solve`.
+        time_limit: seconds, or a deadline; then the best plan so far is returned with its bound.
+        known: a plan that fits, with its step time in seconds; None: none is known.
+        besides: known plans; neither they nor plans they cover (`nest.solve.dp.configurations`) are searched.
+        diagnosed: see `nest.solve.dp.solve`.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     return _Solver(instance, deadline, progress, besides, diagnosed).solve(known)
@@ -74,7 +71,7 @@ class _Solver:
         self.exclusions = Exclusions()
 
     def solve(self, known: tuple[Solution, float] | None) -> Result:
-        """The answer."""
+        """Solve the problem."""
         best = None if known is None else Incumbent(known[1], LAST, known[0])
         for pool in range(len(self.pools.members)):
             found = self._alone(pool, best)
@@ -110,7 +107,7 @@ class _Solver:
         )
 
     def _alone(self, pool: int, best: Incumbent | None) -> Incumbent | None:
-        """The best plan that uses one pool only, with where it stands among ties; None: none is as fast as `best`."""
+        """Best plan on one pool, with its rank among ties; None: none is as fast as `best`."""
         alone = self.instance.alone(pool)
         if alone is None:
             return None
@@ -141,7 +138,7 @@ class _Solver:
         return Incumbent(result.batch_time, (devices, len(stages), 1, pool), solution)
 
     def _besides(self, candidates: Sequence[int]) -> list[Solution]:
-        """The plans that are known and use these candidates only, which are numbered as they stand here."""
+        """Known plans with only these candidates, renumbered."""
         places = {candidate: place for place, candidate in enumerate(candidates)}
         return [
             evolve(known, stages=tuple(evolve(stage, candidate=places[stage.candidate]) for stage in known.stages))
@@ -150,7 +147,7 @@ class _Solver:
         ]
 
     def _together(self, downsets: Downsets, best: Incumbent | None) -> tuple[BestFirst, float]:
-        """A search of the plans that use two pools or more, and the lower bound it reached."""
+        """Search plans on at least two pools; return the search and its lower bound."""
         search = PoolSearch(self.instance, [], downsets)
         price = price_of(self.instance)
         first = BestFirst([search], self.started, self.deadline, None, self.progress, best, price=price)
@@ -163,7 +160,7 @@ class _Solver:
         return first, bound
 
     def _uncovered(self, listed: list[tuple[float, Configuration]]) -> list[tuple[float, Configuration]]:
-        """Configurations with what is left of them beside the plans that are known, in every pool that they use."""
+        """Configurations without known plans, in every pool that they use."""
         signatures = [PlanSignature.of(each) for each in self.besides]
         if not signatures:
             return listed
@@ -176,14 +173,12 @@ class _Solver:
         return [(bound, evolve(each, order=order)) for order, (bound, each) in enumerate(left)]
 
     def _count(self, statistics: dict[str, Any]) -> None:
-        """Add what the search of one pool did."""
         for name in ("combinations", "states"):
             self.statistics[name] += statistics.get(name, 0)
         for name, count in statistics.get("settled_by", {}).items():
             self.statistics[f"settled_by/{name}"] += count
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
-        """What the searches did, by name."""
         settled = Counter({PRUNED_BY_BOUND[False]: self.exclusions.slow}) + search.pruned
         for name, count in self.statistics.items():
             if name.startswith("settled_by/"):
@@ -199,7 +194,7 @@ class _Solver:
 
 
 def _comes_first(plan: Incumbent, best: Incumbent | None) -> bool:
-    """Whether a plan is faster than the best so far, or as fast and ahead by tie-break."""
+    """True if a plan is faster than the best so far, or ties and comes first."""
     if best is None:
         return True
     if abs(plan.value - best.value) <= TIE * best.value:

@@ -1,4 +1,4 @@
-"""The stages of pools: their tables, their boundaries and how much of the model they can have."""
+"""Stages of pools: tables, boundaries and possible shares of the model."""
 
 from collections.abc import Sequence
 from math import inf
@@ -20,24 +20,20 @@ from nest.tolerances import LIMIT_SLACK
 
 @define(eq=False, repr=False)
 class Curves:
-    """How much of the model a stage of one pool may hold, by how long it may take.
+    """Most of the model that a stage of one pool may hold, by its time.
 
-    Nothing is sent, and state is sharded as far as a choice allows: the same for both rank orders.
-
-    Attributes:
-        shares: of the model in each class of stages, by the seconds that its layers compute, shape `(classes,)`.
-        modes: of each recompute mode the seconds of a class, and its bytes of the first micro-batch and of each other.
-        room: bytes of a device.
+    Without communication, and with state sharded as far as a choice allows: equal for both rank orders.
     """
 
-    shares: Array
+    shares: Array  # Of the model by class of stages, in seconds of compute, shape `(classes,)`.
+    # By recompute mode, seconds of a class, and its bytes of the first micro-batch and of each other.
     modes: Sequence[tuple[Array, Array, Array]]
-    room: float
+    room: float  # Bytes of a device.
     _known: dict[float, tuple[Array, Array]] = field(factory=dict, init=False)
 
     @classmethod
     def of(cls, sums: CandidateSums, configuration: Configuration, pairs: Pairs, room: float) -> "Curves":
-        """Of one pool's candidate, the only one of `configuration`, with so many bytes on a device."""
+        """Curves of one pool's candidate, the only one of `configuration`, with so many bytes per device."""
         stages, state = pairs.distinct, least_state(sums, configuration)
         compute = sums.compute.over(stages)
         modes = []
@@ -49,7 +45,7 @@ class Curves:
         return cls(compute / (whole if whole > 0 else 1.0), modes, room)
 
     def least(self, in_flight: float) -> Array:
-        """Least seconds of each class; infinite where none fits with so many micro-batches in flight."""
+        """Least seconds of each class; infinite if none fits with so many micro-batches in flight."""
         times = [
             numpy.where(first + (in_flight - 1) * more <= self.room, seconds, numpy.inf)
             for seconds, first, more in self.modes
@@ -58,7 +54,7 @@ class Curves:
         return least
 
     def largest(self, in_flight: float, times: Array) -> Array:
-        """The largest share of a stage that fits memory with so many micro-batches in flight, and takes such times."""
+        """Largest share of a stage that fits memory with so many micro-batches in flight, within these times."""
         if in_flight not in self._known:
             time = self.least(in_flight)
             order = time.argsort(kind="stable")
@@ -69,22 +65,20 @@ class Curves:
 
 
 def powers_of_two(in_flight: Sequence[float]) -> Array:
-    """Numbers of micro-batches in flight, each lowered to a power of 2: with few of them little is worked out."""
+    """Round micro-batches in flight down to powers of 2, to compute few cases."""
     lowered: Array = 2.0 ** numpy.floor(numpy.log2(numpy.maximum(in_flight, 1.0)))
     return lowered
 
 
 def most_covered(held: Sequence[Array], room: Sequence[int]) -> Array:
-    """The most of the model that so many stages hold together, each pool with one or more.
+    """Most of the model that so many stages hold together, with at least one in each pool. Shape `(stages + 1, times)`.
 
-    As stages with few micro-batches in flight hold most, each pool is taken to have those with fewest.
+    Stages with few micro-batches in flight hold most, so each pool is assumed to have those with fewest. Minus infinity
+    if the pools cannot have so many stages.
 
     Args:
-        held: what a stage of each pool holds at most, by its place among those with fewest micro-batches in flight and
-            by how long it may take, shape `(stages, times)`.
-        room: stages that each pool has room for.
-
-    Returns: for 0 to as many stages, minus infinity where the pools cannot have so many. Shape `(stages + 1, times)`.
+        held: most of a stage of each pool, by its rank in micro-batches in flight and by time, shape `(stages, times)`.
+        room: most stages of each pool.
     """
     stages, times = held[0].shape
     covered = numpy.full((stages + 1, times), -numpy.inf)
@@ -100,7 +94,7 @@ def most_covered(held: Sequence[Array], room: Sequence[int]) -> Array:
 
 @define(eq=False, repr=False)
 class PoolTables(CutSearch):
-    """Plans on several pools, and the stages of each pool that are known."""
+    """Plans on several pools, with the known stages of each pool."""
 
     _tables: RecentTables[StageTables] = field(factory=RecentTables, init=False)
 
@@ -108,24 +102,24 @@ class PoolTables(CutSearch):
         return [self.instance.candidates[index].width for index, _ in configuration.members]
 
     def _slots(self, configuration: Configuration, index: int) -> Slots:
-        """Where blocks of a candidate may sit in its pool."""
+        """Places of a candidate's blocks in its pool."""
         decided = (self.instance.candidates[index].width, configuration.replicas, configuration.rank_order)
         pool = self.instance.pool_of(index)
         return self.once(("slots", pool, *decided), lambda: slots(self.instance.cluster_of(index), *decided))
 
     def members(self, configuration: Configuration, time_limit: float) -> tuple[Member, ...]:
-        """The stages of each pool that fit memory and take at most `time_limit` seconds per micro-batch."""
+        """Stages of each pool that fit memory and take at most `time_limit` seconds per micro-batch."""
         tables = [self._fitting(configuration, place, time_limit) for place in range(len(configuration.members))]
         return self._made(configuration, tables)
 
     def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[Member, ...]:
-        """Every stage of each pool, whether memory allows it or not; with choices that help no closed form, too."""
+        """Every stage of each pool, fitting or not; with choices that help no closed form, too."""
         places = range(len(configuration.members))
         tables = [self._every_table(configuration, place, inf, every_choice=every_choice) for place in places]
         return self._made(configuration, tables)
 
     def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[Member, ...]:
-        """The stages with the boundaries that they may have."""
+        """Stages with their possible boundaries."""
         # Whatever the other stages use, each downset takes so long at least.
         every = [self.instance.candidates[index] for index, _ in configuration.members]
         quickest = self.downsets.sums(numpy.min([each.forward + each.backward for each in every], axis=0))
@@ -156,7 +150,7 @@ class PoolTables(CutSearch):
         )
 
     def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
-        """Tables of the stages of one pool that fit memory and are fast enough; kept for other configurations."""
+        """Tables of one pool's stages that fit memory and are fast enough; kept for other configurations."""
         key = (
             *configuration.members[place],
             configuration.replicas,
@@ -175,7 +169,7 @@ class PoolTables(CutSearch):
         return self._tables.of(key, time_limit, made)[0].within(time_limit)
 
     def _lean(self, configuration: Configuration, place: int) -> Curves:
-        """How much of the model one pool's stages hold."""
+        """Most of the model that one pool's stages hold."""
         index, choices = configuration.members[place]
         own = evolve(configuration, members=(configuration.members[place],))
         cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
@@ -186,7 +180,7 @@ class PoolTables(CutSearch):
     def _every_table(
         self, configuration: Configuration, place: int, time_limit: float, *, every_choice: bool = False
     ) -> StageTables:
-        """Tables of the stages of one pool that compute for at most `time_limit` seconds."""
+        """Tables of one pool's stages that compute for at most `time_limit` seconds."""
         index, choices = configuration.members[place]
         sums, seen = self.sums(index), self.instance.at(index)
         size = replica_size(seen.cluster, sums.candidate.width, configuration.replicas)

@@ -1,4 +1,4 @@
-"""Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
+"""Plans with stages in several pools: bounds and exact solution (PROBLEM.md section 8)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,99 +21,84 @@ from nest.solve.search import Best, Bounded, Incumbent, PlanKind, Price, TieBrea
 from nest.tolerances import LIMIT_SLACK
 
 ENTRY_BYTES = 400 * 2**20
-"""Most bytes of entries of a recurrence: what needs more is left unsearched, which the answer says."""
+"""Most bytes of entries of a recurrence; larger ones are left unsearched, and the answer says so."""
 
 STEPS = 32
-"""Parts of a range of times in which the slowest stage's is looked for."""
+"""Parts of a range of times that is searched for the slowest stage's."""
 
 FEW_PAIRS = 2**16
-"""Stages up to which all their least times are kept while bounds are computed."""
+"""Most stages whose least times are all kept while bounds are computed."""
 
 
 @frozen(order=False)
 class PoolNode:
-    """A configuration with some numbers of stages, or with those of each pool: a `nest.solve.search.Node`.
-
-    Attributes:
-        search: whose node it is.
-        configuration: what is decided.
-        counts: numbers of stages still open, ascending.
-        split: stages in each pool; empty while they are open.
-        floor: bounds of the three terms once they are decided.
-        combinations: as of `Node`: of the splits of a number of stages the last one counts for all.
-        screened: whether its bound knows what of the model stages can have.
-    """
+    """A configuration with some numbers of stages, or with those of each pool: a `nest.solve.search.Node`."""
 
     search: "PoolSearch"
     configuration: Configuration
-    counts: tuple[int, ...]
-    split: Counts = ()
-    floor: Floor | None = None
-    combinations: int = 1
-    screened: bool = False
+    counts: tuple[int, ...]  # Open numbers of stages, ascending.
+    split: Counts = ()  # Stages in each pool; empty: open.
+    floor: Floor | None = None  # Bounds of the three terms, once decided.
+    combinations: int = 1  # See `Node`; of the splits of a number of stages the last one counts for all.
+    screened: bool = False  # Its bound includes the stages' possible shares of the model.
 
     @property
     def leaf(self) -> bool:
-        """Whether it is solved next."""
+        """True if the node is solved next."""
         return self.floor is not None
 
     @property
     def quickly(self) -> bool:
-        """Whether some plan of it is found quickly."""
+        """True if some plan is found quickly."""
         return self.leaf
 
     def only(self, kind: PlanKind) -> bool:
-        """Whether all its plans are of that kind."""
+        """True if all its plans are of that kind."""
         candidates = tuple(sorted(index for index, _ in self.configuration.members))
         return all(kind == (candidates, self.configuration.replicas, count) for count in self.counts)
 
     def first(self) -> Incumbent | None:
-        """Nothing: its bounds ask for no plan."""
+        """None: its bounds need no plan."""
         return None
 
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
-        """First a node for each number of stages, then a leaf for each number in each pool that may beat `limit`."""
+        """Branch into a node for each number of stages, then a leaf for each split that may beat `limit`."""
         if not self.screened:
             return self.search.screened(self.configuration, self.counts, limit, pruned)
         return self.search.split(self.configuration, self.counts, limit, pruned)
 
     def quick(self) -> Incumbent | None:
-        """Some plan, its blocks side by side."""
+        """Some plan with blocks side by side."""
         assert self.floor is not None
         return self.search.quick_plan(self.configuration, self.split, self.floor)
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
-        """The best plan when it beats `limit`."""
+        """Best plan below `limit`."""
         assert self.floor is not None
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
 
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
-        """The plan of least price if it beats `limit`, as far as replays tell."""
+        """Plan with the least price below `limit`, by replay."""
         assert self.floor is not None
         return self.search.by_price(self.configuration, self.split, self.floor, known, limit, price)
 
 
 @define(eq=False, repr=False)
 class PoolSearch(PoolTables):
-    """Plans in two pools or more.
+    """Plans in at least two pools."""
 
-    Attributes:
-        bounds: a step time that no plan beats, for each configuration.
-        compute: what compute alone says of plans with the candidates of configurations.
-    """
-
-    bounds: Sequence[float] = ()
-    compute: dict[Candidates, Compute] = field(factory=dict)
+    bounds: Sequence[float] = ()  # Lower bound (s) of each configuration.
+    compute: dict[Candidates, Compute] = field(factory=dict)  # Of plans with the candidates of configurations.
 
     def nodes(self, limit: float) -> list[Bounded]:
-        """Every configuration, by its bound from compute."""
+        """Every configuration with its bound from compute."""
         return [
             self._bounded(bound, PoolNode(self, each, each.stage_counts, combinations=len(each.stage_counts)))
             for bound, each in zip(self.bounds, self.configurations, strict=True)
         ]
 
     def _bounded(self, bound: float, node: PoolNode) -> Bounded:
-        """A node, with where its best could stand among ties: devices, stages, pools, then the order listed."""
+        """Node with the best rank among ties: devices, stages, pools, then the order listed."""
         configuration, widths = node.configuration, self._widths(node.configuration)
         if node.split:
             devices = sum(width * count for width, count in zip(widths, node.split, strict=True))
@@ -126,7 +111,7 @@ class PoolSearch(PoolTables):
     def screened(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
-        """A node for each number of stages that may beat `limit`, by what of the model its stages can have."""
+        """A node for each number of stages that may beat `limit`, by the possible shares of its stages."""
         compute, room = self._compute_of(configuration), self._room(configuration)
         least = self._least_compute(configuration, counts)
         limits = self._limits(configuration, counts, least, limit, pruned)
@@ -173,15 +158,13 @@ class PoolSearch(PoolTables):
         return leaves
 
     def _compute_of(self, configuration: Configuration) -> Compute:
-        """What its candidates compute."""
         return self.compute[tuple(index for index, _ in configuration.members)]
 
     def _room(self, configuration: Configuration) -> list[int]:
-        """Slots of a replica, by candidate."""
         return [self._slots(configuration, index).count for index, _ in configuration.members]
 
     def _least_compute(self, configuration: Configuration, counts: Sequence[int]) -> dict[int, float]:
-        """Seconds that the slowest of so many stages computes at least."""
+        """Least compute of the slowest of so many stages, in seconds."""
         slowest = self._compute_of(configuration).slowest(self._room(configuration), counts)
         return dict(zip(counts, slowest.tolist(), strict=True))
 
@@ -193,7 +176,7 @@ class PoolSearch(PoolTables):
         limit: float,
         pruned: Counter[str],
     ) -> dict[int, float]:
-        """Most seconds of a stage, for the numbers of stages with which compute lets a plan beat `limit`."""
+        """Most seconds of a stage, for numbers of stages that compute does not exclude below `limit`."""
         compute, limits = self._compute_of(configuration), dict[int, float]()
         for count in counts:
             objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
@@ -211,9 +194,9 @@ class PoolSearch(PoolTables):
         between: tuple[float, float],
         share: float,
     ) -> list[float]:
-        """For each of `counts` stages seconds that the slowest takes at least, so that all that fit hold so much.
+        """Least seconds of the slowest stage for each of `counts`, so that fitting stages hold so much.
 
-        Of seconds `between` two; infinite where stages of the longer time hold less.
+        Searched `between` two times; infinite if stages of the longer time hold less.
         """
         # Where any time will do, it is only asked whether memory does.
         times = numpy.linspace(*between, STEPS + 1) if between[1] < inf else numpy.array(between)
@@ -231,14 +214,13 @@ class PoolSearch(PoolTables):
 
     @staticmethod
     def _allowed(configuration: Configuration, widths: Sequence[int], split: Counts) -> bool:
-        """Whether constraints allow the devices that these stages use."""
         totals = configuration.tally.totals
         return totals is None or sum(w * n for w, n in zip(widths, split, strict=True)) in totals
 
     def _floors(
         self, configuration: Configuration, members: Sequence[Member], counts: tuple[int, ...], time_limit: float
     ) -> dict[Counts, Floor]:
-        """Lower bounds of the three terms for each number of stages in each pool, boundaries at their cheapest."""
+        """Lower bounds of the three terms for each number of stages in each pool, with the cheapest boundaries."""
         few = sum(len(member.tables.pairs) for member in members) <= FEW_PAIRS
         least = [LeastTimes(member.tables, member.times.min(axis=0), few) for member in members]
         most = tuple(min(member.slots, counts[-1] - len(members) + 1) for member in members)
@@ -254,7 +236,7 @@ class PoolSearch(PoolTables):
         return floors
 
     def quick_plan(self, configuration: Configuration, split: Counts, floor: Floor) -> Incumbent | None:
-        """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        """Partition with the least slowest stage, blocks side by side: an upper bound."""
         time_limit, stages = floor.largest_time * (1 + LIMIT_SLACK), sum(split)
         members = self.members(configuration, time_limit)
         partition = self._relaxed(configuration, split, members).run(time_limit, inf)
@@ -267,7 +249,7 @@ class PoolSearch(PoolTables):
     def best_plan(
         self, configuration: Configuration, split: Counts, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan with so many stages in each pool if it beats `limit`, exactly."""
+        """Best plan with so many stages in each pool below `limit`, exactly."""
         objective = self.objective(configuration, sum(split))
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         members = self.members(configuration, time_limit)
@@ -291,7 +273,7 @@ class PoolSearch(PoolTables):
     def by_price(
         self, configuration: Configuration, split: Counts, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
-        """As `PoolNode.by_price`."""
+        """See `PoolNode.by_price`."""
         from nest.solve.dp.stage_prices import best_by_price
 
         def members() -> tuple[Member, ...]:
@@ -315,7 +297,7 @@ class PoolSearch(PoolTables):
         floor: Floor,
         limit: float,
     ) -> Incumbent | None:
-        """The best plan where boundaries cost what they do at their cheapest, as it is with blocks side by side."""
+        """Best plan with the cheapest boundaries, priced with blocks side by side."""
         objective = self.objective(configuration, sum(split))
         _, partition = least_batch_time(relaxed.run, objective, floor, limit)
         if partition is None:
@@ -324,7 +306,7 @@ class PoolSearch(PoolTables):
         return self._plan(configuration, split, objective.of(placed), placed, members)
 
     def _relaxed(self, configuration: Configuration, split: Counts, members: Sequence[Member]) -> Recurrence:
-        """The recurrence with every boundary inside a pool at its cheapest level."""
+        """Recurrence with the cheapest boundaries inside pools."""
         alike = [member if member.own == 1 else member.without_levels() for member in members]
         return self._recurrence(configuration, split, alike)
 
@@ -353,7 +335,7 @@ class PoolSearch(PoolTables):
         return plan._replace(tie_break=(devices, stages, len(members), order, *split))
 
     def excess(self, configuration: Configuration) -> dict[Counts, float]:
-        """By how many bytes the fullest stage exceeds its device at least, for each number of stages in each pool."""
+        """Least bytes by which the fullest stage exceeds its device, for each number of stages in each pool."""
         members = self.all_members(configuration)
         tables = [member.tables for member in members]
         capacity = [self.instance.cluster_of(index).memory for index, _ in configuration.members]
@@ -374,7 +356,7 @@ class PoolSearch(PoolTables):
         return found
 
     def fullest(self, configuration: Configuration, stages: int, excess: float) -> int:
-        """The candidate of a stage that exceeds its device by so many bytes, among plans of so many stages."""
+        """Candidate of a stage that exceeds its device by so many bytes, among plans of so many stages."""
         for member in self.all_members(configuration):
             capacity = self.instance.cluster_of(member.candidate).memory
             for flying in dict.fromkeys(self.in_flight(configuration, stages)):

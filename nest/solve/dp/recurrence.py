@@ -1,10 +1,9 @@
-"""The recurrence `dp[l][D][k][s]` of PROBLEM.md section 6 for fixed numbers of replicas and stages.
+"""Recurrence `dp[l][D][k][s]` of PROBLEM.md section 6 for fixed numbers of replicas and stages.
 
-Stages are counted from the end: stage `j` is followed by `j - 1` others, which fixes its micro-batches in flight, so
-memory is checked inside. An entry is the least sum of stage times under a limit on each stage's time and on its
-gradient reduction. Where the stages may be is a graph of places (`nest.solve.dp.places`): slots of one candidate's
-blocks, offsets of mixed plans, slots of several pools, those of stages of several chunks. Places with the same future
-share their entries.
+Stages are counted from the end: `j - 1` others follow stage `j`, which fixes its micro-batches in flight, so memory is
+checked inside. An entry is the least sum of stage times under a limit on each stage's time and gradient reduction.
+Possible places of stages form a graph (`nest.solve.dp.places`): slots of one candidate's blocks, offsets of mixed
+plans, slots of several pools, or of stages of several chunks. Places with the same future share entries.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
-"""Most bytes of choices a recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
+"""Most bytes of choices kept between runs: 200 different layers take 1.2 s with them, else 3.1."""
 
 
 def cheapest_stage(
@@ -39,20 +38,16 @@ def cheapest_stage(
     slot: int,
     member: int = 0,
 ) -> tuple[float, int, PlacedStage]:
-    """Of the stages from one downset on, the one with the least sum with what follows it.
+    """Stage from one downset on with the least sum with what follows, that sum, and the level behind.
 
     Args:
-        pairs: the stages.
-        best: their fastest choices.
-        behind: what a boundary behind costs, per level, shape `(levels, downsets)`.
-        front: what one in front costs.
-        entering: the downset, and the level of the boundary in front.
-        future: least cost of what follows, by the level of the boundary behind and downset.
-        time_limit: most seconds a stage may take per micro-batch.
-        slot: as `PlacedStage`.
-        member: as `PlacedStage`.
-
-    Returns: the sum, the level of the boundary behind, and the stage.
+        behind: cost of a boundary behind, by level, shape `(levels, downsets)`.
+        front: cost of a boundary in front.
+        entering: downset, and level of the boundary in front.
+        future: least cost of what follows, by level of the boundary behind and downset.
+        time_limit: most seconds of a stage per micro-batch.
+        slot: see `PlacedStage`.
+        member: see `PlacedStage`.
     """
     larger, level_in = entering
     row = pairs.of_downset(larger)
@@ -69,39 +64,32 @@ def cheapest_stage(
 
 
 Costs = Callable[[int, int], Array]
-"""What stages cost between boundaries of levels behind and in front: the last rows of the rectangle of their band."""
+"""Costs of stages between levels behind and in front: the last rows of their band's rectangle."""
 
 
 class Step(NamedTuple):
-    """What one stage adds to a chain.
+    """Contribution of one stage to a chain."""
 
-    Attributes:
-        least: what it costs at least with what follows, between boundaries of rows behind and in front; for each of
-            its larger downsets.
-        heads: where these lie in such an array.
-        size: how many stages there are.
-    """
-
+    # Least cost with what follows, between boundaries of rows behind and in front, by larger downset.
     least: Callable[[Array, int, int], Array]
-    heads: Any
-    size: int
+    heads: Any  # Their places in such an array.
+    size: int  # Number of stages.
 
 
 Steps = Mapping[int, Sequence[Step]]
-"""Those of each of the blocks that a stage may have."""
+"""Steps of each possible block of a stage."""
 
 
 def least_sums(
     count: int, margin: int, surroundings: Sequence[Iterable[Surroundings]], steps: Iterable[Steps], meter: Meter
 ) -> list[list[Array]]:
-    """What follows each stage costs at least by its surroundings, then all; as far as anything is within the limits.
+    """Least cost of what follows each stage by its surroundings, then of all; as far as limits allow.
 
     Args:
         count: number of downsets.
-        margin: how many places, all infinite, are in front of these. Shape of each `(margin + count,)`.
-        surroundings: those of each stage, counted from the last.
+        margin: infinite places before these. Shape of each `(margin + count,)`.
+        surroundings: of each stage, counted from the last.
         steps: of each stage.
-        meter: counts the work.
     """
     end = numpy.full(margin + count, inf)
     end[margin] = 0.0
@@ -131,20 +119,14 @@ def least_sums(
 
 
 Choose = Callable[[int, Place, int, int, dict[int, Array]], tuple[int, int, PlacedStage]]
-"""The best stage, counted from the last, at a place, from a larger downset on behind a boundary of some row, by the
-least cost of what follows over each row behind: that row, the smaller downset, and the stage."""
+"""Finds the best stage, counted from the last, at a place, from a larger downset on behind a boundary of some row, by
+the least cost of what follows over each row behind: that row, the smaller downset, and the stage."""
 
 
 def recovered(placed: Graph, rests: Sequence[Sequence[Array]], whole: int, choose: Choose) -> Partition | None:
-    """The stages behind the least entry; among equals the first place, lowest row, smallest rest.
+    """Stages behind the least entry; ties go to the first place, lowest row, smallest rest. None: none within limits.
 
-    Args:
-        placed: where stages may be.
-        rests: as `least_sums` has them, without margin.
-        whole: the largest downset.
-        choose: of the stages.
-
-    Returns: None where none keep the limits.
+    `rests` are those of `least_sums` without margin; `whole` is the largest downset.
     """
     if len(rests) <= placed.stages:
         return None
@@ -164,16 +146,16 @@ def recovered(placed: Graph, rests: Sequence[Sequence[Array]], whole: int, choos
 
 
 def least_of(arrays: Sequence[Array], places: Sequence[int] | None = None) -> Array:
-    """The least of some, number by number."""
+    """Elementwise least of some arrays."""
     some = arrays if places is None else [arrays[place] for place in places]
     least: Array = some[0] if len(some) == 1 else numpy.minimum.reduce(some)
     return least
 
 
 def line(tables: StageTables, stages: int, time_limit: float) -> list[tuple[int, int, int]] | None:
-    """Of each of so many stages, counted from the last, the first larger downset, the last, and how many lie between.
+    """First and last larger downset of each stage, counted from the last, and the number between.
 
-    None takes longer than `time_limit`; None where there is none of some. Only of stages in line.
+    No stage takes longer than `time_limit`; None: some stage has none. Only for stages in line.
     """
     pairs = tables.pairs
     first, last = tables.windows(stages, time_limit)
@@ -188,21 +170,20 @@ def line(tables: StageTables, stages: int, time_limit: float) -> list[tuple[int,
 def line_steps(
     band: Band, heads: Iterable[tuple[int, int, int]], costs: Iterable[Costs], block: int = 0
 ) -> Iterator[Steps]:
-    """Those of a `line`, with a margin of as many places as the band has rows; `costs` are of each stage."""
+    """Steps of a `line`, with a margin as long as the band has rows; `costs` are of each stage."""
     for cost, (first, last, size) in zip(costs, heads, strict=True):
         places = slice(band.widest + first, band.widest + last + 1)
         yield {block: [Step(partial(_least, band, cost, first, last), places, size)]}
 
 
 def _least(band: Band, cost: Costs, first: int, last: int, after: Array, level_out: int, level_in: int) -> Array:
-    """As `Step.least`, of larger downsets from `first` to `last`."""
     own = band.columns(cost(level_out, level_in), first, last)
     least: Array = numpy.minimum.reduce(own + band.below(after, first, last)[band.widest - len(own) :])
     return least
 
 
 def _within(cost: Array, time_limit: float) -> Array:
-    """What costs no more than the limit; the rest is infinite, and first rows where all is are left out."""
+    """Costs within the limit; others become infinite, and leading rows without any are dropped."""
     if time_limit == inf:
         return cost
     own = numpy.where(cost > time_limit, inf, cost)
@@ -211,25 +192,17 @@ def _within(cost: Array, time_limit: float) -> Array:
 
 @define(eq=False, repr=False)
 class Recurrence:
-    """The recurrence for a fixed number of stages of one chunk.
+    """Recurrence for a fixed number of stages of one chunk.
 
-    With one place for each stage it is the relaxation in which every boundary is at its cheapest.
-
-    Attributes:
-        members: what stages may use.
-        blocks: of each member those blocks that are its: as `Places.at` has them.
-        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        placed: where stages may be.
-        meter: counts the work.
-        weights: what the schedule weighs apart; None: the sum is that of the stages' times.
+    With one place for each stage it is the relaxation with the cheapest boundaries.
     """
 
     members: Sequence[Member]
-    blocks: Sequence[int]
-    in_flight: tuple[float, ...]
-    placed: Graph
+    blocks: Sequence[int]  # Of each member: see `Places.at`.
+    in_flight: tuple[float, ...]  # Micro-batches in flight of stage `j` from the end, at index `j - 1`.
+    placed: Graph  # Possible places of stages.
     meter: Meter
-    weights: Weights | None = None
+    weights: Weights | None = None  # Separate weights of the schedule; None: the sum is that of the stages' times.
     _around: list[tuple[Array, Array]] = field(init=False)
     _best: dict[tuple[int, float], Fastest] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
@@ -245,11 +218,11 @@ class Recurrence:
 
     @property
     def bytes(self) -> int:
-        """Memory that entries take."""
+        """Memory of the entries."""
         return 8 * self.members[0].tables.pairs.count * sum(map(len, self.placed.surroundings))
 
     def _fastest(self, member: int, stage: int, sync_limit: float) -> Fastest:
-        """Fastest choices of a member's stages, remembered from one run to the next while the limit stays."""
+        """Fastest choices of a member's stages, kept between runs with the same limit."""
         if self._best_limit != sync_limit:
             self._best.clear()
             self._best_limit = sync_limit
@@ -263,7 +236,7 @@ class Recurrence:
         return best
 
     def _between(self, best: Fastest, band: Band, level_out: int, level_in: int) -> Array:
-        """What stages of the only member cost between boundaries of these levels, in the rectangle of a band."""
+        """Costs of the only member's stages between boundaries of these levels, in a band's rectangle."""
         cells, (behind, front) = band.filled(self.members[0].tables.pairs.spread(best.cost)), self._around[0]
         first, last = band.first, band.first + band.heads - 1
         cells += band.below(band.padded(behind[level_out]), first, last)
@@ -271,11 +244,11 @@ class Recurrence:
         return cells
 
     def run(self, time_limit: float, sync_limit: float) -> Partition | None:
-        """A partition and placement with the least sum of stage times, or None when none keeps the limits.
+        """Partition and placement with the least sum of stage times; None: none keeps the limits.
 
         Args:
-            time_limit: most seconds any stage may take per micro-batch.
-            sync_limit: most seconds any stage may synchronise per batch.
+            time_limit: most seconds of a stage per micro-batch.
+            sync_limit: most seconds of synchronisation per batch.
         """
         tables, margin, steps = self.members[0].tables, 0, self._gathered(time_limit, sync_limit)
         if len(self.members) == 1 and tables.in_line:
@@ -292,7 +265,6 @@ class Recurrence:
         return recovered(self.placed, [[rest[margin:] for rest in each] for each in rests], count - 1, choose)
 
     def _in_line(self, band: Band, every: Sequence[Fastest], time_limit: float) -> Iterator[Costs]:
-        """What stages cost with these choices, in a band."""
         known = dict[tuple[Fastest, int, int], Array]()
 
         def cost(best: Fastest, level_out: int, level_in: int) -> Array:
@@ -304,7 +276,7 @@ class Recurrence:
         return (partial(cost, best) for best in every)
 
     def _gathered(self, time_limit: float, sync_limit: float) -> Iterator[Steps]:
-        """The steps of any stages, worked out one after the other."""
+        """Steps of any stages, computed one by one."""
         for after in range(self.stages):
             steps: dict[int, list[Step]] = {}
             for place, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
@@ -326,7 +298,7 @@ class Recurrence:
         level_out: int,
         level_in: int,
     ) -> Array:
-        """As `Step.least`; what they cost is known from one call to the next."""
+        """See `Step.least`; costs are cached between calls."""
         pairs, (behind, front) = self.members[member].tables.pairs, self._around[member]
         smaller = pairs.smaller[rows.pairs]
         if (level_out, level_in) not in known:
@@ -348,7 +320,6 @@ class Recurrence:
         row: int,
         ways: dict[int, Array],
     ) -> tuple[int, int, PlacedStage]:
-        """As `Choose`."""
         block, slot = self.placed.places.at(place)
         found = []
         for index, (member, own) in enumerate(zip(self.members, self.blocks, strict=True)):
@@ -366,7 +337,7 @@ class Recurrence:
 
 
 def of_slots(member: Member, in_flight: tuple[float, ...], meter: Meter, weights: Weights | None) -> Recurrence:
-    """The recurrence over the slots of one member."""
+    """Recurrence over the slots of one member."""
     stages = len(in_flight)
     steps = tuple(member.steps.tolist()) if member.own > 1 else (0,) * (stages - 1)
     return Recurrence([member], [0], in_flight, graph(SlotPlaces(steps, stages), stages), meter, weights)

@@ -1,4 +1,4 @@
-"""What constraints allow of a plan, before its stages are decided, and what they refuse."""
+"""Constraints on plans before their stages are decided: what they allow and refuse."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,52 +12,42 @@ from nest.solve.dp.choices import Choice
 from nest.spec.constraints import STAGE_NAMES, Constraint, Value
 
 COUNTED_NAMES = frozenset({"pp", "devices"})
-"""Names whose value follows from the number of stages."""
+"""Names determined by the number of stages."""
 
 CHOSEN_NAMES = STAGE_NAMES
-"""Names whose value is what a stage chooses."""
+"""Names determined by a stage's choice."""
 
 REPLICA_NAMES = frozenset({"dp", "zero_degree"})
-"""Names whose value follows from the candidate and the number of replicas."""
+"""Names determined by the candidate and the number of replicas."""
 
 SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "schedule", "chunks"}
 """Names with one value for all stages of a plan."""
 
 BESIDE_CANDIDATES = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
-"""Names whose value does not follow from the candidate alone."""
+"""Names not determined by the candidate alone."""
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
-"""Candidates by index, each with the choices its stages may take."""
+"""Candidates by index, each with the choices of its stages."""
 
 AllowedCounts = dict[tuple[Choice, ...], tuple[int, ...]]
-"""Numbers of stages by the choices that stages may draw from."""
+"""Numbers of stages by the choices of stages."""
 
 
 @define(repr=False)
 class Exclusions:
-    """Why configurations fell away, for the diagnosis of an infeasible problem.
+    """Reasons for excluded configurations, for the diagnosis of an infeasible problem."""
 
-    Attributes:
-        batch: pairs of candidate and replicas that cannot share the batch.
-        constraints: per constraint text, combinations it alone refused first.
-        never: by text, constraints of one name that hold nowhere: the name and the values it has.
-        combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
-        uneven: combinations of candidate, replicas, rank order and interleaved schedule without an even split.
-        unadmitted: combinations of candidate, replicas, rank order and schedule of which the schedule has no plan.
-        shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
-        slow: combinations of candidate, replicas, schedule and stage count that compute for too long.
-        large: such combinations that are fast enough, but that all stages together have no memory for.
-    """
-
-    batch: int = 0
-    constraints: Counter[str] = field(factory=Counter)
+    batch: int = 0  # Pairs of candidate and replicas that cannot share the batch.
+    constraints: Counter[str] = field(factory=Counter)  # By constraint text, combinations that it was first to refuse.
+    # By text, constraints on one name that never hold: the name and its values.
     never: dict[str, tuple[str, tuple[Value, ...]]] = field(factory=dict)
-    combinations: int = 0
-    uneven: int = 0
+    combinations: int = 0  # Combinations of candidate, replicas, rank order, schedule and stage count examined.
+    uneven: int = 0  # Combinations of candidate, replicas, rank order and interleaved schedule without an even split.
+    # Combinations of candidate, replicas, rank order and schedule without any plan of the schedule.
     unadmitted: int = 0
-    shard_groups: int = 0
-    slow: int = 0
-    large: int = 0
+    shard_groups: int = 0  # Combinations of candidate, replicas, rank order and schedule without possible shard groups.
+    slow: int = 0  # Combinations of candidate, replicas, schedule and stage count with too much compute.
+    large: int = 0  # Such combinations that are fast enough, but exceed the memory of all stages together.
 
     def hold(
         self,
@@ -66,7 +56,7 @@ class Exclusions:
         added: Mapping[str, Value] | None = None,
         weight: int = 1,
     ) -> bool:
-        """Whether constraints are true of `values` and what is `added`; counts `weight` for the first that is not."""
+        """Check constraints on `values` and `added`; count `weight` for the first that fails."""
         refusing = next((each for each in constraints if not each.holds(values, added)), None)
         if refusing is not None:
             self.constraints[refusing.text] += weight
@@ -81,7 +71,7 @@ def plan_values(
     schedule: Schedule,
     zero_degree: int | None = None,
 ) -> dict[str, Value]:
-    """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
+    """Values of all constraint names except `pp` and `devices`; an unused strategy has degree 1."""
     degrees, samples = candidate.degrees, candidate.samples
     ranks = _share(replicas * candidate.width, degrees.get("tp", 1) * degrees.get("cp", 1))
     data_parallel = ranks if candidate.micro_batch is None else _share(replicas * samples, candidate.micro_batch)
@@ -106,7 +96,7 @@ def _share(whole: int, among: int) -> Value:
 
 
 def stage_choices(instance: Instance, candidate: int) -> tuple[Choice, ...]:
-    """What a stage may choose, preferred first: less recomputation, then a lower ZeRO stage."""
+    """Choices of a stage, preferred first: less recomputation, then a lower ZeRO stage."""
     return _every_choice(instance.recompute_names(candidate), instance.space.zero)
 
 
@@ -118,10 +108,9 @@ def _every_choice(names: tuple[str, ...], zeros: tuple[int, ...]) -> tuple[Choic
 def uniform_sets(
     choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str], *, by_count: bool = True
 ) -> list[Members]:
-    """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out.
+    """Sets of choices for stages: one, or one per value of what must be `uniform`; without empty ones.
 
-    Where stages may recompute their first blocks, a set may hold all numbers of blocks, none and all of them included,
-    in place of one each (`by_count`).
+    Without `by_count`, a set has all numbers of first blocks, none and all included, instead of one each.
     """
     parts = {} if by_count else {each.recompute: partial(each.recompute) for some in choices.values() for each in some}
     joined = {name for part in parts.values() if part is not None for name in (part.mode, part.rest)}
@@ -145,7 +134,7 @@ def uniform_sets(
 
 
 def by_count(choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
-    """A set of choices parted by the number of blocks that they recompute."""
+    """Split a set of choices by the number of recomputed blocks."""
     names = dict.fromkeys(choice.recompute for choice in choices)
     return [tuple(choice for choice in choices if choice.recompute == name) for name in names]
 
@@ -159,12 +148,11 @@ def _counts(ranks: int, stages: int) -> dict[str, Value]:
 
 
 def _from(least: int, totals: frozenset[int] | None) -> frozenset[int] | None:
-    """The totals that are `least` or more; None: any."""
     return None if totals is None else frozenset(total for total in totals if total >= least)
 
 
 class _CachedConstraint:
-    """A constraint that is computed once for each combination of the values it reads."""
+    """Constraint cached by the values it reads."""
 
     def __init__(self, constraint: Constraint) -> None:
         self.text = constraint.text
@@ -174,32 +162,32 @@ class _CachedConstraint:
         self._known: dict[tuple[Value, ...], bool] = {}
 
     def holds(self, values: Mapping[str, Value], added: Mapping[str, Value] | None = None) -> bool:
-        """Whether it is true of `values` and what is `added`.
+        """Check the constraint on `values` and `added`.
 
         Raises:
-            InputError: as `Constraint.holds`.
+            InputError: see `Constraint.holds`.
         """
         further = added or {}
         key = tuple([further[name] if name in further else values[name] for name in self._names])
         return once(self._known, key, lambda: self._constraint.holds(dict(zip(self._names, key, strict=True))))
 
     def reads(self, names: Collection[str]) -> bool:
-        """Whether it reads one of these names."""
+        """True if it reads one of these names."""
         return any(name in names for name in self._names)
 
     def reads_only(self, name: str) -> bool:
-        """Whether it reads this name and no other."""
+        """True if it reads only this name."""
         return self._names == (name,)
 
     def never(self) -> tuple[str, tuple[Value, ...]] | None:
-        """The only name it reads and the values that had, where it was true of none of them."""
+        """The only name it reads with the values tried, if it never held."""
         if len(self._names) != 1 or not self._known or any(self._known.values()):
             return None
         return self._names[0], tuple(key[0] for key in self._known)
 
 
 class PlainRules:
-    """The constraints on plans of one candidate, by what they read: each is computed when its names change."""
+    """Constraints on plans of one candidate, grouped by the names they read."""
 
     def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
         self.exclusions, self.space = exclusions, instance.space
@@ -220,12 +208,12 @@ class PlainRules:
         self._most: dict[tuple[int, int], int] = {}
 
     def admit(self, candidate: Candidate, schedule: Schedule) -> bool:
-        """Whether a candidate satisfies all constraints that read nothing but its degrees and sizes."""
+        """Check the constraints that read only a candidate's degrees and sizes."""
         values = plan_values(candidate, 1, 1, "", schedule) if self._sized else {}
         return all(each.holds(values) for each in self._sized)
 
     def most_stages(self, ranks: int, most: int) -> int:
-        """The most stages, of `most`, of so many ranks each that constraints on devices alone do not refuse."""
+        """Most stages, up to `most`, of so many ranks each that constraints on devices alone allow."""
         if not self._of_devices:
             return most
         if (ranks, most) not in self._most:
@@ -237,7 +225,7 @@ class PlainRules:
         return all(each.holds({"devices": devices}) for each in self._of_devices)
 
     def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
-        """Constraints that held nowhere, as `Exclusions.never` has them."""
+        """Constraints that never held, for `Exclusions.never`."""
         rows = ((each.text, each.never()) for each in (*self.once, *self.counted, *self.choosing))
         return {text: reason for text, reason in rows if reason is not None}
 
@@ -249,14 +237,11 @@ class PlainRules:
         counts: tuple[int, ...],
         choices: tuple[Choice, ...],
     ) -> AllowedCounts:
-        """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform.
+        """Allowed stage counts by the choices of stages: one set, or one per value of what is uniform.
 
         Args:
-            candidate: index of the candidate.
-            values: of its plans, as `plan_values`.
-            ranks: devices of a stage of all replicas.
-            counts: numbers of stages.
-            choices: what a stage of the candidate may choose.
+            values: of its plans, from `plan_values`.
+            ranks: devices of a stage in all replicas.
         """
         self.exclusions.combinations += len(counts)
         if self._by_plan:
@@ -295,7 +280,7 @@ class PlainRules:
     def _choice_sets(
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
     ) -> list[tuple[Choice, ...]]:
-        """The sets of choices that stages may draw from; what refuses the last choice refuses `weight` plans."""
+        """Sets of choices of stages; what refuses the last choice refuses `weight` plans."""
         key = (choices, *(values[name] for name in self._choosing_names))
         if key not in self._sets:
             left, refusing = choices, []
@@ -315,7 +300,7 @@ class PlainRules:
 
 
 class MixedRules:
-    """The constraints on mixed plans: they hold on every stage, with the values of its own candidate and choice."""
+    """Constraints on mixed plans: they apply to every stage, with the values of its candidate and choice."""
 
     def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
         self.exclusions, self.space = exclusions, instance.space
@@ -332,7 +317,7 @@ class MixedRules:
     def allowed(
         self, values: Mapping[int, dict[str, Value]], replicas: int, counts: Sequence[int], size: int
     ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
-        """What stages may draw from, with the devices a replica may use in all (None: any), and for how many stages."""
+        """Choices of stages with the allowed devices of a replica (None: any) and numbers of stages."""
         self.exclusions.combinations += len(counts)
         left = {index: self.left(index, known) for index, known in values.items()}
         if not any(left.values()) or not counts:
@@ -340,7 +325,7 @@ class MixedRules:
         return self.counted_among(left, values, replicas, counts, size)
 
     def left(self, index: int, values: dict[str, Value]) -> tuple[Choice, ...]:
-        """What stages of a candidate may choose, however many there are."""
+        """Choices of a candidate's stages for any number of stages."""
         return self._holding(self.plain, values, self.choices[index])
 
     def counted_among(
@@ -351,7 +336,7 @@ class MixedRules:
         counts: Sequence[int],
         size: int,
     ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
-        """As `allowed`, of what `left` says of each candidate."""
+        """Same as `allowed`, for the choices in `left`."""
         every = uniform_sets(left, self.uniform)
         if not self.counted and not self.counted_by_stage:
             return [(members, None, tuple(counts)) for members in every]

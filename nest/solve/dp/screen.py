@@ -1,4 +1,4 @@
-"""Which plans bounds ahead of stages, and the memory of all stages together, leave before any is listed."""
+"""Screen: drop plans by early bounds and by the memory of all stages together, before any is listed."""
 
 from __future__ import annotations
 
@@ -27,142 +27,101 @@ Counts = Callable[[Schedule, int, int], Sequence[int]]
 
 @frozen(eq=False, repr=False)
 class _Options:
-    """Schedules and numbers of stages that so many micro-batches and slots allow, one after the other.
+    """Schedules and numbers of stages for so many micro-batches and slots; arrays of shape `(options,)`."""
 
-    Attributes:
-        schedule: place of the schedule. Shape `(options,)`, as those below.
-        count: number of stages.
-        rows: weights of the step time, as `ComputeBounds.rows` has them. Shape `(options, 6)`.
-        copies: how often devices hold the parameters.
-    """
-
-    schedule: NDArray[numpy.int64]
-    count: NDArray[numpy.int64]
-    rows: Array
-    copies: NDArray[numpy.int64]
+    schedule: NDArray[numpy.int64]  # Index.
+    count: NDArray[numpy.int64]  # Number of stages.
+    rows: Array  # Weights of the step time, from `ComputeBounds.rows`. Shape `(options, 6)`.
+    copies: NDArray[numpy.int64]  # Of the parameters on a device.
 
     def some(self, chosen: NDArray[Any]) -> _Options:
-        """Those that are chosen, by place or by whether they are."""
+        """Select options by index or mask."""
         return _Options(self.schedule[chosen], self.count[chosen], self.rows[chosen], self.copies[chosen])
 
     @classmethod
     def together(cls, every: Sequence[_Options]) -> _Options:
-        """The options of each, one after the other."""
+        """Concatenate options."""
         names = ("schedule", "count", "rows", "copies")
         return cls(*(numpy.concatenate([getattr(each, name) for each in every]) for name in names))
 
 
 TOGETHER = 1 << 16
-"""Options that are screened together, or few more: with 12 sets of choices they take 6 MB an array."""
+"""Options screened together, roughly: with 12 sets of choices they take 6 MB an array."""
 
 NOTHING = (0.0, 0.0)
-"""Seconds beside compute that are known before stages choose."""
+"""Known seconds beside compute before stages choose."""
 
 Bounds = dict[int, float]
-"""Step times that no plan with so many stages beats, seconds, by number of stages."""
+"""Lower bound (s) by number of stages."""
 
 NO_BOUNDS: Bounds = {}
-"""Where there is no plan that is worth it."""
+"""Without any plan that may win."""
 
 
 class Worth(NamedTuple):
-    """Numbers of stages of a schedule with which there may be a plan that is worth it.
+    """Numbers of stages of a schedule with plans that may win."""
 
-    Attributes:
-        by_set: with those of the sets that uniform choices part them into, by place, with which there may be one.
-        set_of: the place of the set of a choice.
-    """
-
-    by_set: Mapping[int, Bounds]
-    set_of: Mapping[Choice, int]
+    by_set: Mapping[int, Bounds]  # Bounds by place of the set of uniform choices.
+    set_of: Mapping[Choice, int]  # Place of the set of each choice.
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """With any choices of stages, ascending."""
+        """For any choices of stages, ascending."""
         return tuple(sorted(set().union(*self.by_set.values())))
 
     def of(self, choices: tuple[Choice, ...]) -> Bounds:
-        """Those with which there may be a plan whose stages have such choices, all of one set."""
+        """Numbers for plans whose stages have such choices, all of one set."""
         return self.by_set.get(self.set_of[choices[0]], NO_BOUNDS)
 
 
 class Replicas(NamedTuple):
-    """Plans with a candidate and a number of replicas.
+    """Plans with a candidate and a number of replicas."""
 
-    Attributes:
-        candidate: index of it.
-        replicas: how many.
-        micro_batches: of each.
-        size: devices of a replica.
-        slots: for device groups of a replica.
-    """
-
-    candidate: int
+    candidate: int  # Index.
     replicas: int
-    micro_batches: int
-    size: int
-    slots: int
+    micro_batches: int  # Per replica.
+    size: int  # Devices of a replica.
+    slots: int  # For device groups of a replica.
 
 
 class Screened(NamedTuple):
-    """Options of several plans that are left, one after the other.
-
-    Attributes:
-        owner: the place of the plans of each option. Shape `(options,)`.
-        options: schedules and numbers of stages.
-    """
+    """Remaining options of several plans; `owner` has the place of each option's plans, shape `(options,)`."""
 
     owner: NDArray[numpy.int64]
     options: _Options
 
     def of(self, plans: Sequence[int]) -> Screened:
-        """Those of some plans, each as often as it is met."""
+        """Options of some plans, repeated as these are."""
         ends = self.owner.searchsorted(numpy.arange(max(plans, default=-1) + 2)).tolist()
         spans = [numpy.arange(ends[place], ends[place + 1]) for place in plans]
         owner = numpy.arange(len(plans)).repeat([len(each) for each in spans])
         return Screened(owner, self.options.some(numpy.concatenate(spans)))
 
     def some(self, chosen: NDArray[numpy.bool_]) -> Screened:
-        """Those that are chosen."""
+        """Select options."""
         return Screened(self.owner[chosen], self.options.some(chosen))
 
 
 class _Bounded(NamedTuple):
-    """Bounds of options of plans with one order of ranks, by the sets that uniform choices part choices into.
+    """Bounds of options with one rank order, by set of uniform choices; shape `(sets, options)`."""
 
-    Attributes:
-        order: the place of the order of ranks.
-        screened: the options.
-        held: whether there may be memory. Shape `(sets, options)`.
-        bound: seconds that no plan beats. Shape `(sets, options)`.
-    """
-
-    order: int
+    order: int  # Place of the rank order.
     screened: Screened
-    held: NDArray[numpy.bool_]
-    bound: Array
+    held: NDArray[numpy.bool_]  # There may be enough memory.
+    bound: Array  # Lower bound in seconds.
 
 
 @define(eq=False, repr=False)
 class ScreenTables:
-    """What screens of problems share that differ in constraints, memory or the size of the batch alone.
+    """Shared tables of screens for problems that differ only in constraints, memory or batch size."""
 
-    Attributes:
-        instance: one of the problems.
-        bounds: of the instance.
-        scheduled: what schedules make of their plans, whatever these cost.
-    """
-
-    instance: Instance
+    instance: Instance  # One of the problems.
     bounds: FirstBounds
-    scheduled: dict[Hashable, Any] = field(factory=dict)
+    scheduled: dict[Hashable, Any] = field(factory=dict)  # Cache of what depends on schedules but not on costs.
     _first: dict[tuple[int, tuple[str, ...]], float] = field(factory=dict, init=False)
 
     def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
-        """Bytes of one copy of the state of all layers at least, and of one micro-batch.
-
-        Shape `(sets, plans)` both.
-        """
+        """Least bytes of one copy of all layers' state, and of one micro-batch. Shape `(sets, plans)` both."""
         zeros = [max(each.zero for each in choices) for choices in sets]
         replicas, degrees = numpy.array([(each.replicas, each.zero_degree or numpy.inf) for each in every]).T
         groups = self.bounds.groups(every)
@@ -174,7 +133,7 @@ class ScreenTables:
         return numpy.array([known[zero] for zero in zeros]), first[place].T
 
     def _micro_batch(self, index: int, modes: tuple[str, ...]) -> float:
-        """Bytes of one micro-batch of all layers at least, with some recompute modes."""
+        """Least bytes of one micro-batch of all layers with some recompute modes."""
         key = (index, modes)
         if key not in self._first:
             candidate = self.instance.candidates[index]
@@ -182,18 +141,17 @@ class ScreenTables:
         return self._first[key]
 
     def filled(self, place: int, count: int, micro_batches: int) -> bool:
-        """Whether each stage of a schedule has at some moment a micro-batch or more in flight in each of its chunks."""
+        """True if each chunk of each stage has at some moment a micro-batch in flight."""
         schedule = self.instance.space.schedules[place]
         key = ("filled", schedule.name, chunks_of(schedule), count, micro_batches)
         return once(self.scheduled, key, lambda: fills(schedule, count, micro_batches))
 
     def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
-        """All schedules and numbers of stages; `counts` says the same of all these problems."""
+        """All schedules and numbers of stages; `counts` is equal for all these problems."""
         key = ("options", micro_batches, slots)
         return once(self.scheduled, key, lambda: _Options.together(list(self._each(counts, micro_batches, slots))))
 
     def _each(self, counts_of: Counts, micro_batches: int, slots: int) -> Iterator[_Options]:
-        """The options of each schedule."""
         for place, schedule in enumerate(self.instance.space.schedules):
             counts = tuple(counts_of(schedule, micro_batches, slots))
             key, size = ("rows", place, micro_batches, counts), len(counts)
@@ -205,36 +163,25 @@ class ScreenTables:
 
 @define(eq=False, repr=False, slots=False)
 class Screen:
-    """Which schedules and numbers of stages are worth a listing.
+    """Screen for schedules and numbers of stages worth listing, evaluated as arrays.
 
-    All of them are judged at once: to list Llama 3 70B's on 128 H100 one by one takes 0.4 s for 34,000 of which some
-    hundred are left.
-
-    Attributes:
-        instance: the problem.
-        tables: of problems like this one.
-        counts: numbers of stages a schedule may have.
-        uniform: names of what all stages must choose alike.
-        limit: step time, seconds, of a plan that is worth it.
-        one_chunk: whether schedules of several chunks a stage are left out.
-        slow: how many compute for too long.
-        large: how many of the others have no memory for the model.
+    Listing Llama 3 70B's on 128 H100 one by one takes 0.4 s for 34,000, of which some hundred are left.
     """
 
     instance: Instance
-    tables: ScreenTables
-    counts: Counts
-    uniform: Collection[str]
-    limit: float
-    one_chunk: bool = False
-    slow: int = 0
-    large: int = 0
+    tables: ScreenTables  # Of similar problems.
+    counts: Counts  # Numbers of stages of a schedule.
+    uniform: Collection[str]  # Names of choices that all stages must share.
+    limit: float  # Step time (s) of a plan worth listing.
+    one_chunk: bool = False  # Skip schedules of several chunks.
+    slow: int = 0  # Number with too much compute.
+    large: int = 0  # Number of others without memory for the model.
     _known: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
 
     def fast(self, every: Sequence[Replicas]) -> Iterator[Screened]:
-        """The options that compute leaves, whatever else is decided, in parts.
+        """Yield options that compute allows, in parts; equal for all rank orders and shard groups.
 
-        They are the same for all orders of ranks and shard groups. What owns them has its place in `every`.
+        Owners are places in `every`.
         """
         candidates, options, size = [each.candidate for each in every], list[_Options](), 0
         for place, each in enumerate(every):
@@ -255,9 +202,9 @@ class Screen:
     def worth(
         self, every: Sequence[Sequence[Configuration]], screened: Screened
     ) -> Iterator[tuple[int, int, int, Worth]]:
-        """Those of which there may be a plan that is worth it, with numbers of stages.
+        """Yield numbers of stages that may win, by places of the plans, rank order and schedule.
 
-        By the places of the plans, of the order of ranks and of a schedule. Arguments are as for `_bounded`.
+        Arguments as in `_bounded`.
         """
         sets = self._sets(every[0][0].choices)
         set_of = {choice: place for place, each in enumerate(sets) for choice in each}
@@ -284,9 +231,9 @@ class Screen:
                 yield place, each.order, schedule, Worth(by_set, set_of)
 
     def least(self, every: Sequence[Sequence[Configuration]], screened: Screened) -> Iterator[tuple[int, float]]:
-        """Candidates with seconds that no plan beats that there may be memory for, perhaps several times.
+        """Yield candidates that may fit memory with lower bounds (s), perhaps repeatedly.
 
-        Arguments are as for `_bounded`.
+        Arguments as in `_bounded`.
         """
         candidates = numpy.array([plans[0].candidate for plans in every])
         for each in self._bounded(every, screened):
@@ -295,12 +242,10 @@ class Screen:
             yield from zip(used[first].tolist(), numpy.minimum.reduceat(bound, first).tolist(), strict=True)
 
     def _bounded(self, every: Sequence[Sequence[Configuration]], screened: Screened) -> Iterator[_Bounded]:
-        """The options of plans, where there may be memory, with their bounds, for one order of ranks after the other.
+        """Yield options that may fit memory with their bounds, by rank order.
 
-        Args:
-            every: plans that differ in the order of ranks alone, each, with all choices that their stages may have:
-                the same for all. Their schedules are not read.
-            screened: their options that compute leaves.
+        `every` has plans that differ only in rank order, with equal choices of stages; their schedules are not read.
+        `screened` are their options that compute allows.
         """
         sets, first = self._sets(every[0][0].choices), [plans[0] for plans in every]
         held = self._holding(first, screened, sets)
@@ -317,13 +262,13 @@ class Screen:
     def _bounds(
         self, candidates: Sequence[int], screened: Screened, beside: tuple[Array | float, Array | float]
     ) -> Array:
-        """Seconds that no plan beats, by option; `candidates` are those of the plans that own them."""
+        """Lower bounds (s) by option; `candidates` are those of the owners."""
         used, place = apart(candidates)
         rows, counts = screened.options.rows, screened.options.count
         return self.tables.bounds.least_each(list(used), place[screened.owner], rows, counts, beside)
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
-        """The choices of a stage, parted by what all stages must choose alike."""
+        """Split a stage's choices by what all stages must share."""
         if choices not in self._known:
             every = uniform_sets({0: choices}, self.uniform, by_count=False)
             self._known[choices] = [members[0][1] for members in every]
@@ -332,10 +277,9 @@ class Screen:
     def _holding(
         self, every: Sequence[Configuration], screened: Screened, sets: Sequence[tuple[Choice, ...]]
     ) -> NDArray[numpy.bool_]:
-        """Whether all stages together have room for all layers, each as lean as one of the choices allows.
+        """Mask of options whose stages together hold all layers at the leanest choice. Shape `(sets, options)`.
 
-        Of one micro-batch where each stage has, at some moment, one or more in flight in all its chunks. Shape
-        `(sets, options)`.
+        One micro-batch counts if all chunks of each stage have at least one in flight at some moment.
         """
         cluster, (owner, options) = self.instance.cluster, screened
         room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
@@ -355,10 +299,10 @@ class Screen:
 
     @property
     def _of_one_chunk(self) -> NDArray[numpy.bool_]:
-        """Which schedules have one chunk a stage. Shape `(schedules,)`."""
+        """Mask of schedules with one chunk per stage. Shape `(schedules,)`."""
         return numpy.array([chunks_of(each) == 1 for each in self.instance.space.schedules])
 
     @property
     def _unsure(self) -> NDArray[numpy.bool_]:
-        """Of which schedules it takes a look whether stages hold a micro-batch in each chunk. Shape `(schedules,)`."""
+        """Mask of schedules that need a check whether stages hold a micro-batch in each chunk. Shape `(schedules,)`."""
         return numpy.array([not always_fills(each) for each in self.instance.space.schedules])

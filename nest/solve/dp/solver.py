@@ -1,4 +1,4 @@
-"""The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and ties."""
+"""Driver of the dynamic program: first plan, candidates that may beat it, attempts within the time, and ties."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,31 +18,31 @@ from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
 
 SCOUTED, SCOUTS, SCOUT_SHARE, MOST_SCOUTS = 64, 16, 16, 64
-"""Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
-need not be listed (Llama 3 70B on 128 H100 takes 1.2 times as long without; 2026-11-23); how many they are at least,
-which share of all, and how many at most."""
+"""Number of candidates from which on a plan is sought among few first, so that those with more compute need not be
+listed (Llama 3 70B on 128 H100 takes 1.2 times as long without; 2026-11-23); the least number of scouts, their share,
+and the most."""
 
 
 def scouts(instance: Instance) -> list[int]:
-    """A few of the candidates, ascending: the less their devices work on a sample, the more of them."""
+    """Some candidates, ascending: more of those with less work per sample."""
     count = len(instance.candidates)
     return least_first(work(instance), min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS))
 
 
 def work(instance: Instance) -> Array:
-    """Device seconds that the layers of each candidate compute for a sample, shape `(candidates,)`."""
+    """Device seconds of compute per sample by candidate, shape `(candidates,)`."""
     work = [each.width / each.samples * float((each.forward + each.backward).sum()) for each in instance.candidates]
     return numpy.array(work)
 
 
 BEGUN_WITH = 4
-"""Candidates among which the first of all plans is looked for, so that others need not be listed whole."""
+"""Candidates searched for the first plan, so that others need not be listed completely."""
 
 GUESSES = (1.25, 2.0, 8.0)
-"""Times the least bound of all, up to which plans are listed one after the other until there is a first plan."""
+"""Factors over the least bound up to which plans are listed, until there is a first plan."""
 
 SCOUT_TIME = 0.2
-"""Share of the time that looking for a first plan among few of the candidates may take."""
+"""Share of the time for a first plan among few candidates."""
 
 AttemptArguments = tuple[
     Instance,
@@ -52,7 +52,7 @@ AttemptArguments = tuple[
     SharedTables,
     Callable[[Incumbent], Incumbent | None] | None,
 ]
-"""The first arguments of every `Attempt` at an answer."""
+"""First arguments of every `Attempt`."""
 
 
 def solve(
@@ -69,29 +69,26 @@ def solve(
     diagnosed: bool = True,
     ties: bool = True,
 ) -> Result:
-    """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
+    """Find the fastest plan, proved optimal, with ties broken as in PROBLEM.md section 5; or the reason for none.
 
     Args:
-        instance: the problem.
-        time_limit: seconds after which the best plan so far is returned with its proven bound, the first plan being
-            waited for; or a deadline, which waits as long as it has patience.
-        progress: called now and then with how far the search is.
-        known: a plan that fits, with its step time in seconds; None: no plan is known.
-        preferred: whether the plan that is known is the answer where others are as fast; else it only cuts what is
-            slower, and the answer is the one that a search without it gives.
-        runner_up: whether a little is searched for a runner-up.
-        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
-        placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
+        time_limit: seconds after which the best plan so far is returned with its bound, though a first plan is waited
+            for; or a deadline, which waits as long as its patience.
+        known: a plan that fits, with its step time in seconds; None: none is known.
+        preferred: return the known plan in case of a tie; else it only prunes, and the answer is that of a search
+            without.
+        runner_up: search briefly for a runner-up.
+        besides: known plans; neither they nor plans they cover (`nest.solve.dp.configurations`) are searched.
+        placed: if `instance` is a lower bound of another problem, finds a plan's price there; None: times are exact.
             The bound of the result is that of all plans there.
-        cache: of problems searched before; None: none is kept.
-        diagnosed: whether it is said why there is no plan, which takes longer than to know that; else the diagnosis is
-            empty.
-        ties: whether memory decides between plans of equal step time; else the documented order does.
+        cache: of earlier problems.
+        diagnosed: explain infeasibility, which takes longer than detecting it; else the diagnosis is empty.
+        ties: break ties by memory; else by the documented order.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
-        ValueError: tensors go straight to their readers (`Space.direct`), which this search does not price.
+        NoPlanYet: the deadline has passed without a plan.
+        ValueError: tensors are sent directly to their readers (`Space.direct`), which this search cannot price.
     """
     if instance.space.direct:
         raise ValueError("tensors that go straight to their readers are no matter of cuts: ask nest.solve.solver.solve")
@@ -115,7 +112,7 @@ def solve(
 
 
 def without_parts(instance: Instance) -> Instance:
-    """The instance whose stages recompute all their blocks or none, where they may: good plans are found sooner."""
+    """Instance without partial recomputation, if possible: good plans are found sooner."""
     space = instance.space
     return evolve(instance, space=evolve(space, partial=())) if space.partial and space.recompute != () else instance
 
@@ -128,7 +125,7 @@ def _answered(
     runner_up: bool,
     diagnosed: bool,
 ) -> Result:
-    """The answer of a search among the candidates of an instance, beginning with a first plan and others met."""
+    """Answer of a search that starts with a first plan and others met."""
     instance, deadline, *_ = shared
     for some, share in attempts(len(instance.candidates)):
         try:
@@ -145,9 +142,9 @@ def _answered(
 
 
 def _scouted(shared: AttemptArguments, among: Sequence[Sequence[int] | None]) -> list[Incumbent]:
-    """A good plan, found among few of the candidates, and another kind of plan; none: they have none.
+    """A good plan among few candidates, and another kind of plan; empty: there are none.
 
-    What cannot be as fast as a plan of the first candidates `among` need not be listed of those behind.
+    Candidates after the first of `among` are listed only as far as they may beat a plan of those before.
     """
     met: list[Incumbent] = []
     for some in among:
@@ -162,10 +159,10 @@ def _scouted(shared: AttemptArguments, among: Sequence[Sequence[int] | None]) ->
 
 
 def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbent | None) -> Result:
-    """A good plan among some candidates, of stages of one chunk where there are such.
+    """A good plan among some candidates, with one chunk per stage if possible.
 
-    Where none is known that beats it, first only plans are listed whose bounds are close to the least: 16 of the 273
-    candidates of 1,000 blocks on 2**20 devices have 2.9 million numbers of stages in all.
+    Without a better known plan, only plans with bounds close to the least are listed at first: 16 of the 273 candidates
+    of 1,000 blocks on 2**20 devices have 2.9 million numbers of stages in all.
 
     Raises:
         OutOfTime: there is no time for it.
@@ -188,15 +185,14 @@ def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbe
 
 
 def candidate_floors(instance: Instance, cache: SearchCache, seconds: float = inf) -> dict[str, float]:
-    """Step times, seconds, that no plan beats whose stages all have a candidate, by its name; infinite: it has none.
+    """Lower bounds (s) by name on plans of one candidate; infinite: there are none.
 
-    They hold as well where links and devices are slower, and where there is less memory, all else as it is.
+    They also hold for slower links and devices, and for less memory, all else equal.
 
     Args:
-        instance: the problem; its plans mix no candidates.
-        cache: of problems searched before.
-        seconds: of candidates that have no plan of at most so many, most are left out: what plans have memory for is
-            looked at more closely than where it is infinite.
+        instance: without mixed plans.
+        cache: of earlier problems.
+        seconds: most candidates without plans within this are skipped; a finite value checks memory more closely.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -210,9 +206,9 @@ def candidate_floors(instance: Instance, cache: SearchCache, seconds: float = in
 
 
 def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float] | None:
-    """A good plan of an instance with few candidates, of stages of one chunk where there are such, and its step time.
+    """A good plan of an instance with few candidates, with one chunk per stage if possible, and its step time.
 
-    None: there is none, or it is not found in `SCOUT_TIME`, or the graph has too many cuts.
+    None: there is none, it is not found in `SCOUT_TIME`, or the graph has too many cuts.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -226,11 +222,11 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
-    """Whether there is any plan, found by the deadline; None: however long it takes.
+    """True if any plan exists, found by the deadline; None: no limit.
 
     Raises:
-        InputError: as `solve`.
-        NoPlanYet: the deadline is over, and nothing is known.
+        InputError: see `solve`.
+        NoPlanYet: the deadline has passed without an answer.
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
     return solve(instance, known_by, runner_up=False, diagnosed=False).solution is not None

@@ -1,4 +1,4 @@
-"""The plan of one chunk a stage that has the least price in a leaf: cuts, places, candidates and choices."""
+"""Cheapest plan by price in a leaf with one chunk per stage: cuts, places, candidates and choices."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,30 +18,22 @@ from nest.solve.search import Best, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK
 
 Choices = list[tuple[int, int, tuple[float, float, float]]]
-"""Stages from a downset on: the smaller one, the choice, and its part of the sum, seconds per micro-batch and batch."""
+"""Stages from a downset on: smaller downset, choice, and its part of the sum, seconds per micro-batch and per batch."""
 
 
 @define(eq=False)
 class _Stages:
-    """The stages of a leaf.
-
-    Attributes:
-        search: whose leaf it is.
-        configuration: what is decided.
-        stages: how many.
-        time_limit: most seconds that one may take per micro-batch.
-        of: the recurrence, with every choice.
-    """
+    """Stages of a leaf."""
 
     search: CutSearch
     configuration: Configuration
     stages: int
-    time_limit: float
-    of: Recurrence
+    time_limit: float  # Most seconds of a stage per micro-batch.
+    of: Recurrence  # The recurrence, with every choice.
     _known: dict[tuple[int | None, ...], Choices] = field(factory=dict, init=False)
 
     def options(self, index: int, state: Any) -> Sequence[Option]:
-        """Those of a stage in a state: its larger downset, the row of the boundary in front and its place."""
+        """Options of a stage in a state: larger downset, row of the boundary in front, and place."""
         placed, whole = self.of.placed, self.of.members[0].tables.pairs.count - 1
         if state is None:
             first = {number: place for place, number in reversed(placed.first())}
@@ -60,7 +52,7 @@ class _Stages:
         return found
 
     def _choices(self, member: int, index: int, larger: int, front: int | None, behind: int | None) -> Choices:
-        """What a stage from one downset on may be between boundaries of these rows, but for what is no better."""
+        """Undominated choices of a stage from one downset on between boundaries of these rows."""
         key = member, index, larger, front, behind
         return once(self._known, key, lambda: self._made(*key))
 
@@ -102,18 +94,13 @@ def best_by_price(
     offered: Callable[[], Recurrence],
     plan: Callable[[float, Partition], Incumbent],
 ) -> Best:
-    """The plan of least price that beats `limit`, as far as replays show.
+    """Plan with the least price below `limit`, by replay.
 
     Args:
-        search: whose leaf it is.
-        configuration: what is decided.
-        stages: how many.
-        floor: bounds of the three terms.
-        known: the plan of least closed form.
+        known: plan with the least closed form.
         limit: step time to beat, seconds.
-        price: of plans.
         offered: the recurrence over stages with every choice.
-        plan: of some stages, of that closed form.
+        plan: builds the plan of some stages with that closed form.
     """
     leaf = Leaf.of(limit, search.meter, 2 * configuration.micro_batches * stages)
     if len(search.pairs(configuration)) * sum(len(own) for _, own in configuration.members) > leaf.options:

@@ -1,4 +1,4 @@
-"""What stages take with each ZeRO stage and recompute mode (PROBLEM.md section 4)."""
+"""Times of stages with each ZeRO stage and recompute mode (PROBLEM.md section 4)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,23 @@ from nest.solve.dp.zero import sharding
 
 
 class ZeroTable(NamedTuple):
-    """What one ZeRO stage adds.
+    """Costs of one ZeRO stage, for any hiding.
 
-    Communication has a row of seconds and, where the candidate has ports, a row for each level of the seconds for which
-    a device's port there is occupied (PROBLEM.md section 4, Ports).
-
-    Attributes:
-        often: communication per micro-batch, whatever hides, shape `(rows, stages)`.
-        once: communication once per batch, whatever hides, shape `(rows, stages)`.
-        update: seconds of the optimizer step, shape `(stages,)`.
-        memory: bytes of state, and of what is gathered of it, shape `(stages,)`.
-        gathering: seconds of `often` in forward passes, for which weights are gathered, shape `(stages,)`.
+    Communication has a row of seconds and, if the candidate has ports, a row for each level of the seconds that a
+    device's port is occupied (PROBLEM.md section 4, Ports).
     """
 
-    often: Array
-    once: Array
-    update: Array
-    memory: Array
-    gathering: Array
+    often: Array  # Communication per micro-batch, shape `(rows, stages)`.
+    once: Array  # Communication per batch, shape `(rows, stages)`.
+    update: Array  # Seconds of the optimizer step, shape `(stages,)`.
+    memory: Array  # Bytes of state and of its gathered part, shape `(stages,)`.
+    gathering: Array  # Seconds of `often` in forward passes, which gather weights, shape `(stages,)`.
 
 
 def zero_tables(
     instance: Instance, configuration: Configuration, sums: CandidateSums, stages: Stages, zeros: Sequence[int]
 ) -> dict[int, ZeroTable]:
-    """Communication, update and state memory of each of `zeros`, ZeRO stages (the table of PROBLEM.md section 4)."""
+    """Tables of each of the ZeRO stages `zeros` (the table of PROBLEM.md section 4)."""
     count, ports = len(stages), sums.candidate.busy is not None
     rows = 1 + len(instance.cluster.levels) if ports else 1
     tables = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((3, count))) for zero in zeros}
@@ -90,10 +83,7 @@ def zero_tables(
 def _slowest(
     instance: Instance, kind: str, sizes: Array, shapes: Sequence[tuple[int, ...]], members: int, *, ports: bool
 ) -> Array:
-    """Rows of `ZeroTable` for every entry of `sizes`: until groups that work side by side are all done.
-
-    Each group has one of these shapes and so many members.
-    """
+    """Rows of `ZeroTable` for every entry of `sizes`: until all parallel groups of these shapes are done."""
     every = [collective_times(instance.collectives, kind, sizes, shape, members, instance.cluster) for shape in shapes]
     seconds = every[0] if len(every) == 1 else numpy.maximum.reduce(every)
     if not ports:
@@ -108,9 +98,9 @@ def _slowest(
 def collective_times(
     model: CollectiveModel, kind: str, sizes: Array, shape: tuple[int, ...], members: int, cluster: Cluster
 ) -> Array:
-    """Seconds of one collective for every entry of `sizes` (bytes); no bytes take none.
+    """Seconds of one collective for every entry of `sizes` (bytes); 0 for 0 bytes.
 
-    A model may offer `times`, which takes an array of sizes; else each distinct size is asked for once.
+    A model may offer `times` for arrays of sizes; else each distinct size is priced once.
     """
     some = sizes > 0
     if not some.all():
@@ -128,45 +118,27 @@ def collective_times(
 
 
 class ModeArrays(NamedTuple):
-    """What recompute modes make of stages; of several at once where arrays have a dimension more in front of stages.
+    """Costs of stages by recompute mode; another dimension before stages for several modes."""
 
-    Attributes:
-        extra: seconds added to the backward pass.
-        first: bytes of the first micro-batch, with the peak.
-        more: bytes of each further one.
-        busy: by level, seconds for which ports are occupied; 0.0 where nothing is said.
-    """
-
-    extra: Array
-    first: Array
-    more: Array
-    busy: Array | float
+    extra: Array  # Seconds added to the backward pass.
+    first: Array  # Bytes of the first micro-batch, with the peak.
+    more: Array  # Bytes of each further one.
+    busy: Array | float  # By level, seconds that ports are occupied; 0.0 if unknown.
 
 
 @frozen(eq=False, repr=False)
 class Unchosen:
-    """What stages take whatever they choose. Arrays are of shape `(stages,)`, or have it behind others.
-
-    Attributes:
-        space: of the instance.
-        reserve: bytes of every device that nobody may use.
-        hides: whether messages hide under compute.
-        free_of: micro-batches that ports are free in; None: nothing is held up.
-        compute: seconds of forward and backward passes.
-        zeros: what each ZeRO stage adds.
-        once: seconds once per batch of each, all of it exposed.
-        busy: seconds for which ports are occupied, by level; None: the candidate has none.
-        parts: seconds of forward passes, gradients of inputs and of weights; None: nobody asks.
-    """
+    """Costs of stages independent of their choices; arrays end with shape `(stages,)`."""
 
     space: Space
-    reserve: float
-    hides: bool
-    free_of: int | None
-    compute: Array
-    zeros: Mapping[int, ZeroTable]
-    once: Mapping[int, Array]
-    busy: Array | None
+    reserve: float  # Unusable bytes of every device.
+    hides: bool  # Messages hide under compute.
+    free_of: int | None  # Micro-batches in which ports are free; None: nothing is delayed.
+    compute: Array  # Seconds of forward and backward passes.
+    zeros: Mapping[int, ZeroTable]  # Tables of ZeRO stages.
+    once: Mapping[int, Array]  # Exposed seconds per batch of each.
+    busy: Array | None  # By level, seconds that ports are occupied; None: the candidate has no ports.
+    # Seconds of forward passes, input gradients and weight gradients; None: not needed.
     parts: tuple[Array, ...] | None
     _constant: dict[int, tuple[Array, Array]] = field(factory=dict, init=False)
 
@@ -182,7 +154,7 @@ class Unchosen:
         held_up: bool = True,
         part_sums: PartSums | None = None,
     ) -> Unchosen:
-        """Those of a candidate; arguments are as for `stage_tables`."""
+        """Costs of a candidate's stages; arguments as in `stage_tables`."""
         space = instance.space
         tables = zero_tables(instance, configuration, sums, stages, sorted(zeros))
         waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in tables}
@@ -199,7 +171,7 @@ class Unchosen:
         )
 
     def of_stages(self, places: NDArray[numpy.int64]) -> Unchosen:
-        """The same of some of the stages."""
+        """Select stages."""
 
         def some(array: Array) -> Array:
             return array.take(places, axis=-1)
@@ -214,7 +186,7 @@ class Unchosen:
         )
 
     def table(self, asked: int, mode: ModeArrays) -> ChoiceTable:
-        """What stages take with a ZeRO stage and a recompute mode, or several."""
+        """Table of stages with a ZeRO stage and one or several recompute modes."""
         zero, work, once, space = self.zeros[asked], self.compute + mode.extra, self.once[asked], self.space
         if space.hiding:
             time = _exposed(zero.often[0], work, space.often_exposed)
@@ -237,7 +209,7 @@ class Unchosen:
         return ChoiceTable(work + time, sync, zero.memory + mode.first + self.reserve, mode.more, ports, parts)
 
     def _parts(self, zero: ZeroTable, sharding: Array, extra: Array, work: Array) -> Parts:
-        """The times of a choice by parts; `sharding` is what of ZeRO's communication is exposed."""
+        """Times of a choice by part; `sharding` is exposed ZeRO communication."""
         assert self.parts is not None
         forward, inputs, weights = self.parts
         often = zero.often[0]
@@ -246,13 +218,13 @@ class Unchosen:
 
 
 def _exposed(communication: Array, work: Array, share: float) -> Array:
-    """Seconds of `communication` that stay exposed although it overlaps with `work`, at least that share."""
+    """Exposed seconds of `communication` that overlaps with `work`, at least that share."""
     left: Array = numpy.maximum(share * communication, communication - work)
     return left
 
 
 def mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> ModeArrays:
-    """What one recompute mode makes of stages."""
+    """Costs of stages with one recompute mode."""
     mode = sums.modes[name]
     more = mode.more.over(stages)
     if mode.stash_inputs:

@@ -1,6 +1,6 @@
 """Stage times and memory as arrays over pairs of nested downsets (PROBLEM.md section 4).
 
-Each pair stands for the stage that runs the layers of the larger downset outside the smaller.
+Each pair is the stage with the layers of the larger downset outside the smaller.
 """
 
 from __future__ import annotations
@@ -31,32 +31,24 @@ MOST_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
 
 SMALL_COUNTS = 2**16
-"""Micro-batches in flight from which on numbers are told apart by sorting them."""
+"""Micro-batches in flight from which on distinct numbers are found by sorting."""
 
 
 @frozen(eq=False, repr=False, slots=False)
 class StageTables:
-    """Every choice of every class of stages, for one candidate, number of replicas and rank order.
+    """Every choice of every class of stages, for one candidate, number of replicas and rank order."""
 
-    Attributes:
-        choices: what a stage may choose, preferred first.
-        tables: the table of each choice.
-        pairs: the stages; the tables run over their classes.
-        capacity: bytes a stage may use, rounding allowed for.
-        compute: seconds of forward and backward at least, shape `(downsets,)`.
-    """
-
-    choices: tuple[Choice, ...]
-    tables: tuple[ChoiceTable, ...]
-    pairs: Pairs
-    capacity: float
-    compute: Array
+    choices: tuple[Choice, ...]  # Preferred first.
+    tables: tuple[ChoiceTable, ...]  # Of each choice.
+    pairs: Pairs  # Stages; the tables run over their classes.
+    capacity: float  # Bytes of a stage, with slack for rounding.
+    compute: Array  # Lower bound on seconds of forward and backward passes, shape `(downsets,)`.
     _most_in_flight: list[NDArray[numpy.int64]] = field(factory=list, repr=False)
     _fits: dict[float, float] = field(factory=dict, repr=False)
 
     @property
     def bytes(self) -> int:
-        """Memory the tables and the pairs take."""
+        """Memory of the tables and pairs."""
         arrays: list[Any] = [self.pairs.larger, self.pairs.smaller, self.pairs.classes]
         for table in self.tables:
             arrays += [table.time, table.sync, table.first, table.more]
@@ -68,21 +60,21 @@ class StageTables:
 
     @property
     def classes(self) -> int:
-        """How many classes of stages there are."""
+        """Number of classes of stages."""
         return len(self.pairs.distinct)
 
     @property
     def ports(self) -> bool:
-        """Whether the ports of some stages may hold them up."""
+        """True if ports may delay some stages."""
         return any(table.ports is not None for table in self.tables)
 
     @property
     def parted(self) -> bool:
-        """Whether their times are known by parts."""
+        """True if times are known by parts."""
         return any(table.parts is not None for table in self.tables)
 
     def same_fits(self, in_flight: float) -> float:
-        """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
+        """A number that is equal for micro-batches in flight with which the same choices fit memory."""
         if in_flight not in self._fits:
             if not self._most_in_flight:
                 self._most_in_flight.append(_distinct([table.most_in_flight(self.capacity) for table in self.tables]))
@@ -91,13 +83,10 @@ class StageTables:
         return self._fits[in_flight]
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
-        """Fastest choice of each class of stages that fits memory and synchronises within `sync_limit` seconds.
+        """Fastest choice of each class of stages within memory and `sync_limit` seconds of synchronisation.
 
-        Ports and boundaries aside: with them another may be faster (`nest.solve.dp.stages`).
-
-        Returns:
-            Seconds per micro-batch (infinite where nothing fits), seconds once per batch, index of the choice.
-            Among equally fast choices the one that synchronises fastest is taken, then the preferred one.
+        Without ports and boundaries, which may favour another. Returns seconds per micro-batch (infinite if nothing
+        fits), seconds per batch, and the choice; ties go by synchronisation, then preference.
         """
         time, sync = numpy.full(self.classes, numpy.inf), numpy.full(self.classes, numpy.inf)
         choice = numpy.zeros(self.classes, dtype=numpy.int16)
@@ -112,9 +101,9 @@ class StageTables:
         return time, sync, choice
 
     def least(self, in_flight: float) -> tuple[Array, Array]:
-        """Least seconds per micro-batch, and once per batch, of each class of stages over the choices that fit memory.
+        """Least seconds per micro-batch and per batch of each class of stages over the choices that fit memory.
 
-        Each on its own and ports aside, infinite where nothing fits.
+        Separate minima without ports, infinite if nothing fits.
         """
         time, sync = numpy.full(self.classes, numpy.inf), numpy.full(self.classes, numpy.inf)
         for table in self.tables:
@@ -131,7 +120,7 @@ class StageTables:
         return least
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
-        """The stages with `after` stages behind them and up to `before` in front, none of which may take longer."""
+        """Stages within the limit with `after` stages behind them and up to `before` in front."""
         if self.ascending is None or time_limit == numpy.inf:
             return window(self.pairs, self.compute, after, before, time_limit)
         slack = time_limit * (1 + LIMIT_SLACK)
@@ -139,9 +128,9 @@ class StageTables:
         return self.pairs.rows(int(self.ascending.searchsorted(-before * slack)), last)
 
     def windows(self, stages: int, time_limit: float) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-        """The first and the last downset that each of so many stages may be from, counted from the last stage.
+        """First and last downset of each of so many stages within the limit, counted from the last stage.
 
-        None of them may take longer than `time_limit` seconds. Only where downsets ascend.
+        Only if downsets ascend.
         """
         assert self.ascending is not None
         after, slack = numpy.arange(stages), time_limit * (1 + LIMIT_SLACK)
@@ -152,23 +141,23 @@ class StageTables:
 
     @cached_property
     def ascending(self) -> Array | None:
-        """Seconds that each downset computes less than all layers do, negative; None where they do not ascend."""
+        """Compute of each downset minus that of all layers, at most 0; None: downsets do not ascend."""
         return self.compute - self.compute[-1] if (numpy.diff(self.compute) >= 0).all() else None
 
     @property
     def in_line(self) -> bool:
-        """Whether a band and how long downsets compute say which stages there are (`nest.solve.dp.line`)."""
+        """True if a band and the compute of downsets determine the stages (`nest.solve.dp.line`)."""
         return self.pairs.band is not None and self.ascending is not None
 
     def within(self, time_limit: float) -> StageTables:
-        """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
+        """Stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         mask = numpy.zeros(self.classes, dtype=bool)
         for table in self.tables:
             mask |= (table.first <= self.capacity) & (table.floor <= time_limit)
         return self._of_classes(mask)
 
     def choosing(self, choices: Sequence[Choice]) -> StageTables | None:
-        """The same for stages that may choose some of `choices` only; None: one of these was left out."""
+        """Same with only some `choices`; None: one of these was dropped."""
         places = [self.choices.index(each) for each in choices if each in self.choices]
         if len(places) < len(choices):
             return None
@@ -176,7 +165,7 @@ class StageTables:
         return StageTables(tuple(choices), tables, self.pairs, self.capacity, self.compute)
 
     def only(self, mask: NDArray[numpy.bool_]) -> StageTables:
-        """The stages for which `mask`, one for each of the pairs, is true."""
+        """Select stages by pair."""
         if self.pairs.classes is None:
             return self._of_classes(mask)
         left = numpy.zeros(self.classes, dtype=bool)
@@ -185,7 +174,6 @@ class StageTables:
         return evolve(tables, pairs=tables.pairs.only(mask[left[self.pairs.classes]]))
 
     def _of_classes(self, mask: NDArray[numpy.bool_]) -> StageTables:
-        """The stages of the classes for which `mask` is true."""
         if mask.all():
             return self
         places = numpy.flatnonzero(mask)
@@ -196,7 +184,7 @@ class StageTables:
 
 
 def _distinct(counts: Sequence[NDArray[numpy.int64]]) -> NDArray[numpy.int64]:
-    """The distinct numbers among counts of 0 or more, ascending: most are small, so that none need be sorted."""
+    """Distinct counts, ascending: most are small, so none need be sorted."""
     met = numpy.zeros(SMALL_COUNTS, dtype=bool)
     large = []
     for each in counts:
@@ -207,17 +195,13 @@ def _distinct(counts: Sequence[NDArray[numpy.int64]]) -> NDArray[numpy.int64]:
 
 
 def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: float) -> Rows:
-    """The stages with `after` stages behind them and up to `before` in front, none of which may take longer.
+    """Stages within the limit with `after` stages behind them and up to `before` in front.
 
-    A downset that computes for longer than its stages may take together, or leaves more than that to the others, is the
-    larger of none of them.
+    A downset is excluded if its stages together, or the others, would exceed the limit.
 
     Args:
-        pairs: all stages.
-        compute: seconds of forward and backward at least, shape `(downsets,)`.
-        after: number of stages behind.
-        before: most stages in front.
-        time_limit: most seconds per micro-batch of a stage.
+        compute: lower bound on seconds of forward and backward passes, shape `(downsets,)`.
+        time_limit: most seconds of a stage per micro-batch.
     """
     if time_limit == numpy.inf:
         return pairs.rows(0, pairs.count - 1)
@@ -229,16 +213,16 @@ def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: fl
 
 @define(eq=False, repr=False)
 class RecentTables(Generic[T]):
-    """Tables of the stages that are fast enough, those used last: `MOST_BYTES` in all."""
+    """Recently used tables of sufficiently fast stages: `MOST_BYTES` in all."""
 
     _known: BoundedCache[tuple[float, T, int]] = field(
         factory=lambda: BoundedCache(MOST_BYTES, itemgetter(2)), init=False
     )
 
     def of(self, key: Hashable, time_limit: float, make: Callable[[], tuple[T, int]]) -> tuple[T, bool]:
-        """Tables of at least the stages of at most `time_limit` seconds, and whether they are of no others.
+        """Tables with at least the stages of at most `time_limit` seconds, and whether they have no others.
 
-        `make` makes those, and says how many bytes they take.
+        `make` builds those, and returns their bytes.
         """
         found = self._known.get(key)
         if found is None or found[0] < time_limit:
@@ -246,7 +230,7 @@ class RecentTables(Generic[T]):
         return found[1], found[0] == time_limit
 
     def keep(self, key: Hashable, time_limit: float, tables: T, size: int) -> tuple[float, T, int]:
-        """Note tables of `size` bytes, with at least the stages of at most `time_limit` seconds."""
+        """Keep tables of `size` bytes with at least the stages of at most `time_limit` seconds."""
         return self._known.keep(key, (time_limit, tables, size))
 
 
@@ -262,18 +246,14 @@ def stage_tables(
     part_sums: PartSums | None = None,
     every_choice: bool = False,
 ) -> StageTables:
-    """Tables of the given choices over the classes of `pairs`; a choice that never helps is left out.
+    """Tables of the given choices over the classes of `pairs`, without choices that never help.
 
     Args:
-        instance: the problem.
-        configuration: what is decided beside stages.
-        sums: the candidate.
-        pairs: the stages.
-        choices: what a stage may choose, preferred first.
-        held_up: whether ports hold up what is sent once per batch; if not, the figures are a bound from below.
-        quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
-        part_sums: the candidate's times by parts, where the schedule asks for them.
-        every_choice: whether choices that never help are kept.
+        choices: preferred first.
+        held_up: ports delay communication per batch; if not, the figures are lower bounds.
+        quickest: lower bound on each downset's compute in seconds; None: the candidate's.
+        part_sums: the candidate's times by parts, if the schedule needs them.
+        every_choice: keep choices that never help.
     """
     stages, capacity = pairs.distinct, instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK)
     zeros = {choice.zero for choice in choices}

@@ -1,10 +1,9 @@
 """Sums over stages as differences of sums over downsets, without cancellation.
 
-A stage is what a larger downset holds outside a smaller one, so what its layers add up to is a difference of two sums.
-In floating point such a difference is only right to the rounding of the larger sum: beside a layer of 1e26 bytes, one
-of 1e9 disappears. Here a row of numbers is cut into parts, each on a grid of its own so coarse that every sum on it is
-exact; so are the differences, and only adding the parts of a stage rounds. The parts are all 0 or more, so that a sum
-over a stage is right to `parts` times 2**-53 of itself, whatever else stands in the row (docs/explanation/numbers.md).
+A floating-point difference of two sums is only exact to the rounding of the larger: next to a layer of 1e26 bytes, one
+of 1e9 disappears. So a row of numbers is split into parts, each on a grid so coarse that every sum and difference is
+exact; only adding the parts of a stage rounds. All parts are at least 0, so a sum over a stage is exact to `parts`
+times 2**-53 of itself, whatever else is in the row (docs/explanation/numbers.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,23 +19,16 @@ from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Stages
 
 GRID_BITS = 52
-"""Bits of a part's sum over all layers. A float64 holds one more, to spare for the rounding of the sum that sets the
-grid."""
+"""Bits of a part's sum over all layers. A float64 has one more, to spare for rounding the sum that sets the grid."""
 
 
 @frozen(eq=False, repr=False)
 class Sums:
-    """What the layers of each downset add up to.
+    """Sums over the layers of each downset, shape `(downsets,)`."""
 
-    Attributes:
-        parts: sums without rounding, the largest first; together they are the whole. Each of shape `(downsets,)`.
-        endless: how many layers of each downset hold an infinite number; None where none does. Shape `(downsets,)`.
-        whole: the sums rounded, infinite with an infinite layer: for bounds, not to be subtracted. Shape `(downsets,)`.
-    """
-
-    parts: tuple[Array, ...]
-    endless: Array | None = None
-    whole: Array = field(init=False)
+    parts: tuple[Array, ...]  # Exact summands, largest first.
+    endless: Array | None = None  # Layers with infinite numbers; None: there are none.
+    whole: Array = field(init=False)  # Rounded sums, infinite with an infinite layer: for bounds, not for differences.
 
     @whole.default
     def _rounded(self) -> Array:
@@ -44,7 +36,7 @@ class Sums:
         return whole if self.endless is None else numpy.where(self.endless > 0, numpy.inf, whole)
 
     def over(self, stages: Stages) -> Array:
-        """What the layers of each stage add up to, shape `(stages,)`."""
+        """Sum over the layers of each stage, shape `(stages,)`."""
         # Indices of 32 bits: `take` needs half the time of brackets.
         larger, smaller = stages.larger, stages.smaller
         # The smallest part first, so that each addition rounds to the size of the whole at most.
@@ -57,7 +49,7 @@ class Sums:
 
 
 def sums_of(rows: Sequence[Array], downsets: Downsets) -> list[Sums]:
-    """Sums of each of `rows`, shape `(layers,)` and 0 or more, over the downsets."""
+    """Sums of each of `rows`, shape `(layers,)` and at least 0, over the downsets."""
     every = numpy.array(rows)
     infinite = numpy.isinf(every)
     endless = numpy.flatnonzero(infinite.any(axis=1))
@@ -73,11 +65,10 @@ def sums_of(rows: Sequence[Array], downsets: Downsets) -> list[Sums]:
 
 
 def grid_parts(rows: Array) -> list[tuple[NDArray[numpy.int64], Array]]:
-    """Finite `rows`, shape `(rows, layers)`, as sums of parts, each row's on grids of their own.
+    """Split finite `rows`, shape `(rows, layers)`, into summands on grids of their own.
 
-    A part holds multiples of a power of two that fit `GRID_BITS` bits and a spare one when all are added up.
-
-    Returns: for the coarsest grids, then finer ones: the rows that have a part there, and these parts.
+    A part holds multiples of a power of two whose total fits `GRID_BITS` bits and a spare one. Returns, from coarse to
+    fine grids, the rows with a part there, and these parts.
     """
     parts = []
     which, rest = numpy.arange(len(rows)), rows
@@ -92,23 +83,23 @@ def grid_parts(rows: Array) -> list[tuple[NDArray[numpy.int64], Array]]:
 
 
 FEW_VALUES = 32
-"""Distinct values up to which the largest of a stage is found value by value."""
+"""Most distinct values for finding the largest of a stage value by value."""
 
 
 @frozen(eq=False, repr=False)
 class ByValue:
-    """For each distinct value, ascending, how many layers of each downset have it or more."""
+    """For each distinct value, ascending, the layers of each downset with at least that value."""
 
     counts: tuple[tuple[float, NDArray[numpy.int64]], ...]
 
     @classmethod
     def of(cls, members: NDArray[numpy.bool_], values: Array) -> "ByValue":
-        """Prepared for the downsets of `members`, shape `(downsets, layers)`, and `values`, shape `(layers,)`."""
+        """Prepare for the downsets of `members`, shape `(downsets, layers)`, and `values`, shape `(layers,)`."""
         distinct = (value for value in sorted(set(values.tolist())) if value > 0)
         return cls(tuple((value, members[:, values >= value].sum(axis=1)) for value in distinct))
 
     def over(self, stages: Stages) -> Array:
-        """The largest value in each stage, 0 where none is positive, shape `(stages,)`."""
+        """Largest value in each stage, 0 if none is positive, shape `(stages,)`."""
         result = numpy.zeros(len(stages))
         for value, count in self.counts:
             result[count.take(stages.larger) > count.take(stages.smaller)] = value
@@ -117,16 +108,16 @@ class ByValue:
 
 @frozen(eq=False, repr=False)
 class AlongRuns:
-    """Maxima over runs of steps of a chain of downsets: 1,000 layers that all differ take 7 s with it, 19 s by value.
+    """Maxima over runs of steps of a chain of downsets: 1,000 different layers take 7 s with it, 19 s by value.
 
-    Row `k` holds the largest value over 2**k steps; two of its entries cover any run of 2**k to 2**(k+1).
+    Row `k` has the largest value over 2**k steps; two of its entries cover any run of 2**k to 2**(k+1).
     """
 
     rows: tuple[Array, ...]
 
     @classmethod
     def of(cls, members: NDArray[numpy.bool_], values: Array) -> "AlongRuns":
-        """Prepared for the downsets of `members`, each in the next; shapes as above."""
+        """Prepare for the nested downsets of `members`; shapes as above."""
         rows = [numpy.where(members[1:] & ~members[:-1], values, 0.0).max(axis=1)]
         while 2 ** len(rows) < len(members):
             half = 2 ** (len(rows) - 1)
@@ -134,7 +125,7 @@ class AlongRuns:
         return cls(tuple(rows))
 
     def over(self, stages: Stages) -> Array:
-        """The largest value in each stage, 0 where none is positive, shape `(stages,)`."""
+        """Largest value in each stage, 0 if none is positive, shape `(stages,)`."""
         result = numpy.zeros(len(stages))
         length = stages.larger - stages.smaller
         for power, row in enumerate(self.rows):
@@ -145,80 +136,57 @@ class AlongRuns:
 
 
 def largest(downsets: Downsets, values: Array) -> ByValue | AlongRuns:
-    """What finds the largest of `values` in any stage between two of `downsets`, the quicker way."""
+    """Choose the faster way to find the largest of `values` in a stage."""
     if downsets.chain is not None and len(set(values.tolist())) > FEW_VALUES:
         return AlongRuns.of(downsets.members, values)
     return ByValue.of(downsets.members, values)
 
 
 class OverStages(Protocol):
-    """What the layers of stages add up to, or the largest of them."""
+    """Sum or maximum over the layers of stages."""
 
     def over(self, stages: Stages) -> Array:
-        """Of each stage, shape `(stages,)`."""
+        """Value of each stage, shape `(stages,)`."""
 
 
 class SumsOverStages(OverStages, Protocol):
-    """What the layers of stages add up to."""
+    """Sum over the layers of stages."""
 
     @property
     def whole(self) -> Array:
-        """Of each downset at least, rounded: for bounds, not to be subtracted. Shape `(downsets,)`."""
+        """Rounded lower bound by downset: for bounds, not for differences. Shape `(downsets,)`."""
 
 
 class ModeSums(NamedTuple):
-    """A recompute mode summed over downsets.
+    """A recompute mode summed over downsets."""
 
-    Attributes:
-        extra: seconds added to the backward pass.
-        first: bytes for one in-flight micro-batch, infinite where a layer cannot run in this mode.
-        more: bytes for each further one.
-        peak: transient bytes, of which a stage takes the largest of its layers.
-        stash_inputs: whether a stage keeps its inputs for each further micro-batch; where not all stages do, those that
-            have layers which ask for it have a positive number.
-        busy: by level, seconds for which what runs again occupies ports; none where it says nothing.
-    """
-
-    extra: SumsOverStages
-    first: SumsOverStages
-    more: SumsOverStages
-    peak: OverStages
+    extra: SumsOverStages  # Seconds added to the backward pass.
+    first: SumsOverStages  # Bytes of one micro-batch in flight, infinite if a layer cannot run in this mode.
+    more: SumsOverStages  # Bytes of each further one.
+    peak: OverStages  # Transient bytes; a stage takes the largest of its layers.
+    # A stage keeps its inputs for each further micro-batch; if not all stages do, positive for layers that require it.
     stash_inputs: bool | OverStages
-    busy: tuple[SumsOverStages, ...] = ()
+    busy: tuple[SumsOverStages, ...] = ()  # By level, seconds that recomputation occupies ports; empty: unknown.
 
 
 class CandidateSums(NamedTuple):
-    """A candidate summed over downsets, whatever the replicas and their order.
-
-    Attributes:
-        candidate: the candidate.
-        cut: bytes that enter each downset, shape `(downsets,)`.
-        compute: forward and backward seconds.
-        modes: the recompute modes by name.
-        state: by parameter group, the weights, gradients, optimizer bytes, update seconds and pieces.
-        busy: by level, seconds for which collectives occupy ports; none where the candidate has no ports.
-    """
+    """A candidate summed over downsets, for any replicas and rank order."""
 
     candidate: Candidate
-    cut: Array
-    compute: Sums
+    cut: Array  # Bytes that enter each downset, shape `(downsets,)`.
+    compute: Sums  # Forward and backward seconds.
     modes: Mapping[str, ModeSums]
+    # By parameter group: weights, gradients, optimizer bytes, update seconds and pieces.
     state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums, Sums | None], ...]
-    busy: tuple[Sums, ...] = ()
+    busy: tuple[Sums, ...] = ()  # By level, seconds that collectives occupy ports; empty: no ports.
 
 
 class PartSums(NamedTuple):
-    """A candidate's times summed over downsets, by what schedules weigh apart.
+    """A candidate's times summed over downsets by separately weighted part."""
 
-    Attributes:
-        forward: seconds of forward passes.
-        inputs: seconds of the gradients of inputs.
-        weights: seconds of the gradients of weights.
-    """
-
-    forward: Sums
-    inputs: Sums
-    weights: Sums
+    forward: Sums  # Seconds of forward passes.
+    inputs: Sums  # Seconds of input gradients.
+    weights: Sums  # Seconds of weight gradients.
 
 
 def part_sums(candidate: Candidate, downsets: Downsets) -> PartSums:

@@ -1,4 +1,4 @@
-"""Tables that searches of problems alike share."""
+"""Tables shared by searches of similar problems."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -20,23 +20,17 @@ MOST = 2
 
 @define(eq=False, repr=False)
 class SharedTables:
-    """Tables of problems that differ in constraints, memory or the size of the batch alone.
+    """Tables of problems that differ only in constraints, memory or batch size.
 
-    Of what micro-batches decide the key has their number, which replicas say of one batch alone.
-
-    Attributes:
-        instance: the first of them.
-        scheduled: what schedules make of their plans, whatever these cost.
-        bounds: ahead of stages.
-        screen: what may be decided ahead of stages.
-        splits: the sizes that chunks may have.
+    Keys of values that depend on micro-batches include their number.
     """
 
-    instance: Instance
+    instance: Instance  # The first of them.
+    # Cache of what depends on schedules but not on costs.
     scheduled: dict[Hashable, Any] = field(factory=dict, init=False)
-    bounds: FirstBounds = field(init=False)
-    screen: ScreenTables = field(init=False)
-    splits: Splits = field(init=False)
+    bounds: FirstBounds = field(init=False)  # Before stages.
+    screen: ScreenTables = field(init=False)  # Decisions before stages.
+    splits: Splits = field(init=False)  # Possible sizes of chunks.
     _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -45,34 +39,30 @@ class SharedTables:
         self.splits = Splits(self.instance)
 
     def share(self, other: "SharedTables") -> None:
-        """Share what no cost decides with a problem whose layers are cut alike."""
+        """Share cost-independent tables with a problem with the same cuts."""
         chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
         # Of the costs only which blocks are alike decides how a model is split.
         if not chunked or self.splits.runs == other.splits.runs:
             self.splits, self.scheduled, self.screen.scheduled = other.splits, other.scheduled, other.scheduled
 
     def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
-        """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
+        """Same as `nest.solve.dp.downsets.lattice`, with stages of any length."""
         key = ("lattice", members.shape, members.tobytes())
         return once(self.scheduled, key, lambda: lattice(members))
 
     def of(self, search: Hashable) -> dict[Hashable, Any]:
-        """Those of a search, such as that of one chunk a stage over some downsets."""
+        """Tables of a search, such as that of one chunk per stage over some downsets."""
         return self._by_search.setdefault(search, {})
 
 
 @define(eq=False, repr=False)
 class SearchCache:
-    """Tables of the problems searched last.
-
-    Attributes:
-        known: those, the latest last.
-    """
+    """Tables of the most recent problems, the latest last."""
 
     known: list[SharedTables] = field(factory=list)
 
     def of(self, instance: Instance) -> SharedTables:
-        """Those that problems like this one share, for a search that begins."""
+        """Tables for problems like this one, for a new search."""
         found = next((each for each in self.known if is_alike(each.instance, instance)), None)
         if found is None:
             found = SharedTables(instance)
@@ -87,15 +77,15 @@ class SearchCache:
         return found
 
     def lasting(self) -> "SearchCache":
-        """Those with which a later search says the same of itself as without them.
+        """Tables with which a later search reports the same as without them.
 
-        Where only even splits are left of some it would be told so, whether it asks for them or not.
+        If some have only even splits left, the search would report so even without asking for them.
         """
         return SearchCache([each for each in self.known if not each.splits.even_only])
 
 
 def is_alike(one: Instance, other: Instance) -> bool:
-    """Whether two problems differ in nothing but constraints on what is not a cut, memory and the size of the batch."""
+    """True if two problems differ only in constraints without cuts, memory and batch size."""
     if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
         return False
     if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
@@ -106,14 +96,14 @@ def is_alike(one: Instance, other: Instance) -> bool:
 
 
 def _is_cut_alike(one: Instance, other: Instance) -> bool:
-    """Whether the stages and chunks of two problems may hold the same layers, in the same schedules."""
+    """True if stages and chunks of two problems may hold the same layers, in the same schedules."""
     if one.network is not None or other.network is not None or one.graph != other.graph:
         return False
     return _cuts(one.space) == _cuts(other.space)
 
 
 def _cuts(space: Space) -> tuple[object, ...]:
-    """What decides where stages and chunks may begin and end, and what a schedule makes of them."""
+    """Key of possible borders of stages and chunks, and their schedules."""
     together = tuple(each.same_stage for each in space.constraints if each.same_stage), space.together
     blocks = (space.blocks, space.blocks_and_ends, space.even, space.partition)
     return space.schedules, space.hidden_messages, space.direct, *together, *blocks

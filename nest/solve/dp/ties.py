@@ -1,4 +1,4 @@
-"""Ties: of equally fast plans, that with the fewest bytes on its fullest stage (PROBLEM.md section 5)."""
+"""Ties: of equally fast plans, the one with the fewest bytes on its fullest stage (PROBLEM.md section 5)."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from nest.solve.dp.zero import sharded
 from nest.tolerances import AGREEMENT
 
 Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that starts from a plan and its step time, and answers with it where nothing is faster."""
+"""Search that starts from a plan and its step time, and returns it if nothing is faster."""
 
 
 def with_least_memory(instance: Instance, result: Result, search: Search) -> Result:
@@ -23,9 +23,7 @@ def with_least_memory(instance: Instance, result: Result, search: Search) -> Res
     memory their chunks become uneven, or larger at the end, and the replay of such plans is slower than their price.
 
     Args:
-        instance: the problem.
-        result: of its search.
-        search: searches another instance for a plan as fast as one that is known, which loses ties.
+        search: searches another instance for a plan as fast as a known one, which loses ties.
     """
     best, seconds, space = result.solution, result.batch_time, instance.space
     if result.status != "optimal" or not best or not best.stages or seconds is None or best.chunks > 1:
@@ -42,13 +40,13 @@ def with_least_memory(instance: Instance, result: Result, search: Search) -> Res
 
 
 def plan_size(instance: Instance, plan: Solution) -> tuple[int, int]:
-    """Devices and stages, by which ties are broken first (PROBLEM.md section 5)."""
+    """Devices and stages, which break ties first (PROBLEM.md section 5)."""
     widths = [instance.candidates[stage.candidate].width for stage in plan.stages]
     return plan.replicas * sum(widths), len(plan.stages)
 
 
 def fullest(instance: Instance, plan: Solution) -> float:
-    """Bytes of the fullest stage of a plan without chunks, the reserve included (PROBLEM.md section 4)."""
+    """Bytes of the fullest stage of a plan without chunks, with the reserve (PROBLEM.md section 4)."""
     schedule = next(each for each in instance.space.schedules if (each.name, chunks_of(each)) == (plan.schedule, 1))
     micro_batches = instance.micro_batches(instance.candidates[plan.stages[0].candidate], plan.replicas)
     assert micro_batches is not None

@@ -1,9 +1,9 @@
-"""How many units each chunk of a plan may hold (PROBLEM.md section 4): the splits of a model into chunks.
+"""Splits of a model into chunks by their numbers of units (PROBLEM.md section 4).
 
-Chunks are runs of consecutive units: transformer blocks, and embedding and head where they count as units. Units that
-follow each other and are alike make a run of them, in which only numbers matter. A pattern says in which chunk each of
-these runs begins and ends, which decides what crosses every border; how many units of it the chunks hold beyond one
-each is left open. Where all units differ each pattern is one split.
+Chunks are runs of consecutive units: transformer blocks, and embedding and head if they count as units. Equal
+consecutive units form a run, in which only numbers matter. A pattern tells in which chunk each run begins and ends, and
+so the tensors across every border; the units of chunks beyond one each are free. If all units differ, each pattern is
+one split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ from nest.solve.dp.pairs import Pairs, layer_classes
 from nest.solve.dp.sums import cuts
 
 MOST_PATTERNS = 1_000
-"""Patterns up to which all are searched. Each takes about 2 ms where it may hold the best plan; of more, only even
-splits are searched, and the result says so."""
+"""Most patterns that are all searched. Each takes about 2 ms if it may hold the best plan; with more, only even splits
+are searched, and the result says so."""
 
 Unit = tuple[int, ...]
 """Layers, ascending."""
@@ -31,24 +31,18 @@ Unit = tuple[int, ...]
 
 @frozen(cache_hash=True, repr=False)
 class Run:
-    """Units that follow each other and are alike."""
+    """Equal consecutive units."""
 
     units: tuple[Unit, ...]
 
 
 @frozen(cache_hash=True, repr=False)
 class Pattern:
-    """Where runs begin and end; with how many units more each chunk holds, a split of the model.
+    """Starts and ends of runs; with the further units of each chunk, a split of the model."""
 
-    Attributes:
-        runs: all units, in pipeline order.
-        held: what each chunk holds of them. Shape `(chunks,)`.
-        borders: the layers behind each border between two chunks, as bitmasks. Shape `(chunks - 1,)`.
-    """
-
-    runs: tuple[Run, ...]
-    held: tuple[Bounds, ...]
-    borders: tuple[int, ...]
+    runs: tuple[Run, ...]  # All units, in pipeline order.
+    held: tuple[Bounds, ...]  # Least and most units of each run, by chunk. Shape `(chunks,)`.
+    borders: tuple[int, ...]  # Layers behind each border between chunks, as bitmasks. Shape `(chunks - 1,)`.
 
     @property
     def chunks(self) -> int:
@@ -57,26 +51,26 @@ class Pattern:
 
     @property
     def parted(self) -> int:
-        """Runs that end with a chunk, where the next one begins with another."""
+        """Runs that end with a chunk while the next begins with another."""
         ends = [self.places(run) for run in range(len(self.runs))]
         return sum(one[-1] != other[0] for one, other in pairwise(ends))
 
     def places(self, run: int) -> list[int]:
-        """The chunks that hold units of a run."""
+        """Chunks with units of a run."""
         return [chunk for chunk, held in enumerate(self.held) if held[run][1]]
 
     @cached_property
     def slack(self) -> tuple[int, ...]:
-        """Units of each run beyond those that are fixed. Shape `(runs,)`."""
+        """Free units of each run. Shape `(runs,)`."""
         fixed = map(sum, zip(*map(self.fixed, range(self.chunks)), strict=True))
         return tuple(len(run.units) - own for run, own in zip(self.runs, fixed, strict=True))
 
     def fixed(self, chunk: int) -> tuple[int, ...]:
-        """Units of each run that a chunk holds at least. Shape `(runs,)`."""
+        """Least units of each run in a chunk. Shape `(runs,)`."""
         return tuple(least for least, _ in self.held[chunk])
 
     def split(self, further: Sequence[tuple[int, ...]]) -> tuple[Unit, ...]:
-        """The layers of each chunk that holds so many units of each run beyond those fixed. Shape `(chunks,)`."""
+        """Layers of each chunk with so many further units of each run. Shape `(chunks,)`."""
         taken, chunks = [0] * len(self.runs), []
         for chunk, more in enumerate(further):
             layers: list[int] = []
@@ -89,21 +83,16 @@ class Pattern:
 
 
 def mask_of(layers: Sequence[int]) -> int:
-    """A set of layers as a bitmask."""
+    """Set of layers as a bitmask."""
     return sum(1 << layer for layer in layers)
 
 
 @define(eq=False, repr=False)
 class Splits:
-    """The splits of an instance's model into chunks, each pattern made once.
-
-    Attributes:
-        instance: the problem.
-        even_only: whether there were too many patterns for some number of chunks, so that only even splits are left.
-    """
+    """Splits of an instance's model into chunks, each pattern made once."""
 
     instance: Instance
-    even_only: bool = False
+    even_only: bool = False  # Too many patterns for some number of chunks, so only even splits are left.
     _known: dict[tuple[str, int, int], tuple[Pattern, ...]] = field(factory=dict)
     _homes: dict[tuple[str, int, int], tuple[int, ...]] = field(factory=dict)
     _counts: dict[tuple[str, int, int, int], tuple[int, ...]] = field(factory=dict)
@@ -115,7 +104,7 @@ class Splits:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What chunks are runs of, in pipeline order."""
+        """Units of which chunks are runs, in pipeline order."""
         if not self._units:
             space = self.instance.space
             self._units.append(_uncut(self.instance, space.blocks_and_ends or space.blocks))
@@ -123,7 +112,7 @@ class Splits:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The units in runs of alike ones; where constraints tell units apart, each by itself."""
+        """Runs of equal units; single units if constraints distinguish them."""
         if not self._runs:
             alone = tuple(Run((unit,)) for unit in self.units)
             self._runs.append(alone if self._told_apart else _alike(self.instance, self.units, self._blocks))
@@ -131,20 +120,20 @@ class Splits:
 
     @property
     def _groups(self) -> list[tuple[int, ...]]:
-        """Layers that must be on one stage, for each constraint that says so."""
+        """Layers that must share a stage, by constraint."""
         named = {name: layer for layer, name in enumerate(self.instance.graph.layers)}
         shared = [each.same_stage for each in self.instance.space.constraints if each.same_stage]
         return [tuple(named[name] for name in group) for group in shared]
 
     @property
     def _told_apart(self) -> bool:
-        """Whether it matters which of alike units a stage holds: more than that the two ends share one."""
+        """True if constraints distinguish equal units, beyond a shared stage of both ends."""
         inner = {layer for unit in self.units[1:-1] for layer in unit}
         return self.instance.space.partition is not None or any(not inner.isdisjoint(each) for each in self._groups)
 
     @property
     def statistics(self) -> dict[str, str]:
-        """What of the space of chunks was left out."""
+        """Restrictions of the space of chunks."""
         return {"chunks": "even"} if self.even_only else {}
 
     def counts(self, schedule: Schedule, micro_batches: int, most: int) -> tuple[int, ...]:
@@ -158,7 +147,7 @@ class Splits:
         return self._counts[key]
 
     def _any(self, schedule: Schedule, stages: int) -> bool:
-        """Whether a schedule has plans of so many stages; patterns that need not be made are not."""
+        """True if a schedule has plans of so many stages; makes no more patterns than needed."""
         key = (schedule.name, chunks_of(schedule), stages)
         if key not in self._some:
             space, held = self.instance.space, list[tuple[Bounds, ...]]()
@@ -168,17 +157,17 @@ class Splits:
         return self._some[key]
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
-        """The patterns of a schedule's plans; none where there is no plan."""
+        """Patterns of a schedule's plans; empty: there are no plans."""
         key = (schedule.name, chunks_of(schedule), stages)
         return once(self._known, key, lambda: tuple(self._patterns(self.homes(schedule, stages))))
 
     def homes(self, schedule: Schedule, stages: int) -> tuple[int, ...]:
-        """The stage, from 0, of each chunk."""
+        """Stage, from 0, of each chunk."""
         key = (schedule.name, chunks_of(schedule), stages)
         return once(self._homes, key, lambda: route(schedule, stages))
 
     def _patterns(self, homes: tuple[int, ...]) -> Iterator[Pattern]:
-        """Those that constraints and a partition that is given allow."""
+        """Patterns that constraints and a given partition allow."""
         chunks, partition = len(homes), self.instance.space.partition
         if partition is not None:
             stage = {layer: index for index, layers in enumerate(partition) for layer in layers}
@@ -190,7 +179,7 @@ class Splits:
         return (each for each in made if self._allowed(each, homes))
 
     def _allowed(self, pattern: Pattern, homes: tuple[int, ...]) -> bool:
-        """Whether layers lie on the stages they must."""
+        """True if layers are on their required stages."""
         home: dict[int, int] = {}
         for index, run in enumerate(pattern.runs):
             places = pattern.places(index)
@@ -204,7 +193,7 @@ class Splits:
         )
 
     def _made(self, chunks: int, allowed: Sequence[Sequence[bool]] | None = None) -> tuple[Pattern, ...]:
-        """The patterns of so many chunks; `allowed` says which runs each of them may hold, where not all."""
+        """Patterns of so many chunks; `allowed` tells the runs of each; None: all."""
         if self.instance.space.even:
             return self._even(chunks)
         found = self._held(chunks, allowed)
@@ -214,7 +203,7 @@ class Splits:
         return tuple(_pattern(self.runs, each) for each in found)
 
     def _held(self, chunks: int, allowed: Sequence[Sequence[bool]] | None) -> list[tuple[Bounds, ...]]:
-        """What so many chunks may hold, one more than `MOST_PATTERNS` at most."""
+        """Contents of so many chunks, at most one more than `MOST_PATTERNS`."""
         if allowed is not None or chunks not in self._fillings:
             lengths = [len(run.units) for run in self.runs]
             # Chunks of stages that somebody has decided are of any size.
@@ -226,13 +215,13 @@ class Splits:
         return self._fillings[chunks]
 
     def _blocks(self, unit: Unit) -> int:
-        """Transformer blocks of a unit; embedding and head by themselves are none."""
+        """Transformer blocks of a unit; separate embedding and head have none."""
         space = self.instance.space
         blocks = space.blocks_and_ends[1:-1] or space.blocks
         return sum(not set(block).isdisjoint(unit) for block in blocks)
 
     def _even(self, chunks: int) -> tuple[Pattern, ...]:
-        """The even split; none where there is none, or it parts what must stay together."""
+        """The even split; empty if there is none, or if it separates layers kept together."""
         space, places = self.instance.space, tuple(range(chunks))
         units = next((each for each in (space.blocks, space.blocks_and_ends) if each and len(each) % chunks == 0), ())
         size = len(units) // chunks
@@ -244,7 +233,7 @@ class Splits:
 
 
 def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """The units, with those in one between which no cut may lie."""
+    """Merge units between which no cut is possible."""
     home = {layer: index for index, unit in enumerate(units) for layer in unit}
     if not home:
         return ()
@@ -262,7 +251,7 @@ def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
 
 
 def _alike(instance: Instance, units: Sequence[Unit], blocks: Callable[[Unit], int]) -> tuple[Run, ...]:
-    """Units in runs: that cost the same in all candidates, of as many blocks, with as much crossing between any two."""
+    """Runs of units with equal costs in all candidates, as many blocks, and equal tensors between neighbours."""
     classes, parts = layer_classes(instance), _blocks_of(instance, units)
     own = [(blocks(unit), [classes[layer] for layer in unit], part) for unit, part in zip(units, parts, strict=True)]
     behind = list(accumulate(map(mask_of, reversed(units)), initial=0))[1:-1]
@@ -278,7 +267,7 @@ def _alike(instance: Instance, units: Sequence[Unit], blocks: Callable[[Unit], i
 
 
 def _blocks_of(instance: Instance, units: Sequence[Unit]) -> list[list[int]]:
-    """Which layers of each unit are recomputed together, by number; blocks in several units tell these apart."""
+    """Layers of each unit that are recomputed together, by number; blocks in several units distinguish these."""
     blocks = instance.space.units if instance.space.partial else ()
     home = {layer: number for number, block in enumerate(blocks) for layer in block}
     unit_of = {layer: number for number, unit in enumerate(units) for layer in unit}
@@ -294,7 +283,7 @@ def _blocks_of(instance: Instance, units: Sequence[Unit]) -> list[list[int]]:
 
 
 def border_bytes(instance: Instance, candidates: Iterable[Candidate], borders: Sequence[int]) -> Array:
-    """Bytes per micro-batch that cross into each set of layers, a bitmask. Shape `(candidates, borders)`."""
+    """Bytes per micro-batch into each set of layers, a bitmask. Shape `(candidates, borders)`."""
     layers = len(instance.graph.layers)
     sets = star(membership(borders, layers), layers)
     # Most candidates send the same: 273 of 1,000 blocks have 15 answers.
@@ -309,14 +298,14 @@ def border_bytes(instance: Instance, candidates: Iterable[Candidate], borders: S
 
 
 def star(members: NDArray[numpy.bool_], layers: int) -> Downsets:
-    """Sets of layers as the stages between each of them and the empty one, whether or not they are downsets."""
+    """Sets of layers as stages between each of them and the empty one, downsets or not."""
     every = numpy.concatenate([numpy.zeros((1, layers), dtype=bool), members.reshape(-1, layers)])
     larger = numpy.arange(1, len(every), dtype=numpy.int32)
     return Downsets(every, Pairs.of(len(every), larger, numpy.zeros_like(larger)))
 
 
 def _pattern(runs: tuple[Run, ...], held: Sequence[Bounds]) -> Pattern:
-    """The pattern with its borders: any split that it has will do to find what crosses them."""
+    """Pattern with its borders, found from any of its splits."""
     bare = Pattern(runs, tuple(held), ())
     left = list(bare.slack)
     more = []

@@ -1,4 +1,4 @@
-"""How ZeRO shards over the devices of a plan, and the bytes of state that it leaves (PROBLEM.md section 4)."""
+"""ZeRO sharding over the devices of a plan, and the remaining bytes of state (PROBLEM.md section 4)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,13 @@ Shape = tuple[int, ...]
 
 @frozen(eq=False, repr=False)
 class Sharding(Record):
-    """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
+    """ZeRO sharding over devices with equal parameters (the `zero_degree` of a plan)."""
 
-    Attributes:
-        whole: shape of all devices.
-        members: all devices (`z`).
-        shards: shapes of the shard groups, runs of neighbours, each once.
-        count: devices of such a group.
-        replicates: shapes of the replicate groups, which hold the same shard, each once; none when one shard group
-            holds all devices.
-    """
-
-    whole: Shape
-    members: int
-    shards: tuple[Shape, ...]
-    count: int
+    whole: Shape  # Shape of all devices.
+    members: int  # Number of devices (`z`).
+    shards: tuple[Shape, ...]  # Distinct shapes of the shard groups, runs of neighbours.
+    count: int  # Devices of such a group.
+    # Distinct shapes of the replicate groups, with equal shards; empty if one shard group has all devices.
     replicates: tuple[Shape, ...] = ()
 
 
@@ -38,18 +30,17 @@ class Sharding(Record):
 def sharding(
     capacities: tuple[int, ...], stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
 ) -> Sharding:
-    """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4).
+    """ZeRO sharding of a stage at offset 0 (PROBLEM.md section 4).
 
-    Many candidates and orders of ranks share answers: Mixtral 8x7B on 64 H100 takes 1.2 times as long without the cache
+    Cached, as many candidates and rank orders share answers: Mixtral 8x7B on 64 H100 takes 1.2 times as long without
     (2026-11-23).
 
     Args:
         capacities: devices per group of each level.
         stride: devices from one replica's block to the next one's.
         replicas: data-parallel degree `d`.
-        ranks: offsets inside the block that hold the same parameters, fewer than `stride` all of them.
-        zero_degree: devices of a shard group, which divides those that hold the same parameters unless it is the
-            larger; None: all of them.
+        ranks: offsets inside the block with equal parameters, all below `stride`.
+        zero_degree: devices of a shard group, which divides those with equal parameters unless it is larger; None: all.
     """
     members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
     whole = shape_of(members, capacities)
@@ -76,12 +67,10 @@ def sharded(
     """Bytes of one copy of the state, sharded by a ZeRO stage, shape `(size,)`.
 
     Args:
-        state: of each group the ranks of a block that hold the same, and its weights, gradients and optimizer, bytes
-            before ZeRO, shape `(size,)` each.
-        size: how many sums there are.
+        state: by group, ranks of a block with equal parameters, and bytes of weights, gradients and optimizer before
+            ZeRO, shape `(size,)` each.
         replicas: data-parallel degree `d`, of all or of each.
-        zero: ZeRO stage.
-        zero_degree: ranks over which it shards at most; None: all.
+        zero_degree: ranks over which ZeRO shards at most; None: all.
     """
     total: Array = numpy.zeros(size)
     for ranks, weights, gradients, optimizer in state:

@@ -1,1 +1,1 @@
-"""Plans on a network that is no hierarchy: bounded on a level that nothing beats, placed and priced on the network."""
+"""Plans on a non-hierarchical network: bounded on a level that beats it everywhere, then placed and priced on it."""

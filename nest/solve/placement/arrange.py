@@ -1,6 +1,6 @@
-"""Where the blocks of a plan may lie on a network: good arrangements, and exchanges of devices that improve them.
+"""Placement of a plan's blocks on a network: good arrangements, improved by exchanging devices.
 
-Nothing here proves anything: `nest.solve.cpsat.placed_model` does, on networks small enough.
+A heuristic; `nest.solve.cpsat.placed_model` gives proofs on small networks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,24 +14,24 @@ from nest.instance import Instance, NetworkModel, Placement, Solution
 from nest.tolerances import AGREEMENT
 
 MOST_EXCHANGES = 2_000
-"""Exchanges tried in a search, a fifth of them at most for one plan; a limit by the clock would make plans depend on
-the machine. On a mesh of 64 devices one takes 5 ms."""
+"""Exchanges tried in a search, at most a fifth of them for one plan; a wall-clock limit would make plans depend on the
+machine. On a mesh of 64 devices one takes 5 ms."""
 
 HOPEFUL, CLOSE = 1.1, 1.001
-"""Times the best step time, up to which a plan as arranged is worth exchanges; and times its bound, from which on."""
+"""Factor over the best step time up to which a plan gets exchanges; factor over its bound at which they stop."""
 
 MESSAGE = 2.0**20
-"""Bytes by which near devices are told: at 50 GB/s they take 21 us, so that bandwidth decides."""
+"""Bytes of a message that defines near devices: at 50 GB/s they take 21 us, so that bandwidth decides."""
 
 
 def device_orders(model: NetworkModel) -> tuple[tuple[int, ...], ...]:
-    """Orders in which neighbours are near: as the levels have the devices, and from near to near, each once."""
+    """Orders with near neighbours: that of the levels, and a nearest-neighbour order, each once."""
     listed = tuple(range(len(model.names)))
     return tuple(dict.fromkeys((listed, _from_near_to_near(model))))
 
 
 def _from_near_to_near(model: NetworkModel) -> tuple[int, ...]:
-    """Each device followed by the nearest that is left, first by what it is itself near to, then by number."""
+    """Nearest-neighbour order of the devices; ties go by number."""
     seconds = model.latency + MESSAGE / model.bandwidth
     left = numpy.ones(len(seconds), dtype=bool)
     order = [0]
@@ -46,9 +46,8 @@ def _from_near_to_near(model: NetworkModel) -> tuple[int, ...]:
 def arrangements(replicas: int, widths: Sequence[int], orders: Sequence[Sequence[int]]) -> Iterator[Placement]:
     """Blocks along each order of the devices, in every order of replicas, stages and ranks, there and back.
 
-    What varies fastest lies nearest together: ranks of a block, stages of a pipeline, or replicas, which are what
-    gradients are reduced over. Every other row may turn round, so that the ends of rows are near. Blocks of several
-    widths stay whole.
+    The fastest-varying dimension is nearest together: ranks of a block, stages of a pipeline, or replicas. Every other
+    row may be reversed, so that row ends are near. Blocks of several widths stay whole.
     """
     if len(set(widths)) > 1:
         yield from _whole_blocks(replicas, widths, orders)
@@ -69,7 +68,7 @@ def arrangements(replicas: int, widths: Sequence[int], orders: Sequence[Sequence
 
 
 def _whole_blocks(replicas: int, widths: Sequence[int], orders: Sequence[Sequence[int]]) -> Iterator[Placement]:
-    """Blocks of several widths: replica after replica, and stage after stage."""
+    """Blocks of several widths: replica by replica, and stage by stage."""
     firsts = numpy.cumsum([0, *widths]).tolist()
     for order in orders:
         rows = [order[replica * firsts[-1] :] for replica in range(replicas)]
@@ -84,17 +83,11 @@ def _whole_blocks(replicas: int, widths: Sequence[int], orders: Sequence[Sequenc
 
 @define
 class Arranger:
-    """Places plans on a network and keeps what it found.
-
-    Attributes:
-        instance: with the network.
-        best: the least step time met, seconds.
-        trials: exchanges left.
-    """
+    """Places plans on a network and keeps the results."""
 
     instance: Instance
-    best: float = inf
-    trials: int = MOST_EXCHANGES
+    best: float = inf  # Least step time met, seconds.
+    trials: int = MOST_EXCHANGES  # Exchanges left.
     _orders: tuple[tuple[int, ...], ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -102,10 +95,7 @@ class Arranger:
         self._orders = device_orders(self.instance.network.model)
 
     def place(self, solution: Solution) -> tuple[Solution, float]:
-        """The plan with its blocks where they take least time of what is tried, and that time, seconds.
-
-        Where it is placed already, that placement is one of those tried.
-        """
+        """Best placement found for the plan's blocks, and its time in seconds; an existing placement is tried, too."""
         assert self.instance.network is not None
         # On the level that nothing beats no placement of it is below this.
         bound = self.instance.network.price(evolve(self.instance, network=None), evolve(solution, placement=None))[0]
@@ -125,14 +115,14 @@ class Arranger:
         return evolve(solution, placement=chosen), least
 
     def price(self, solution: Solution, placement: Placement) -> float:
-        """Seconds per step with blocks there."""
+        """Step time (s) with this placement."""
         assert self.instance.network is not None
         return self.instance.network.price(self.instance, evolve(solution, placement=placement))[0]
 
     def _exchanged(
         self, solution: Solution, placement: Placement, least: float, bound: float
     ) -> tuple[Placement, float]:
-        """The placement, or what exchanges of two devices make of it: as long as one pays, or trials are left."""
+        """Improve a placement by exchanging two devices while that helps and trials are left."""
         trials, improving = min(MOST_EXCHANGES // 5, self.trials), True
         self.trials -= trials
         while improving and trials > 0:
@@ -152,7 +142,7 @@ class Arranger:
 
 
 def _swaps(placement: Placement, devices: int) -> Iterator[Placement]:
-    """The placement with two devices exchanged, one of which is used: idle ones and those of other stages first."""
+    """Yield exchanges of two devices, at least one of them in use: with idle ones and those of other stages first."""
     seats = {
         device: (replica, stage)
         for replica, blocks in enumerate(placement)

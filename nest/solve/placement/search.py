@@ -1,9 +1,9 @@
-"""Branch and check: plans best first on a level that nothing on the network beats, placed and priced on the network.
+"""Branch and check: plans best first on a level that beats the network everywhere, placed and priced on the network.
 
-The dynamic program runs on the optimistic level (`Instance.network`), so that what it proves of a configuration bounds
-all its plans, wherever their blocks lie. Its plan of each configuration that may still be the best is placed, and what
-that takes on the network is what counts. Where bound and best plan do not meet, CP-SAT is asked case by case for a
-better plan, partition and placement together; where it finds none, that is the proof.
+The dynamic program runs on the optimistic level (`Instance.network`), so its proof for a configuration bounds all its
+plans, wherever their blocks are. Its plan of each configuration that may still be best is placed, and the time on the
+network counts. If bound and best plan do not meet, CP-SAT looks case by case for a better plan, partition and placement
+together; if it finds none, that is the proof.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
 
 MOST_EFFORT = 30.0
-"""CP-SAT's deterministic seconds for a proof without a time limit, a minute or so by the clock. A limit by the clock
-would make plans depend on the machine."""
+"""CP-SAT's deterministic seconds for a proof without a time limit, about a minute; a wall-clock limit would make plans
+depend on the machine."""
 
 
 def solve(
@@ -37,13 +37,13 @@ def solve(
     known: tuple[Solution, float] | None = None,
     besides: Sequence[Solution] = (),
 ) -> Result:
-    """The plan of least step time on the network, proved where bounds meet or CP-SAT can; arguments as of `dp.solve`.
+    """Find the fastest plan on the network, proved if bounds meet or CP-SAT can; arguments as in `dp.solve`.
 
-    `solve_branched` solves on levels where the graph has too many cuts for that.
+    `solve_branched` solves on levels if the graph has too many cuts.
 
     Raises:
         InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
+        NoPlanYet: the deadline has passed without a plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     arranger = Arranger(instance)
@@ -78,7 +78,7 @@ def _branched(
     progress: Progress | None,
     besides: Sequence[Solution],
 ) -> Result:
-    """Of a graph with too many cuts to list: the best plan on the optimistic level, placed, with its bound there."""
+    """Best plan of a graph with too many cuts on the optimistic level, placed, with its bound there."""
     relaxed = evolve(instance, network=None)
     result = solve_branched(relaxed, deadline, progress, besides=besides, runner_up=False)
     if result.solution is None:
@@ -89,7 +89,7 @@ def _branched(
 
 
 def _bounded(result: Result, bound: float) -> Result:
-    """The result with a bound on all plans: optimal where the two meet (PROBLEM.md section 5)."""
+    """Result with a bound on all plans: optimal if the two meet (PROBLEM.md section 5)."""
     assert result.batch_time is not None
     if bound >= result.batch_time * (1 - PROOF):
         return evolve(result, status="optimal", lower_bound=result.batch_time)
@@ -97,7 +97,7 @@ def _bounded(result: Result, bound: float) -> Result:
 
 
 def _provable(instance: Instance) -> bool:
-    """Whether CP-SAT can say more of some plans of the network than the optimistic level does."""
+    """True if CP-SAT can improve on the optimistic level for some plans of the network."""
     from nest.solve.cpsat.placed_model import MOST_CELLS
     from nest.solve.cpsat.tier_model import tiers
 
@@ -108,7 +108,7 @@ def _provable(instance: Instance) -> bool:
 def _proved(
     instance: Instance, result: Result, arranger: Arranger, deadline: Deadline, progress: Progress | None
 ) -> Result:
-    """The result, or a better one that CP-SAT finds, with what it proves."""
+    """Result, or a better one from CP-SAT, with its proof."""
     assert result.batch_time is not None
     proof = prove(
         instance,
@@ -126,12 +126,11 @@ def _proved(
 def prove(
     instance: Instance, batch_time: float | None, arranger: Arranger | None = None, **options: Any
 ) -> "Verification":
-    """Whether no plan on the network is better than `batch_time` by more than 1e-6 of it, or a better one, placed.
+    """Prove that no plan on the network is better than `batch_time` by more than 1e-6 of it, or find one, placed.
 
     Args:
-        instance: the problem.
-        batch_time: seconds of the plan given; None: the claim is that there is no plan at all.
-        arranger: places plans where CP-SAT does not say where their blocks lie; None: a new one.
+        batch_time: seconds of the given plan; None: claim that there is no plan.
+        arranger: places plans if CP-SAT does not; None: a new one.
         options: those of `nest.solve.cpsat.verify`.
 
     Raises:
