@@ -14,6 +14,7 @@ from nest import spec
 from nest.cli import app
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.kinds import KINDS
+from nest.whatif.launch_files import exporters
 from tests.docs import calibration_reference, hook_reference, published_runs, stack_reference
 from tests.docs.document import REPOSITORY
 from tools import site_hooks
@@ -71,6 +72,21 @@ def test_what_is_public_is_there() -> None:
 def test_stacks_are_those_of_the_catalogue() -> None:
     page = (REFERENCE / "stacks.md").read_text()
     assert stack_reference.refreshed(page) == page, "python -m tests.docs.refresh docs/reference/stacks.md"
+
+
+def test_exporters_have_the_strategies_and_schedules_of_the_page() -> None:
+    rows = [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in (REFERENCE / "exporters.md").read_text().partition("## Training")[2].splitlines()
+        if line.startswith("| ")
+    ]
+    for each in exporters():
+        row = next(row for row in rows if f"`{each['name']}`" in row[0])
+        limits = dict(part.split(" ", 1) for part in each["limits"].split("; ") if part.startswith(("strat", "sched")))
+        if "strategies" in limits:
+            assert row[1].strip("`").split() == limits["strategies"].split(", ")
+        if "schedules" in limits and each["name"] != "maxtext":  # Its 1F1B is for plans without a pipeline.
+            assert row[2].strip("`").split() == limits["schedules"].split(", ")
 
 
 def test_every_command_is_described() -> None:
