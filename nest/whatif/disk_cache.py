@@ -44,7 +44,7 @@ def cached_plan(
     """The best plan of a self-contained problem: the one kept, or a new one, which is kept from now on.
 
     It is told to whoever asks for this very problem again; the search of no other one begins with it
-    (docs/decisions/0015-answers-kept.md). Nothing is kept where plug-ins of others take part, whose code nobody looks
+    (docs/decisions/README.md, 0015). Nothing is kept where plug-ins of others take part, whose code nobody looks
     at, with a time limit, or of a search that is stopped.
 
     Args:
