@@ -195,5 +195,5 @@ def test_an_unknown_problem_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_the_page_shows_what_the_command_prints() -> None:
-    text = (REPOSITORY / "docs" / "explanation" / "first-plan.md").read_text()
+    text = (REPOSITORY / "benchmarks" / "usual_problems.md").read_text()
     assert "\n".join(page()) in text

@@ -1,6 +1,7 @@
 """Tables of published runs in the documents: their sources, and what nest says of them as one results file has it.
 
-`python -m tests.docs.refresh docs/explanation/published-runs.md` writes them; a test compares.
+`python -m tests.docs.refresh docs/explanation/published-runs.md benchmarks/published/README.md` writes them; a test
+compares.
 """
 
 from benchmarks.published.report import sources
@@ -11,8 +12,6 @@ from tests.docs.document import REPOSITORY
 FOUND = REPOSITORY / "benchmarks" / "results" / "2026-11-23" / "published.md"
 """What `python -m benchmarks.published --output FILE` wrote, that documents show."""
 
-PROBLEMS = "../../benchmarks/published/problems/"
-
 
 def begin(part: str) -> str:
     """The mark in front of a generated part."""
@@ -21,7 +20,7 @@ def begin(part: str) -> str:
 
 def told() -> list[str]:
     """Sources and assumptions of every run."""
-    return [line.replace("](problems/", f"]({PROBLEMS}") for line in sources(published())]
+    return sources(published())
 
 
 def section(title: str) -> list[str]:

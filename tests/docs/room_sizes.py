@@ -1,4 +1,4 @@
-"""Files and lines of each room, in the table of docs/explanation/size.md."""
+"""Files and lines of each room, in the table of docs/explanation/house.md."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from nest.hooks.bundled import bundled_modules
 from tests.docs.document import REPOSITORY
 
-PAGE = Path("docs/explanation/size.md")
+PAGE = Path("docs/explanation/house.md")
 ROW = re.compile(r"^\| (?P<rooms>`[^|]*?) \| (?P<files>[\d,]+) \| (?P<lines>[\d,]+) \|", re.MULTILINE)
 TOTAL = re.compile(r"(?P<lines>[\d,]+) lines in (?P<files>[\d,]+) files")
 

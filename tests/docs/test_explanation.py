@@ -15,7 +15,7 @@ from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 from nest.testing import MODULES
 from nest.version import __version__
-from tests.docs import room_sizes
+from tests.docs import first_plan, room_sizes
 from tests.docs import rooms as rooms_drawn
 from tests.docs.document import REPOSITORY, blocks, documents
 
@@ -51,9 +51,17 @@ def test_entries_of_the_first_plan_are_those_that_are_compared() -> None:
     assert [(name.strip("`"), reason) for _, name, reason in told] == [(each.name, each.reason) for each in ORDER]
 
 
+def test_first_plans_of_usual_problems_are_those_of_their_page() -> None:
+    page = (DOCS / "explanation" / "first-plan.md").read_text()
+    shown = "\n".join(first_plan.first())
+    assert shown.count("\n") == 9
+    assert shown in page, "python -m tests.docs.refresh docs/explanation/first-plan.md"
+
+
 def test_every_room_is_listed() -> None:
     text = (DOCS / "explanation" / "house.md").read_text()
-    listed = {name for row in rows(text, "room") for name in re.findall(r"`([\w.]+)`", row[0])}
+    named = {name for row in rows(text, "room") for name in re.findall(r"`([\w.]+)`", row[0])}
+    listed = {name for name in named if not name.startswith("__")}
     rooms = {path.name for path in (REPOSITORY / "nest").iterdir() if path.is_dir() and path.name != "__pycache__"}
     modules = {path.name for path in (REPOSITORY / "nest").glob("*.py") if not path.name.startswith("__")}
     assert listed == rooms | modules
