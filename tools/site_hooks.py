@@ -4,16 +4,19 @@ A link from docs/ to another file of the repository works on GitHub and in a che
 published too, below `repository/`, and links are turned to them.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCS = REPOSITORY / "docs"
@@ -29,6 +32,8 @@ _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside docs/ that pages lead to, and the command reference."""
+    from mkdocs.structure.files import File
+
     waiting, seen = [*DOCS.rglob("*.md"), *(REPOSITORY / name for name in ROOTS)], set()
     while waiting:
         path = waiting.pop()
@@ -143,7 +148,7 @@ def _command(name: str, command: Any, level: int) -> Iterator[str]:
         )
     shown = [each for each in command.params if not getattr(each, "hidden", False)]
     if rows := [_row(each, context) for each in shown]:
-        yield from ("", "| | |", "|---|---|", *rows)
+        yield from ("", "| argument or option | |", "|---|---|", *rows)
     for each in command.list_commands(context) if hasattr(command, "list_commands") else ():
         below = command.get_command(context, each)
         if not below.hidden:
