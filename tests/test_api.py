@@ -116,6 +116,7 @@ def test_plans_carry_their_problem_whole() -> None:
     assert nest.check(plan.to_dict()).ok
 
 
+@pytest.mark.longer
 def test_evaluate_prices_the_plan_that_solve_found() -> None:
     best = nest.solve(SMALL)
     assert best.candidate is not None

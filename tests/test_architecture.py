@@ -51,6 +51,7 @@ def test_modules_stay_small() -> None:
     assert not long
 
 
+@pytest.mark.longer
 def test_the_engine_does_not_grow() -> None:
     packages, longest = statements.engine()
     assert sum(packages.values()) <= MOST_STATEMENTS, packages
@@ -66,11 +67,13 @@ def test_statements_are_counted_apart_from_docstrings() -> None:
     assert statements.longest(tree, "a.py") == (4, "a.py:6 nested")
 
 
+@pytest.mark.longer
 def test_chains_of_imports_stay_short() -> None:
     chain = networkx.dag_longest_path(_imports(anywhere=False))
     assert len(chain) <= LONGEST_CHAIN, chain
 
 
+@pytest.mark.longer
 def test_no_modules_import_each_other() -> None:
     """Neither inside functions nor for types alone."""
     circles = [each for each in networkx.strongly_connected_components(_imports(anywhere=True)) if len(each) > 1]

@@ -85,6 +85,7 @@ DECIDED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", DECIDED)
 @pytest.mark.parametrize("entry", ORDER, ids=lambda entry: entry.name.replace(" ", "-"))
 def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry: Any, fixed: dict[str, Any]) -> None:

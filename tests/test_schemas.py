@@ -234,6 +234,7 @@ ALTERATIONS: list[tuple[str, Any, bool]] = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("path", "value", "allowed"), ALTERATIONS)
 def test_schema_and_reader_agree(path: str, value: Any, allowed: bool) -> None:
     schema_and_reader_say(altered(MEASURED, path, value), allowed)

@@ -70,6 +70,7 @@ def exported(problem: Any, target: str) -> PlanDocument | None:
     return plan
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("example", "target"),
     [

@@ -15,6 +15,7 @@ from tests.oracle.network import Network
 from tests.seeds import blocks, seeds
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(6, 60))
 def test_the_planner_agrees_with_the_chain_program(seed):
     problem = draw_chain(seed)
@@ -22,6 +23,7 @@ def test_the_planner_agrees_with_the_chain_program(seed):
     assert not wrong, compare.complaint(f"seed {seed}", problem, wrong)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(6, 60))
 def test_the_planner_agrees_with_the_chain_program_where_shard_groups_are_chosen(seed):
     problem = draw_chain(seed, sharded=True)

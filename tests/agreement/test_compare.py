@@ -102,6 +102,7 @@ def test_only_where_plans_are_replayed_may_a_plan_be_left_open():
     assert not compare.left_open(problem, {**document, "batch_time": 9.9}, answer)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
 @pytest.mark.parametrize(("answers", "code"), [(lambda problem: solve(problem).plan, 0), (lambda _: None, 1)])
 def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, code, kind):

@@ -41,6 +41,7 @@ def test_few_plans_are_outside_what_is_searched_and_each_says_why(first: int) ->
     assert all(each.startswith(STATED) for each in tally.reasons), tally.reasons
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("target", "model"), [("torchtitan", {}), ("pytorch", {}), ("torchtitan", EXPERTS)])
 @pytest.mark.parametrize("listed", [["all", 16], ["all", 4]])
 def test_shard_groups_beside_all_ranks_make_no_plan_slower(

@@ -69,6 +69,7 @@ def compared(seed: int, kind: str) -> Counter[str]:
     return seen
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", seeds(16, 16))
 def test_the_replay_takes_as_long_as_the_oracle_says(seed, kind):

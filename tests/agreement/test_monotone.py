@@ -7,6 +7,7 @@ from tests.agreement.monotone import pair, slower
 from tests.seeds import blocks, seeds
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(15, 15))
 def test_a_better_cluster_is_never_slower(seed: int) -> None:
     assert slower(seed) is None

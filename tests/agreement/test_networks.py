@@ -23,6 +23,7 @@ def test_the_planner_agrees_with_the_brute_force_on_networks(seed):
     compared(seed, "plain")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_the_planner_agrees_with_the_brute_force_where_candidates_are_mixed(seed):
     compared(seed, "mixed")
@@ -51,6 +52,7 @@ def test_the_planner_agrees_with_the_brute_force_where_chunks_are_dealt(seed):
     compared(seed, "chunked")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")

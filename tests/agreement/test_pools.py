@@ -46,6 +46,7 @@ def test_the_planner_agrees_with_the_oracle_on_many_pools(block):
         examine(seed)
 
 
+@pytest.mark.longer
 @settings(derandomize=True, deadline=None, database=None, max_examples=4, suppress_health_check=list(HealthCheck))
 @given(random=streams)
 def test_the_planner_agrees_with_the_oracle_on_odd_pools(random):

@@ -112,6 +112,7 @@ def test_the_generator_reaches(corner, problems):
     assert any(CORNERS[corner](problem) for problem in problems)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("corner", MIXED_CORNERS)
 def test_mixed_problems_reach(corner, mixed):
     assert any(MIXED_CORNERS[corner](problem) for problem in mixed)

@@ -69,6 +69,7 @@ def disagreements(problem: dict, plan: dict) -> list[str]:
     return wrong
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(24, 1500))
 def test_plans_are_priced_and_refused_as_the_oracle_does(seed):
     random = Random(seed)

@@ -1,9 +1,12 @@
 """Random frameworks to plan for are worth something: some refuse every plan, some leave one, some cost time."""
 
+import pytest
+
 from tests.agreement.draws import draw
 from tests.oracle.brute_force import solve
 
 
+@pytest.mark.longer
 def test_targets_refuse_some_plans_leave_some_and_cost_some_time():
     drawn = [draw(seed, "target") for seed in range(40)]
     left = [each for each in drawn if each.answer.plan is not None]

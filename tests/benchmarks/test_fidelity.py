@@ -240,6 +240,7 @@ def test_published_runs_name_their_sources() -> None:
     assert {each.problem.cluster.device for each in runs} >= {"a100-sxm-80g", "h100-sxm", "b200-sxm", "gb200"}
 
 
+@pytest.mark.longer
 def test_the_plot_is_the_same_for_the_same_figures(hopper: Table, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     folders = [tmp_path / name for name in ("one", "two")]

@@ -58,6 +58,7 @@ def test_one_run_of_its_own_takes_away_what_is_common() -> None:
     assert with_one_run(of(0.1)) == 0.0
 
 
+@pytest.mark.longer
 def test_the_fast_fit_is_that_of_calibration(runs: list[MeasuredRun]) -> None:
     costs = Roofline()
     fast = joint(runs, costs).fitted()
@@ -66,6 +67,7 @@ def test_the_fast_fit_is_that_of_calibration(runs: list[MeasuredRun]) -> None:
     assert numpy.exp(fast.off) == pytest.approx(predicted(seen, values) / seen.seconds, rel=0.01)
 
 
+@pytest.mark.longer
 def test_what_is_held_out_has_no_say(runs: list[MeasuredRun]) -> None:
     """Whatever a source measured, it is predicted alike."""
     held = numpy.array([index < 2 for index in range(len(runs))])
@@ -80,6 +82,7 @@ def test_what_is_held_out_has_no_say(runs: list[MeasuredRun]) -> None:
     assert found[0] - found[1] == pytest.approx(numpy.log(3.0) * numpy.ones(2), abs=0.02)
 
 
+@pytest.mark.longer
 def test_every_source_has_a_row_and_terms_are_told(runs: list[MeasuredRun]) -> None:
     parted = [evolve(run, run=evolve(run.run, group=f"source {index % 2}")) for index, run in enumerate(runs)]
     found = nested(parted, Roofline(), silent, ["attention kernels"])

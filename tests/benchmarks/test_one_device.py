@@ -24,6 +24,7 @@ def test_what_ran_is_said_to_fit_and_what_did_not_is_refused(rows) -> None:
     assert {row.seconds is None for row in rows} == {True, False}
 
 
+@pytest.mark.longer
 def test_memory_is_within_a_twentieth_on_average_of_what_the_device_held(rows) -> None:
     assert statistics.mean(abs(row.estimate / row.used - 1) for row in rows if row.used) < 0.05
 

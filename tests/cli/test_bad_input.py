@@ -252,6 +252,7 @@ TOLD_OF_THE_WHOLE = ("the fan-outs make", "model: transformer: ")
 """What is wrong with a section rather than with one of its values has the section's line."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("problem", "place", "value", "told"), VALUES, ids=[f"{row[1]}={str(row[2])[:20]}" for row in VALUES]
 )
@@ -427,6 +428,7 @@ def test_decisions_that_cannot_be_read(refused: Refused, decision: str, told: st
     assert told in line
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("decision", "told"),
     [

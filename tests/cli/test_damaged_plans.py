@@ -67,6 +67,7 @@ def try_all(command: str, plan: Any, cases: Any, folder: Path, monkeypatch: pyte
         assert code in (0, 1, 2), (path, instead)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_plan_without_a_whole_problem_is_refused(
     command: str, written: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -75,6 +76,7 @@ def test_a_plan_without_a_whole_problem_is_refused(
     try_all(command, written, [*cases, (("summary", "time_shares", "bubble"), MISSING)], tmp_path, monkeypatch)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_damaged_plan_is_refused_or_done_without(
     command: str, written: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ def plan(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.longer
 def test_text_and_json(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "explain", plan, "--only", "alternatives", "--only", "binding") == 0
     shown = capsys.readouterr()

@@ -291,6 +291,7 @@ def test_a_plan_beyond_a_framework_is_refused_with_the_reason(
     assert "search.target: uniform" in printed.err
 
 
+@pytest.mark.longer
 def test_the_nearest_plan_is_exported_with_what_it_costs(
     beyond: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_proof_is_left_open(problem: Path, tmp_path: Path) -> None:
     assert json.loads(printed)["status"] == "open"
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(sys.platform == "win32", reason="signals reach no process there")
 @pytest.mark.parametrize("module", ["typer", "pluggy", "nest.api", "nest.cli.output"])
 @pytest.mark.parametrize("as_module", [False, True])

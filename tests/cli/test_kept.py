@@ -35,6 +35,7 @@ def test_the_command_keeps_plans_with_caches_unless_told_otherwise(tmp_path: Pat
     assert solved(tmp_path, None) == told
 
 
+@pytest.mark.longer
 def test_a_home_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
     (tmp_path / ".cache").write_text("no folder")
     solved(tmp_path, None)

@@ -246,6 +246,7 @@ def test_a_full_disk_behind_standard_output_is_told(command: str, folder: Path) 
     assert code == 2
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("words", ["--help", "--version", "solve nowhere.yaml", "nothing"])
 def test_a_full_disk_behind_both_streams_ends_in_silence(words: str, folder: Path) -> None:
     command, streams = [sys.executable, "-m", "nest", *words.split()], [os.devnull, "/dev/full", "/dev/full"]
@@ -270,6 +271,7 @@ def test_streams_that_the_shell_closes_take_no_file_s_place(closed: str, folder:
     assert file.read_text() == call(folder, "export plan.json --to dot")[1]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("place", ["file/below", "/dev/full", "/sys/below", "limited"])
 @pytest.mark.parametrize("option", lasting(WRITING))
 def test_what_cannot_be_written_is_told_and_nothing_is_left(option: str, place: str, folder: Path) -> None:

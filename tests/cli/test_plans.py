@@ -37,6 +37,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
     return int(stop.value.code or 0), printed.out
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("problem", [read_mapping(EXAMPLE).mapping, DESCRIBED], ids=["measured", "described"])
 @pytest.mark.parametrize("command", ["solve", "evaluate"])
 def test_every_format_gives_the_same_bytes(

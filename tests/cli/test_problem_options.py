@@ -354,6 +354,7 @@ def test_what_goes_with_a_file_alone_is_refused_with_options(call, tmp_path: Pat
     assert json.loads(config.read_text()) == library_models()["gpt2"].config
 
 
+@pytest.mark.longer
 def test_other_options_go_with_those_of_a_problem(call) -> None:
     problem = printed(call, *SMALL, "--target", "torchtitan", "--tokens", "1T")
     assert (problem.search.target, problem.training.tokens) == ("torchtitan", 10**12)

@@ -78,6 +78,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", few(COMMANDS, *COMMANDS[:10], ["check", "PLAN"]), ids=" ".join)
 def test_output_fits_every_terminal_and_loses_nothing(command: list[str], plan: str, tmp_path: Path) -> None:
     command = [plan if part == "PLAN" else part for part in command]

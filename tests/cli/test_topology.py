@@ -92,6 +92,7 @@ def test_a_larger_message_makes_latency_matter_less(tmp_path: Path) -> None:
     assert nest("topology", "show", path, "--message", "0").returncode == 2
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "topology",
     [
@@ -149,6 +150,7 @@ def test_levels_and_names_are_shown_too(tmp_path: Path) -> None:
     assert (found["hierarchical"], [level["fanout"] for level in found["levels"]]) == (True, [8, 8])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -31,6 +31,7 @@ def refused(*_: Any, **__: Any) -> None:
     raise PermissionError(13, "Permission denied")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=str)
 @pytest.mark.parametrize("place", ["loop", "/dev/full", "read-only", "too long"])
 def test_the_plan_is_printed_where_it_cannot_be_written(

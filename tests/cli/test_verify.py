@@ -73,6 +73,7 @@ def test_a_plan_whose_numbers_are_wrong_is_refused(
     assert "stages[0].memory" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("flags", [["--verify"], ["--verify=free"], ["--verify", "--free", "--workers", "2"]])
 def test_solve_verifies(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str]

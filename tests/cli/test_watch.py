@@ -47,6 +47,7 @@ def watching(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         command.kill()
 
 
+@pytest.mark.longer
 def test_what_is_saved_is_answered_until_ctrl_c(watching: "subprocess.Popen[str]", tmp_path: Path) -> None:
     assert watching.stdout is not None
     problem = tmp_path / "problem.json"

@@ -165,6 +165,7 @@ def catalogued(name: str, bandwidth: float = 50e9) -> Level:
 LINED = sorted(name for name, link in links().items() if link.lines)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", LINED)
 @pytest.mark.parametrize("kind", KINDS)
 @given(n=st.floats(1, 1e11), members=st.integers(2, 72))
@@ -177,6 +178,7 @@ def test_links_of_the_catalogue_are_no_faster_than_their_wires(name: str, kind: 
     assert MODEL.time(kind, n, (members,), (level,)) >= received * n / nominal * (1 - 1e-9)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", LINED)
 @pytest.mark.parametrize("kind", KINDS)
 @given(n=st.floats(2**20, 1e11), members=st.integers(2, 72))

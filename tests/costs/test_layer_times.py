@@ -168,6 +168,7 @@ def built(model: str, engines: tuple[str, ...], name: str | None = None, **train
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("engines", "overlap"),
     [
@@ -188,6 +189,7 @@ def test_never_above_sequential(model: str, engines: tuple[str, ...], overlap: b
     assert hidden or model == "dense" or overlap
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("model", MODELS)
 def test_with_one_engine_it_is_sequential(model: str) -> None:
     """Left out, layer times are those of one operator after the other, to the last bit."""
@@ -196,6 +198,7 @@ def test_with_one_engine_it_is_sequential(model: str) -> None:
         assert [array.tobytes() for _, array in a.arrays()] == [array.tobytes() for _, array in b.arrays()]
 
 
+@pytest.mark.longer
 def test_several_engines_are_used_unless_refused() -> None:
     usual, asked, summed = (built("experts", GPU, name).candidates for name in (None, "scheduled", "sequential"))
     assert all((a.forward == b.forward).all() for a, b in zip(usual, asked, strict=True))
@@ -243,6 +246,7 @@ def problem(**more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("granularity", [pytest.param("layer", marks=pytest.mark.slow), "operator"])
 def test_from_problem_to_checked_plan(granularity: str) -> None:
     asked = problem(search={"granularity": granularity}, constraints=["pp <= 2"])
@@ -255,6 +259,7 @@ def test_from_problem_to_checked_plan(granularity: str) -> None:
         assert nest.check(each).disagreements == ()
 
 
+@pytest.mark.longer
 def test_a_plan_says_which_engines_it_counts_on() -> None:
     plan = nest.solve(problem(layer_times="scheduled"))
     told = plan.to_dict()["problem"]

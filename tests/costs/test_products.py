@@ -77,6 +77,7 @@ def test_half_a_wave_more_costs_a_wave() -> None:
     assert padding(109, HIGH, WIDE, 108) > 1.5
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("attention", ["flash", "unfused"])
 @pytest.mark.parametrize("name", sorted(library_models()))
 def test_products_have_the_flop_of_their_operators(name: str, attention: str) -> None:

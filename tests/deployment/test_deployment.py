@@ -91,6 +91,7 @@ def test_embedding_and_head_are_chunks_where_blocks_come_out_even_only_with_them
     assert [run.blocks for run in runs][1:-1] == [(block,) for block in range(6)]
 
 
+@pytest.mark.longer
 def test_a_plan_that_is_none_is_refused() -> None:
     found = nest.solve(
         {

@@ -102,6 +102,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.longer
 @settings(max_examples=20)
 @given(problems())
 def test_groups_are_those_that_gradients_are_reduced_over(problem: dict[str, Any]) -> None:

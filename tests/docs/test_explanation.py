@@ -67,6 +67,7 @@ def test_every_room_is_listed() -> None:
     assert listed == rooms | modules
 
 
+@pytest.mark.longer
 def test_the_picture_of_the_house_is_that_of_its_imports() -> None:
     page = (REPOSITORY / rooms_drawn.PAGE).read_text()
     assert rooms_drawn.refreshed(page) == page, f"python -m tests.docs.refresh {rooms_drawn.PAGE}"

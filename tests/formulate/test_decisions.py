@@ -31,6 +31,7 @@ def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
     return {**asked, "fixed": fixed}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("decided", "told"),
     [

@@ -186,6 +186,7 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
     assert [each for each in told if each.startswith("schedules")] == [line]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "changes",
     [
@@ -328,6 +329,7 @@ def test_a_profile_has_no_target() -> None:
     assert "target" not in plan.problem["search"]
 
 
+@pytest.mark.longer
 def test_people_are_told_in_a_sentence() -> None:
     told: list[str] = []
     api.solve(PROBLEM, message=told.append)

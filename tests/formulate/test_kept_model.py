@@ -154,6 +154,7 @@ def test_while_one_is_asked_about_another_thread_begins_anew(problem: Build) -> 
     assert not other.tables.known
 
 
+@pytest.mark.longer
 def test_of_another_network_what_reaches_it_is_priced_anew(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     told(problem())
     names = priced_again(monkeypatch)
@@ -164,6 +165,7 @@ def test_of_another_network_what_reaches_it_is_priced_anew(problem: Build, monke
     assert {"mb1", "mb2"}.isdisjoint(names)
 
 
+@pytest.mark.longer
 def test_questions_about_a_plan_begin_with_it(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = ("constraints", "alternatives", "flips")
     plan = nest.solve(problem())

@@ -104,6 +104,7 @@ def test_what_is_no_value_at_all_is_told_as_that() -> None:
         nest.solve(asked("training.schedule", ["1f1b"], schedule="1f1c"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("place", "listed", "fixed"),
     [row[:3] for row in CONTRADICTIONS if "chunks" not in row[2] and row[0] != "strategies.ep"],

@@ -318,6 +318,7 @@ def test_a_batch_given_in_tokens_is_told_before_the_search() -> None:
     assert told(changed(model="llama-3-8b", training={"global_batch": 512, "sequence_length": 8192})) == []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("batch", "utilisation", "end"),
     [
@@ -357,6 +358,7 @@ def test_a_batch_that_leaves_devices_idle_is_told_with_those_that_do_not() -> No
         assert idle(batch, constraints=["pp == 1"]) == []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("batch", "others"), [(20, "16 or 32"), (9, "8 or 16")])
 def test_a_batch_that_shares_out_to_few_replicas_is_told(batch: int, others: str) -> None:
     plan = nest.solve(BASE).to_dict()

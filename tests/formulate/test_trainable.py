@@ -104,6 +104,7 @@ QWEN = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("size", "length", "gigabytes", "seconds"),
     [

@@ -142,6 +142,7 @@ def test_a_broken_distribution_is_one_line_and_the_plan_is_the_same(fault: str, 
         assert after.stdout == before.stdout
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fault", ["raises at import", "raises in apply", "costs are NaN", "clashes in name"])
 def test_strict_plugins_make_it_an_error(fault: str, site: Path, tmp_path: Path) -> None:
     text, keys, told = FAULTY[fault]
@@ -184,6 +185,7 @@ def test_an_error_is_told_behind_what_was_set_aside(site: Path, tmp_path: Path) 
     assert "measured" in second
 
 
+@pytest.mark.longer
 def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises at import"][0])
     install(
@@ -256,6 +258,7 @@ def nest_{kind}():
 """
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [("model_importers", ["models", "gpt2", "--json"]), ("topology_importers", ["topology", "show", "net.yaml"])],

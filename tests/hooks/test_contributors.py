@@ -31,6 +31,7 @@ def test_what_is_installed_but_not_used_is_not_listed(kind: str) -> None:
     assert set(plan.plugins) == PLAIN
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["cost_models", "collective_models", "layer_times", "schedules"])
 def test_what_is_used_is_listed(kind: str) -> None:
     plan = api.evaluate({**PROBLEM, **NAMING[kind]}, plugins=offered(kind))

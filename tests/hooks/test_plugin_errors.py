@@ -605,6 +605,7 @@ def test_a_plug_in_may_call_another() -> None:
     assert known.warnings == ()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["pp", "micro_batch", "zero", "copies", "and", "two words", "\udc80"])
 def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
     known = Registry([offering("strategies", broken("strategies", "name", name))])
@@ -758,6 +759,7 @@ IN_PLACE: list[tuple[str, Any, str]] = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "item", "told"), IN_PLACE)
 def test_what_a_plug_in_is_given_stays_as_it_is(kind: str, item: Any, told: str, alone: dict[str, Any]) -> None:
     known = registry([offering(kind, item)])

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import nest
 
 PLUGIN = """
@@ -65,6 +67,7 @@ def plan(site: Path, **environment: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.longer
 def test_a_strategy_of_another_distribution_changes_the_plan(tmp_path: Path) -> None:
     before = plan(tmp_path)
     (tmp_path / "halving.py").write_text(PLUGIN)

@@ -28,6 +28,7 @@ def test_there_are_enough_and_no_two_of_a_name() -> None:
     assert max(Counter(fault.name for fault in faults()).values()) == 1
 
 
+@pytest.mark.longer
 def test_each_can_be_planted() -> None:
     for fault in faults():
         compile(fault.source(), fault.file, "exec")
@@ -49,6 +50,7 @@ def test_modules_of_plug_ins_begin_below_their_src(file: str, module: str) -> No
     assert fault.path.is_file()
 
 
+@pytest.mark.longer
 def test_each_names_a_test_of_the_default_run() -> None:
     known = {path: _marks(path) for path in {_file(fault) for fault in faults()}}
     for fault in faults():

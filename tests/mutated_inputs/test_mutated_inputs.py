@@ -24,6 +24,7 @@ def test_some_mutated_inputs_are_answered_or_refused() -> None:
     assert [found.fault for found in (call(draw(17, number)) for number in range(30)) if found.fault] == []
 
 
+@pytest.mark.longer
 def test_a_number_stands_for_one_case() -> None:
     assert draw(3, 5) == draw(3, 5)
     assert len({str(draw(3, number)) for number in range(20)}) == 20

@@ -47,6 +47,7 @@ LONG = 100_000
 """Characters of what took a square of them."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "suffix", "data"),
     [
@@ -148,6 +149,7 @@ def _steps(name: str, suffix: str, data: bytes, folder: Path) -> int:
     return count
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("piece", [b"X=1\n", b"$A ", b'"a" ', b"if true; then Y=$X; fi\n", b"--x 1 ", b"A+=(--y 2)\n"])
 def test_twice_as_much_takes_twice_the_steps(piece: bytes, tmp_path: Path) -> None:
     script = b"python pretrain_gpt.py --num-layers 4\n"

@@ -36,6 +36,7 @@ def test_no_ring_of_a_graph_is_better(graph: LinkGraph, all_ports: bool, random:
     certify(network_model(graph, all_ports=all_ports), random)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "shape",
     [(3, 3), (8,), (2, 5), (2, 2, 2), *(pytest.param(each, marks=pytest.mark.slow) for each in ((2, 2, 3), (4, 3)))],

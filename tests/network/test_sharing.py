@@ -60,6 +60,7 @@ def test_devices_that_pass_on_share_their_links() -> None:
     )
 
 
+@pytest.mark.longer
 @settings(max_examples=200)
 @given(random_graphs(switches=True))
 def test_no_level_is_faster_than_what_devices_get_when_all_send_that_far(graph: LinkGraph) -> None:

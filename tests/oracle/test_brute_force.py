@@ -42,6 +42,7 @@ def pared(random: Random, problem: dict) -> dict:
     return problem
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("ports", [False, True], ids=["free", "ports"])
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "schedules"])
 def test_the_oracle_misses_no_plan(kind, ports):
@@ -75,6 +76,7 @@ def test_the_oracle_misses_no_plan(kind, ports):
     assert mixed > 4 if kind == "mixed" else not mixed
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 @pytest.mark.parametrize("seed", seeds(12, 60))
 def test_no_random_plan_beats_the_oracle(seed, kind):

@@ -25,6 +25,7 @@ def straightened(problem: dict) -> dict:
     return {key: value for key, value in problem.items() if key not in ("constraints", "fixed")}
 
 
+@pytest.mark.longer
 def test_the_chain_program_agrees_with_the_brute_force():
     several_stages = infeasible = 0
     for seed in range(40):
@@ -57,6 +58,7 @@ def test_levels_between_slots_are_those_of_the_devices():
     assert compared > 300
 
 
+@pytest.mark.longer
 def test_the_chain_program_finds_published_optimum(shared):
     lines = (shared / "small" / "chains.jsonl").read_text().splitlines()
     assert len(lines) >= 37

@@ -62,6 +62,7 @@ def small_problem(kind: str, seed: int, most: int) -> tuple[dict, Search, list[d
     return problem, search, plans
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "last"), [("plain", 1045), ("mixed", 1030), ("sharded", 1080), ("chunked", 1080)])
 def test_no_plan_that_is_spelled_out_is_better(kind, last, most):
@@ -80,6 +81,7 @@ def test_no_plan_that_is_spelled_out_is_better(kind, last, most):
     assert compared > 2
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", range(12))
 def test_the_best_plan_keeps_the_rules_and_is_priced_so_alone(seed):
     problem = random_network_problem(Random(seed))
@@ -93,6 +95,7 @@ def test_the_best_plan_keeps_the_rules_and_is_priced_so_alone(seed):
         assert same(numbers["batch_time"], answer.batch_time, 1e-12)
 
 
+@pytest.mark.longer
 def test_where_all_pairs_are_alike_the_answer_is_that_of_one_level():
     """Each pair has a link of its own, so that no link carries more than what its ends wait for anyway."""
     compared = 0
@@ -122,6 +125,7 @@ def test_where_all_pairs_are_alike_the_answer_is_that_of_one_level():
     assert compared > 5
 
 
+@pytest.mark.longer
 def test_random_networks_are_of_every_kind():
     topologies = [random_topology(Random(seed)) for seed in range(80)]
     assert {key for topology in topologies for key in topology} >= {"torus", "mesh", "matrix", "nodes", "graph"}

@@ -150,6 +150,7 @@ def recomputes_parts(answer: Answer) -> bool:
     return answer.plan is not None and any(type(each["recompute"]) is tuple for each in answer.plan["stages"])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in TELLING.items() for seed in seeds])
 def test_the_oracle_misses_no_plan_with_parts(kind, seed):
     random = Random(seed)
@@ -164,6 +165,7 @@ def test_the_oracle_misses_no_plan_with_parts(kind, seed):
     assert same(answer.batch_time, min(each["batch_time"] for each in numbers if each["fits"]), 1e-12)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [24, 28, 30, 45])
 def test_the_oracle_misses_no_plan_with_parts_on_pools(seed):
     random = Random(seed)

@@ -23,6 +23,7 @@ def published(record: dict) -> dict:
     return decided
 
 
+@pytest.mark.longer
 def test_the_oracle_finds_every_published_optimum_on_pools(shared):
     records = [json.loads(line) for line in (shared / "pools" / "optima.jsonl").read_text().splitlines()]
     assert len(records) >= 41
@@ -71,6 +72,7 @@ def spelled_out(problem: dict) -> list[dict] | None:
     return None if len(every) > FEW else [price(problem, each) for each in every if not violations(problem, each)]
 
 
+@pytest.mark.longer
 def test_no_plan_that_is_spelled_out_is_better_on_pools():
     compared = decided = 0
     for seed in range(60):

@@ -18,6 +18,7 @@ def test_every_built_in_schedule_is_in_the_table():
     assert set(TABLE) == set(Registry().schedules())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 8])
 def test_a_schedule_says_what_the_table_has(name, stages):

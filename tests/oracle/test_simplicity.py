@@ -196,6 +196,7 @@ def compare(problem: dict, plans: list[tuple[dict, dict]]) -> Counter[str]:
     return seen
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "seeds"), TELLING.items())
 def test_no_plan_that_is_spelled_out_is_simpler(kind, seeds):
     seen: Counter[str] = Counter()
@@ -219,6 +220,7 @@ def spelled_out_agrees(seed: int, kind: str) -> Counter[str]:
     return compare(asked, [(each, price(asked, each)) for each in plans or ()])
 
 
+@pytest.mark.longer
 def test_no_plan_that_is_spelled_out_on_pools_is_simpler():
     seen: Counter[str] = Counter()
     for seed in range(40):

@@ -63,6 +63,7 @@ def test_a_distribution_says_what_it_is(folder: Path) -> None:
         assert (folder / "src" / target / "__init__.py").is_file()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_distribution_imports_what_is_public(folder: Path) -> None:
     for path in (folder / "src").rglob("*.py"):

@@ -65,6 +65,7 @@ def cone(name: str, random: Random) -> Parts:
     return forward, forward, forward * share
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_stages_take_what_weights_say_in_the_cone_of_a_schedule(name: str) -> None:
     for random, schedule, stages, micro_batches in draws(name):
@@ -73,6 +74,7 @@ def test_equal_stages_take_what_weights_say_in_the_cone_of_a_schedule(name: str)
         assert found == pytest.approx(priced(schedule, stages, micro_batches, parts), rel=1e-9), (stages, micro_batches)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", NAMES)
 def test_unequal_stages_keep_to_the_bound(name: str) -> None:
     """docs/explanation/simulation.md, "The bound"."""

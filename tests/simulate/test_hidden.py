@@ -39,6 +39,7 @@ def hiding(seed: int, schedule: str) -> tuple[Instance, Solution, float] | None:
     return evolve(instance, candidates=(candidate,), space=space), solution, seconds
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_what_hides_is_priced_as_replayed_and_the_bound_holds(schedule: str) -> None:
     seen = 0

@@ -59,6 +59,7 @@ def test_replays_of_planned_models_hold_together(plan: PlanDocument) -> None:
     check(nest.simulate(plan), plan)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(6, 60))
 def test_replays_of_best_plans_hold_together(seed: int) -> None:
     make = random_chunked_problem if seed % 3 == 0 else random_problem

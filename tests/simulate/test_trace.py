@@ -68,6 +68,7 @@ def valid(told: list[Event]) -> None:
         assert start["ts"] <= finish["ts"]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_traces_are_valid_and_whole(schedule: str) -> None:
     for seed in range(2):

@@ -66,6 +66,7 @@ def same(one: float | None, other: float | None) -> bool:
     return one == other if one is None or other is None else isclose(one, other, rel_tol=1e-9)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_where_all_stages_gather_it_is_memory_of_every_stage(seed: int, kind: str) -> None:

@@ -36,6 +36,7 @@ OF_GRAPHS = {"graphs": "iteration"}
 """Small models that no host holds up."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("asked", "other"),
     [

@@ -78,6 +78,7 @@ def around(value: float, steps: int = 3) -> Iterator[float]:
             at = nextafter(at, towards)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("space", SPACES)
 def test_what_fills_a_device_fits(space: str, seed: int) -> None:
@@ -100,6 +101,7 @@ def test_what_a_search_finds_is_never_overfull(space: str, seed: int) -> None:
             assert found.solution is None or evaluate(problem, found.solution).fits
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("excess", [0.0, 2e-13, 3e-13, 4e-13, 7e-13, 2e-12, 1e-10, 5e-10])
 def test_nothing_refutes_by_what_does_not_fit(space: str, excess: float) -> None:

@@ -74,6 +74,7 @@ PROBLEM: dict[str, Any] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_ranks_of_a_block_cost_what_replicas_side_by_side_do(zero: int, recompute: str) -> None:
@@ -97,6 +98,7 @@ def candidates(problem: dict[str, Any]) -> list[dict[str, int]]:
     return [each.degrees for each in build_instance(structure(problem, Problem), registry()).candidates]
 
 
+@pytest.mark.longer
 def test_it_takes_part_only_where_asked_for() -> None:
     usual = candidates(PROBLEM)
     assert all("batch" not in degrees for degrees in usual)

@@ -43,6 +43,7 @@ def test_parameters_of_the_ranks_add_up(shape: str, degrees: dict[str, int], bui
                 assert after.count * degrees["tp"] == before.count
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["tp", "sp", "cp", "batch"])
 def test_the_kit_has_no_objection(name: str, shape: str, source: TransformerSpec, context: StrategyContext) -> None:
     """Work and activations add up, collectives fit, memory does not grow: on 48 devices, where 3, 6 and 12 divide."""

@@ -203,6 +203,7 @@ def test_calls_are_those_of_the_tensors_that_move(family: str, exchange: str) ->
         assert_communicates(whole, dict(blocks(whole, context, samples=2)), exchange)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("family", "exchange"), CASES)
 def test_every_combination_adds_up(family: str, exchange: str) -> None:
     context = on(4, 4, attention="unfused" if exchange == "ring" else "flash", context_exchange=exchange)
@@ -242,6 +243,7 @@ def test_any_transformer_adds_up(
     assert_adds_up(whole, degrees, block)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("capacity", [1.25, 3.0])
 def test_room_for_more_tokens_costs_work_memory_and_traffic_inside_the_experts_alone(capacity: float) -> None:
     """The capacity factor of arXiv 2101.03961, section 2.2: experts compute on, keep and receive the padding too."""
@@ -306,6 +308,7 @@ def test_combinations_that_fit_are_offered_and_no_others(fanouts: tuple[int, ...
     assert set(found) == offered(sizes, fanouts)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("family", ["deepseek_v3", "mixtral", "qwen2_moe", "transformer"])
 @pytest.mark.parametrize("name", ["ep", "etp"])
 def test_the_kit_has_no_objection_to_experts(name: str, family: str) -> None:

@@ -197,6 +197,7 @@ def one_at_a_time(micro_batches: int) -> list[Pass]:
     return [Pass(kind, index) for index in range(micro_batches) for kind in ("forward", "backward")]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("contradiction", CONTRADICTIONS)
 def test_schedules_whose_weights_or_counts_contradict_their_order(contradiction: str) -> None:
     name, methods, expected = CONTRADICTIONS[contradiction]

@@ -391,6 +391,7 @@ def test_what_is_no_plan_is_told():
     assert entry.reasons[0].startswith("It is no plan of the problem: ")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

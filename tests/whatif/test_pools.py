@@ -36,6 +36,7 @@ def changed(written: dict[str, Any], pool: str, devices: int) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40, long=[0]))
 def test_what_pools_are_worth_is_what_brute_force_says(seed: int) -> None:
     problem = random_pool_problem(Random(500 + seed))

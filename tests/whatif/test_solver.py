@@ -26,6 +26,7 @@ def problem_of(seed: int, kind: str = "plain") -> Problem:
     return structure(random_problem(Random(seed), kind), Problem)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_plans_are_those_of_the_planner(kind: str) -> None:
     for seed in range(4):

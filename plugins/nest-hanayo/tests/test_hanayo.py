@@ -59,6 +59,7 @@ def test_its_plans_are_replayed_in_its_order() -> None:
     assert abs(found.batch_time - found.closed_form) < 0.1 * found.closed_form
 
 
+@pytest.mark.longer
 def test_it_is_chosen_where_there_are_few_micro_batches() -> None:
     """The search has it among others, decides its chunks, and CP-SAT agrees; many micro-batches it does not admit."""
     few = nest.solve(problem(4, "1f1b", "hanayo"), verify=True, plugins=known())

@@ -11,6 +11,7 @@ from nest_measured.model import VARIABLE, Measured
 NORM = {"kind": "norm", "sizes": {"bytes": 131072}, "forward": 1e-6, "backward": 2e-6}
 
 
+@pytest.mark.longer
 def test_it_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "table.json"
     table.write_text(json.dumps({"operators": [NORM]}))

@@ -113,6 +113,7 @@ def test_an_unknown_collective_is_refused() -> None:
         SHARP.time("broadcast", LARGE, (8,), (NODE,))
 
 
+@pytest.mark.longer
 def test_it_changes_the_plan_of_the_example() -> None:
     problem: dict[str, Any] = dict(read_mapping(EXAMPLE).mapping)
     plugins = registry(extra=[nest_sharp])

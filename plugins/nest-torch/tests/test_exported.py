@@ -155,6 +155,7 @@ def test_another_length_is_told_with_both() -> None:
         load(decoder(), Training(1))
 
 
+@pytest.mark.longer
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(FORMS))
 def test_the_order_of_nodes_does_not_matter(chance: random.Random, form: dict[str, Any]) -> None:
@@ -165,6 +166,7 @@ def test_the_order_of_nodes_does_not_matter(chance: random.Random, form: dict[st
     assert load(mixed).layers == load(rows).layers
 
 
+@pytest.mark.longer
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 4),

@@ -289,6 +289,7 @@ def test_first_layers_of_weighed_stages_agree_with_every_plan_priced(seed: int) 
     examine(with_parts(draw(seed, chunks=1), numpy.random.default_rng(seed)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_first_layers_of_chunks_agree_with_every_plan_priced(seed: int) -> None:
     random = numpy.random.default_rng(seed)

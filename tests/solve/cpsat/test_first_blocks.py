@@ -151,6 +151,7 @@ def test_bounds_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     examine(problem_of(random, random.randint(3, 6)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 100))
 def test_models_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here none takes part."""
@@ -172,6 +173,7 @@ def test_models_over_layers_agree(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     examine(problem)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("kind", "seed"), [("plain", 21), ("mixed", 2), ("sharded", 9), ("uneven", 12), ("chunked", 0), ("chunked", 11)]
 )

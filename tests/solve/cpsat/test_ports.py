@@ -57,6 +57,7 @@ def test_it_agrees_with_brute_force(seed: int, kind: str) -> None:
     examine(seed, kind)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", seeds(3, 40, 40))
 def test_it_agrees_with_brute_force_where_bounds_take_part(

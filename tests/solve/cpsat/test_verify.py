@@ -98,11 +98,13 @@ def test_it_agrees_with_brute_force(seed: int) -> None:
     examine(random_problem(Random(seed)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 30))
 def test_it_agrees_with_brute_force_where_candidates_mix(seed: int) -> None:
     examine(random_problem(Random(seed), "mixed"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
     examine(random_problem(Random(seed), "chunked"))

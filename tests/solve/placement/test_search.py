@@ -72,6 +72,7 @@ def test_a_graph_with_many_cuts_is_placed_with_a_bound() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "topology",
     [

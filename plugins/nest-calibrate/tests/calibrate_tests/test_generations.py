@@ -65,6 +65,7 @@ def test_predictions_come_closer(found: Calibrated) -> None:
     assert rows["all"].after[0] < 0.05 < rows["all"].before[0]
 
 
+@pytest.mark.longer
 def test_before_is_what_the_published_figures_say_and_after_what_the_calibration_does(found: Calibrated) -> None:
     after = found.calibration.on(published_devices()["h100-sxm"])
     for device, told in ((published_devices()["h100-sxm"], found.before), (after, found.after)):

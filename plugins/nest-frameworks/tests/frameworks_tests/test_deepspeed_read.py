@@ -51,6 +51,7 @@ def same(document: PlanDocument, name: str, folder: Path) -> bool:
     return True
 
 
+@pytest.mark.longer
 @settings(max_examples=10)
 @given(plans())
 def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
@@ -58,6 +59,7 @@ def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: 
         same(on_stack(document, stack), name, tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "fixed", "model", "training"),
     [

@@ -238,6 +238,7 @@ SAYS_WHAT_THE_PLAN_SAYS |= {
 }
 
 
+@pytest.mark.longer
 @settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
@@ -249,6 +250,7 @@ def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
             SAYS_WHAT_THE_PLAN_SAYS[name](files, shape)
 
 
+@pytest.mark.longer
 @settings(max_examples=16, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: PlanDocument) -> None:
@@ -322,6 +324,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("name", "reason"), REFUSALS, ids=[f"{name}: {reason}" for name, reason in REFUSALS])
 def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):

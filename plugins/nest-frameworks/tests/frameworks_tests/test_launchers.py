@@ -128,6 +128,7 @@ STRANGE = ["a$(touch owned)", "`touch owned`", "it's; touch owned #", "new\nline
 SMALL = settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.longer
 @SMALL
 @given(one=decisions())
 def test_slurm_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:

@@ -60,6 +60,7 @@ def refusals(flags: dict[str, Any], variables: dict[str, str]) -> list[str]:
     return [name for name, kept in rules.items() if not kept]
 
 
+@pytest.mark.longer
 @settings(max_examples=25)
 @given(problems())
 def test_flags_are_none_that_the_newest_release_refuses(drawn: dict[str, Any]) -> None:

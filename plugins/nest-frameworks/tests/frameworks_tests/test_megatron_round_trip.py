@@ -113,6 +113,7 @@ def test_flags_say_the_plan(tmp_path_factory: pytest.TempPathFactory, problem: d
     assert export(again) == files
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_plans_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
     plan = nest.evaluate(PROBLEMS[kind])

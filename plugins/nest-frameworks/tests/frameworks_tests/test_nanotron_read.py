@@ -176,6 +176,7 @@ def there_and_back(document: PlanDocument, folder: Path) -> bool:
     return True
 
 
+@pytest.mark.longer
 @settings(max_examples=10)
 @given(plans())
 def test_a_file_says_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:

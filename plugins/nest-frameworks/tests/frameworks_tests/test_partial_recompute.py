@@ -52,6 +52,7 @@ def pair(name: str) -> tuple[PlanDocument, PlanDocument]:
     raise AssertionError(f"{name} runs none of these layouts")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", [name for name, each in EXPORTERS.items() if isinstance(each, Framework)])
 def test_every_framework_is_told_how_many_blocks_or_refuses(name: str, tmp_path: Path) -> None:
     whole, part = pair(name)
@@ -230,6 +231,7 @@ def test_a_published_run_that_recomputes_5_of_32_layers_is_priced_so(tmp_path: P
     assert 0 < held[0] < held[1]
 
 
+@pytest.mark.longer
 def test_llama_3_70b_on_16_h100_is_faster_with_one_flag(tmp_path: Path) -> None:
     """Full recomputation of all 40 blocks of both stages leaves room that five of them need."""
     asked: dict[str, Any] = {

@@ -171,6 +171,7 @@ def test_machines_of_pools_are_asked_for_their_own_accelerators(
     agrees(placement(given), done.stdout.splitlines())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("to", ["deepspeed", "torchtitan", "nemo", "dot", "astra-sim", "jobset"])
 def test_what_takes_one_kind_of_device_says_so(plan: PlanDocument, to: str) -> None:
     with pytest.raises(InputError, match="one kind of device") as raised:
@@ -185,6 +186,7 @@ def test_stages_that_are_split_differently_are_refused(plan: PlanDocument) -> No
     assert violations(plan, Limits(strategies=("tp", "sp")), "toy") == []
 
 
+@pytest.mark.longer
 def test_a_plan_in_one_pool_is_one_on_a_cluster() -> None:
     """All files are those of the same decisions where there is no other pool."""
     asked = problem(constraints=["pp == 1", "tp == 2", "zero == 0"])
@@ -199,6 +201,7 @@ def test_a_plan_in_one_pool_is_one_on_a_cluster() -> None:
         assert json.dumps(ours).replace(f"{pool}-", "") == json.dumps(theirs)
 
 
+@pytest.mark.longer
 def test_the_target_searches_what_is_split_alike() -> None:
     free = problem(constraints=["pp >= 3", "devices == 12", "replicas == 1"])
     bound = nest.solve({**free, "search": {"target": "megatron", "within": 0}})

@@ -53,6 +53,7 @@ def back(name: str, plan: PlanDocument, folder: Path) -> PlanDocument | None:
     return nest.evaluate(found.problem, fix=decided)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_some_plans_of_every_kind_come_back(name: str, tmp_path: Path) -> None:
     came = 0
@@ -79,6 +80,7 @@ def test_adapters_come_back(tmp_path: Path) -> None:
         assert back(name, plan, tmp_path) is None
 
 
+@pytest.mark.longer
 @settings(max_examples=12, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(plans(), st.sampled_from(FRAMEWORKS))
 def test_plans_come_back(tmp_path_factory: pytest.TempPathFactory, plan: PlanDocument, name: str) -> None:
@@ -87,6 +89,7 @@ def test_plans_come_back(tmp_path_factory: pytest.TempPathFactory, plan: PlanDoc
         assert_same_run(plan, again)
 
 
+@pytest.mark.longer
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.sampled_from(FRAMEWORKS))
 def test_trainings_come_back(tmp_path_factory: pytest.TempPathFactory, problem: dict[str, Any], name: str) -> None:

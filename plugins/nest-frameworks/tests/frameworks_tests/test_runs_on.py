@@ -44,6 +44,7 @@ def exporters_of(document: PlanDocument) -> tuple[str, ...]:
     return tuple(taken)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{}, {"pp": 2, "dp": 2}, {"dp": 4, "zero": 3}])
 def test_a_captured_model_is_exported_to_what_is_named(fixed: dict[str, Any]) -> None:
     asked = {

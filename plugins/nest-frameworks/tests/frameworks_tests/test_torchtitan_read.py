@@ -50,12 +50,14 @@ def same(document: PlanDocument, folder: Path) -> bool:
     return True
 
 
+@pytest.mark.longer
 @settings(max_examples=10)
 @given(plans())
 def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
     same(on_stack(document, "fsdp"), tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("fixed", "model", "schedule"),
     [
@@ -77,6 +79,7 @@ def test_every_decision_comes_back(fixed: dict[str, Any], model: Any, schedule: 
     assert same(plan(fixed, model, schedule=[schedule], stack="fsdp"), tmp_path)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_come_back(name: str, tmp_path: Path) -> None:
     assert same(on_stack(published_plan(name), "fsdp"), tmp_path)

@@ -103,6 +103,7 @@ def exported(model: Any, zero: int = 1) -> dict[str, dict[str, str] | str]:
     return files
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PUBLISHED)]
 )

@@ -41,6 +41,7 @@ def _check_whole(cluster: ClusterSpec) -> None:
         assert devices == len(cluster.hosts) * (cluster.devices_per_host or devices // len(cluster.hosts))
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("shared")
 def test_the_reference_counts_them() -> None:
     page = PAGE.read_text()

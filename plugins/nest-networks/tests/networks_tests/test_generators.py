@@ -55,6 +55,7 @@ def test_tpu_v4_has_six_links_a_chip() -> None:
     assert degrees(network(torus={"shape": [4, 4, 4], "wrap": [True, True, False]})) == {6: 32, 5: 32}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("p", "a", "h"), [(2, 4, 2), (1, 2, 1), (4, 8, 4), (3, 2, 3)])
 def test_dragonflies_have_the_size_and_diameter_of_the_paper(p: int, a: int, h: int) -> None:
     """Section 3.1: N = ap(ah + 1) terminals, radix p + a + h - 1, at most one global hop between two local ones."""

@@ -206,6 +206,7 @@ def test_slurm_conf_may_have_blanks_around_equals_signs_and_other_files(tmp_path
 AMD = {"nvidia.com/gpu.product": "", "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
 
 
+@pytest.mark.longer
 def test_devices_of_two_vendors_are_planned_apart() -> None:
     three = [node("h1", ["leaf0", "spine"]), node("a1", ["leaf0", "spine"], labels=A100)]
     amd = [node(f"m{n}", ["leaf1", "spine"], labels=AMD) for n in range(4)]
@@ -262,6 +263,7 @@ def test_groups_of_other_sizes_are_planned_inside_them() -> None:
     assert [[level.fanout for level in each.levels] for each in found.pools] == [[8, 2], [8, 4]]
 
 
+@pytest.mark.longer
 def test_a_section_is_written_and_planned_on(tmp_path: Path) -> None:
     path = tmp_path / "nodes.json"
     path.write_text(json.dumps(nodes()))

@@ -102,6 +102,7 @@ def test_what_no_single_change_lets_fit_is_told() -> None:
     assert "No single change" not in Page(quick(plan)).text
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
 def test_no_more_searches_are_made_than_were_told(without: list[str], searched: PlanDocument) -> None:
     plan, asked = searched, list[tuple[int, int]]()

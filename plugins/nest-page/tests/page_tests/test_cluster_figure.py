@@ -145,6 +145,7 @@ def _read(part: str) -> list[int]:
     return [each + step * time for time in range(times) for each in range(first, last + 1)]
 
 
+@pytest.mark.longer
 def test_a_placement_names_its_devices() -> None:
     links = [
         {"source": f"d{i}", "target": f"d{j}", "bandwidth": 1e9 if (i, j) == (1, 2) else 50e9, "latency": 1e-6}

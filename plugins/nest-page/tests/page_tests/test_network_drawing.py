@@ -48,6 +48,7 @@ def _titled(body: Markup, pattern: str) -> list[ElementTree.Element]:
     return [each for each in _elements(body) if re.search(pattern, each.findtext("title") or "")]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("room", WIDTHS)
 @pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize("name", sorted(GRAPHS))

@@ -74,6 +74,7 @@ def figure(name: str) -> Figure:
     return found
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_pages_with_networks_are_valid_and_the_same_again(name: str) -> None:
     text = quick(plan(name))

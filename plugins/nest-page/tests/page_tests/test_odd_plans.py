@@ -31,6 +31,7 @@ def test_what_a_plan_file_does_not_sum_up_is_worked_out(summary: dict[str, Any])
     assert quick(evolve(solved(), summary=summary)) == quick(solved())
 
 
+@pytest.mark.longer
 def test_a_runner_up_without_a_reason_is_not_told() -> None:
     told = {name: value for name, value in (solved().runner_up or {}).items() if name != "reason"}
     assert told
@@ -99,6 +100,7 @@ def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
     assert [cell.value for cell in told] == [float(cell.text.replace(",", "")) for cell in told]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["bell \x07", "null \x00", "escape \x1b[31m", "none \ufffe \U0010ffff", "c1 \x9b"])
 def test_characters_that_html_must_not_hold_are_replaced(name: str) -> None:
     levels = [{**level, "name": name} for level in LEVELS]

@@ -31,6 +31,7 @@ def text(request: pytest.FixtureRequest) -> str:
     return quick(PLANS[request.param]())
 
 
+@pytest.mark.longer
 def test_page_is_valid_html(text: str) -> None:
     html5lib.HTMLParser(strict=True).parse(text)
 

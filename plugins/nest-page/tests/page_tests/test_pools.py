@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
+
 import nest
 from tests.pooled_problems import two_pools
 
 
+@pytest.mark.longer
 def test_each_pool_has_a_map_and_every_stage_its_pool() -> None:
     plan = nest.solve(two_pools(search={"zero": [0], "rank_order": ["pp-inner"]}))
     page = nest.report_page(plan, without=["alternatives"])

@@ -44,6 +44,7 @@ def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.longer
 def test_a_plan_may_come_through_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def test_forked_processes_end_with_the_one_that_started_them() -> None:
         assert process.communicate(timeout=60) == ("", None)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "call",
     [

@@ -95,6 +95,7 @@ def test_answers_are_those_of_solving_every_number_of_nodes(solved: dict[int, fl
     assert found["fastest"]["cost"] <= budget
 
 
+@pytest.mark.longer
 def test_a_deadline_that_no_cluster_meets_names_the_nearest(solved: dict[int, float]) -> None:
     found = nest.recommend(problem(), within=60.0, clusters=["the problem's"])
     assert not found.met

@@ -47,6 +47,7 @@ def test_the_memory_of_a_row_is_that_of_its_fullest_stage() -> None:
     assert study_point(1, row, (), "").memory == max(needed) > needed[0]
 
 
+@pytest.mark.longer
 def test_what_a_point_leaves_out_is_what_its_problem_says(result: Path) -> None:
     rows = rows_of(result)
     assert study_point(5, rows[4], varied_columns(result), "").values[0] == 16
