@@ -224,12 +224,29 @@ cluster.levels[0].latency: "3 sec"
 cluster.memory: 80
 cluster.memory: "80 gb"
 cluster.reserve: 4
+cluster.levels[1].link: infiniband-ndr, cluster.levels[1].bandwidth: "50 Gbit/s"
+cluster.memory: "80,5 GB"
 training.global_batch: 64.5
+training.micro_batch: 128
+training.uneven_batch: "yes"
+model: {transformer: {num_layers: 32, hidden: 4096, heads: 32, ffn: 11008, vocab: 32000}}
+training.tensor_model_parallel_size: 8
+tp: 8
+no training.sequence_length
+no model
+cluster.levels[1].link: ndr400
+model: llama/config.json
+nest evaluate problem.yaml --fix TP=8
+fixed.tp: 8, fixed.pp: 4
+fixed.recompute_layers: 5, fixed.recompute_rest: full
+fixed.recompute_layers: 5, search.recompute_layers: false
+constraints: ["tensor_parallel <= 8"]
+{"stages": [], "problem": {}}
 training.sequence_length: "8 kB"
 cluster.levels[0].fanout: 0
 training.memory_margin: 80
 training.micro_batch: []
-training.global_batch: 60
+training.global_batch: 60, with cluster.levels[1].fanout: 8
 training.seq_len: 8192
 training.micro_batch_size: 2
 training.dtype: bfloat16
@@ -250,7 +267,7 @@ fixed.fsdp: true
 fixed.vpp: 2
 fixed.tp: 64
 fixed.ep: 2
-fixed.ep: 3
+fixed.ep: 3, with model: mixtral-8x7b
 fixed.cp: 3
 fixed.micro_batch: 128
 fixed.devices: 20
@@ -258,23 +275,23 @@ fixed.zero: 5
 fixed.recompute: all
 fixed.recompute_num_layers: 5
 fixed.recompute_layers: 0
-fixed.chunks: 2
-fixed.zero: 3
+fixed.chunks: 2, training.schedule: "1f1b"
+fixed.zero: 3, fixed.pp: 2, search.target: megatron
 training.global_batch: 15
 fixed.tp: 0
 cluster.memory: "80G"
 constraints: ["tp <= 8 and"]
 constraints: ["same_stage(\\"embeding\\", \\"head\\")"]
 constraints: ["replicas > 16"]
-nest:1
+nest:1 model:gpt2
 """.splitlines()
 )
-"""Mistakes, as they are written first, with answers of a kind that the page shows once already."""
+"""Mistakes, as the page would write them, with answers of a kind that it shows once already."""
 
 
 def is_shown(mistake: Mistake) -> bool:
     """Whether the page has this mistake."""
-    return _shown(mistake).partition("`")[2].partition("`")[0] not in ALIKE
+    return _shown(mistake).replace("`", "") not in ALIKE
 
 
 def rows() -> Iterator[tuple[str, Mistake]]:

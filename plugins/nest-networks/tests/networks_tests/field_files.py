@@ -1,4 +1,4 @@
-"""Files of the field, gathered in the shared test data: what nest makes of each, and of each kind in a table."""
+"""Files of the field, gathered in the shared test data: what nest makes of each, and how many it imports."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +30,6 @@ class Outcome:
     cluster: ClusterSpec | None
     reason: str = ""
 
-    @property
-    def kind(self) -> str:
-        """The folder, which has files of one kind."""
-        return self.path.parent.as_posix()
-
 
 def outcomes() -> Iterator[Outcome]:
     """Every file but notes on where they are from, in the order of their names."""
@@ -53,21 +48,14 @@ def outcome(path: Path) -> Outcome:
 
 
 def refreshed(page: str) -> str:
-    """`page` with the table between the marks made anew."""
+    """`page` with new counts between the marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{counts()}\n{END}{after}"
 
 
-def table() -> str:
-    """Counts by kind."""
+def counts() -> str:
+    """Counts of all files."""
     found = list(outcomes())
-    rows = ["| files | number | levels | graph or matrix | refused |", "|---|---|---|---|---|"]
-    for kind in dict.fromkeys(each.kind for each in found):
-        mine = [each for each in found if each.kind == kind]
-        taken = [each.cluster for each in mine if each.cluster is not None]
-        levels = sum(cluster.levels is not None for cluster in taken)
-        counts = (len(mine), levels, len(taken) - levels, len(mine) - len(taken))
-        rows.append(f"| `{kind}` | {' | '.join(map(str, counts))} |")
     refused = sum(each.cluster is None for each in found)
-    return "\n".join(rows) + f"\n\n{len(found)} files, {len(found) - refused} imported, {refused} refused.\n"
+    return f"{len(found)} files, {len(found) - refused} imported, {refused} refused.\n"
