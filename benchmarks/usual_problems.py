@@ -19,7 +19,7 @@ from nest.hooks.registry import registry
 from nest.plan.document import solution_of
 from nest.report.framework_words import layout_difference, layout_text, likelihood
 from nest.spec import PlanDocument
-from nest.units import format_bytes, format_seconds, percent, three_digits
+from nest.units import format_bytes, format_seconds, percent
 
 TABLE = Path(__file__).with_suffix(".toml")
 
@@ -132,16 +132,16 @@ def _plan(plan: PlanDocument, beside: float | None) -> tuple[str, ...]:
 
 
 def _figures(seconds: float, slower: float | None, likely: float | None, memory: float) -> tuple[str, str, str]:
-    time = format_seconds(seconds, three_digits)
+    time = format_seconds(seconds)
     if slower is not None:
         time += f" ({'+' if slower >= 0 else '-'}{percent(abs(slower))})"
-    return time, "" if likely is None else likelihood(likely), format_bytes(memory, three_digits)
+    return time, "" if likely is None else likelihood(likely), format_bytes(memory)
 
 
 def _measured(usual: Usual) -> str:
     if usual.measured is None:
         return ""
-    return f"[measured]({usual.timed}): {format_seconds(usual.measured, three_digits)}"
+    return f"[measured]({usual.timed}): {format_seconds(usual.measured)}"
 
 
 def why_another(plan: PlanDocument, published: PlanDocument) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nest.errors import InputError
+from nest.units import percent
 
 if TYPE_CHECKING:
     from nest.deployment import LaunchOptions
@@ -278,7 +279,7 @@ def verify(
         if not report.ok:
             raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
         if read.status != "infeasible" and not admits(carried_problem(read, plugins), read):
-            likely = f"{read.fit_probability:.0%} likely to fit, less than training.memory_risk asks for"
+            likely = f"{percent(read.fit_probability, 0)} likely to fit, less than training.memory_risk asks for"
             what = f"is {likely}" if read.fits else "does not fit into memory"
             raise InputError(f"the plan {what}, so there is nothing to prove.")
         return verdict_on(read, plugins, Proof(free, deadline, workers, progress, beside))

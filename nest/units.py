@@ -201,23 +201,24 @@ def displayed(value: object) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number with three significant digits, whole ones in full: `59.0`, `0.312`, `1,110`."""
+    """A number with three significant digits, whole ones in full: `59.0`, `80`, `0.312`, `1,110`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    value = float(f"{value:.3g}")
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    rounded = float(f"{value:.3g}")
+    if rounded == value == round(value):
+        return f"{value:,.0f}"
+    return f"{rounded:,.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
 def percent(share: float, places: int = 1) -> str:
-    """A share in per cent: `92.1 %`."""
-    return f"{100 * share:.{places}f} %"
+    """A share in per cent: `92.1 %`; `0.03 %` where that would be zero."""
+    text = f"{100 * share:.{places}f}"
+    if share and not float(text):
+        text = f"{100 * share:.1g}" if abs(share) >= 1e-4 else "under 0.01"
+    return f"{text} %"
 
 
-def _four_digits(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable[[float], str] = _four_digits) -> str:
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable[[float], str] = three_digits) -> str:
     for size, unit in steps:
         if abs(value) >= size:
             return f"{digits(value / size)} {unit}"
@@ -225,29 +226,28 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable
     return f"{value / size:.3g} {unit}"
 
 
-def format_seconds(value: float, digits: Callable[[float], str] = _four_digits) -> str:
-    """Seconds for people: `12.3 ms`, `2.5 h`, `30 days`."""
+def format_seconds(value: float) -> str:
+    """Seconds for people: `12.3 ms`, `2.50 h`, `30 days`."""
     if value == 0:
         return "0 s"
     if value >= 600:
         unit = "min" if value < 7200 else "h" if value <= 172800 else "days"
-        return f"{digits(value / _SECONDS[unit])} {unit}"
-    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")), digits)
+        return f"{three_digits(value / _SECONDS[unit])} {unit}"
+    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
 
 
 def format_decimal(value: float, unit: str) -> str:
-    """Bytes, bytes per second or FLOP per second in decimal units, as makers of devices state them: `3.35 TB/s`."""
+    """Bytes, bytes per second or FLOP per second in decimal units, as makers of devices state them: `3.352 TB/s`."""
     if value == 0:
         return f"0 {unit}"
-    return _scaled(value, tuple((factor, prefix + unit) for prefix, factor in _PREFIXES))
+    return _scaled(value, tuple((factor, prefix + unit) for prefix, factor in _PREFIXES), "{:.4g}".format)
 
 
-def format_bytes(value: float, digits: Callable[[float], str] = _four_digits) -> str:
+def format_bytes(value: float) -> str:
     """Bytes for people, in binary units: `71.2 GiB`."""
     if value == 0:
         return "0 B"
-    units = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-    return _scaled(value, units, digits)
+    return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from nest.units import format_seconds, percent
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -130,18 +132,20 @@ class ProgressLine(Line):
     def __call__(self, standing: "SearchProgress") -> None:
         """Show how far it is, now and then."""
         if standing.priced < 1:
-            facts: tuple[str, ...] = (f"{standing.priced:.0%}",)
-            self.show("pricing candidates", facts, done=standing.priced, phase="pricing")
+            self.show("pricing candidates", (percent(standing.priced, 0),), done=standing.priced, phase="pricing")
             return
         best, bound = standing.best, standing.bound
         doing = PROVING if standing.proving else self._doing
-        facts = (f"{standing.explored:.1%} explored", "no plan yet" if best is None else f"best {best:.6g} s")
+        facts = (
+            f"{percent(standing.explored)} explored",
+            "no plan yet" if best is None else f"best {format_seconds(best)}",
+        )
         if bound > 0:
-            facts += () if best is None else (f"gap {best / bound - 1:.2%}",)
-            facts += (f"no plan is faster than {bound:.6g} s",)
+            facts += () if best is None else (f"gap {percent(best / bound - 1)}",)
+            facts += (f"lower bound {format_seconds(bound)}",)
         # A search ends when its bound reaches its best plan, mostly earlier than it seems: plans get better meanwhile.
         done, goal = (standing.explored, 1.0) if best is None else (bound, best)
-        self.show(doing, facts, done=done, goal=goal, left="{} left at most", phase=(doing, best is None))
+        self.show(doing, facts, done=done, goal=goal, left="at most {} left", phase=(doing, best is None))
 
 
 def progress_line(doing: str) -> AbstractContextManager[ProgressLine | None]:
@@ -153,7 +157,7 @@ def progress_line(doing: str) -> AbstractContextManager[ProgressLine | None]:
 def share_line() -> AbstractContextManager[Callable[[str, float], None] | None]:
     """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
     line = Line()
-    return _on_terminal(line, lambda doing, share: line.show(doing, (f"{share:.0%}",), done=share))
+    return _on_terminal(line, lambda doing, share: line.show(doing, (percent(share, 0),), done=share))
 
 
 @contextmanager
@@ -196,6 +200,6 @@ class StepLine(Line):
         if of is None:
             self.show(doing, (f"{done} done",))
         elif at_most:
-            self.show(doing, (f"{done} of at most {of}",), done=done, goal=of, left="{} left at most")
+            self.show(doing, (f"{done} of at most {of}",), done=done, goal=of, left="at most {} left")
         else:
             self.show(doing, (f"{done} of {of}",), done=done, goal=of)

@@ -13,7 +13,7 @@ from nest.instance import partial, recompute_words
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument
 from nest.spec.problem import OFFLOAD
-from nest.units import format_bytes, listed, percent, three_digits
+from nest.units import format_bytes, listed, percent
 
 MOST_NAMED = 3
 """Candidates of a mixed plan that are named one by one."""
@@ -258,7 +258,7 @@ def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> 
         likely = f"{likelihood(other.fit_probability)} likely to fit"
         effects = [likely, *effects] if likelier else [*effects, likely]
     elif other.fit_probability is None:
-        effects.append(f"{format_bytes(other.memory, three_digits)} on the fullest stage")
+        effects.append(f"{format_bytes(other.memory)} on the fullest stage")
     differing, effect = layout_difference(plan, other.decisions), ", ".join(effects)
     text, left = f"{', '.join(differing)}: {effect}", len(differing)
     while room is not None and len(text) > room and left > 1:

@@ -24,7 +24,7 @@ from nest.report.decisions import (
 from nest.report.plan_summary import SHARE_NAMES, time_shares
 from nest.spec import Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
-from nest.units import format_seconds
+from nest.units import format_seconds, percent
 
 _WORDS = {
     "compute": "computation of its slowest stage",
@@ -37,13 +37,26 @@ _WORDS = {
     "sync": "gradient reduction and optimizer step",
 }
 
+_LONGER = {
+    "compute": "its slowest stage computes longer",
+    "collectives": "more time in collectives",
+    "recompute": "more recomputation",
+    "pipeline": "more pipeline P2P",
+    "sharding": "more ZeRO communication",
+    "ports": "busier network ports",
+    "bubble": "a larger bubble",
+    "sync": "longer gradient sync",
+}
+
+TOO_CLOSE = "Too close to call: measure both."
+"""Advice on two plans that predictions cannot separate."""
+
 _WORTH_TELLING = 0.001
 """Of what a plan gains beside what it loses, share of the step time: less changes no decimal place that is shown."""
 
 
 ON_NETWORK = (
-    "Planned and priced on the network as it is, which is no hierarchy: the time holds for the devices that the plan's "
-    "`placement` names."
+    "The network is no hierarchy: nest priced its real paths. The time holds for the devices in the plan's `placement`."
 )
 """What is said of a plan on a network that is no hierarchy."""
 
@@ -73,9 +86,9 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
     `mine` and `other` are their time shares, seconds (`time_shares`); differences are told as shares of `batch_time`.
     """
     (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
-    text = f"{_WORDS[cause]} takes {share:.2%} of the step time {word}"
+    text = f"{_WORDS[cause]} takes {percent(share)} of the step time {word}"
     for relief, share, opposite in others:
-        text += f", {_WORDS[relief]} {share:.2%} {opposite}"
+        text += f", {_WORDS[relief]} {percent(share)} {opposite}"
     return text
 
 
@@ -117,6 +130,7 @@ def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict
         "batch_time": priced.batch_time,
         "slower_by": slower,
         "reason": reason,
+        "cause": worst,
         "told_apart": instance.cluster.time_error is None or slower >= time_spread().apart,
         "wins_if": _wins_if(instance, best_slower, slower_levels),
         "decisions": unstructure(decisions_of(instance, solution, priced)),
@@ -134,20 +148,23 @@ def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float])
 
 def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     """Why it lost, and where it would not have."""
-    reason = runner_up["reason"].replace("of the batch time", "of the step time")  # Plan files keep their bytes.
-    sentence = f"Runner-up: {reason}."
-    if not runner_up.get("told_apart", True) and runner_up["slower_by"] > TIE:
-        sentence += " Predictions do not tell them apart: measure both."
+    sentence = f"Runner-up: {runner_up['label']}, "
+    if runner_up["slower_by"] <= TIE:
+        sentence += "as fast; nest prefers fewer devices, then fewer stages."
+    else:
+        cause = f" ({_LONGER[runner_up['cause']]})" if "cause" in runner_up else ""
+        sentence += f"{percent(runner_up['slower_by'])} slower{cause}."
+        sentence += "" if runner_up.get("told_apart", True) else f" {TOO_CLOSE}"
     levels_lost = runner_up.get("wins_if")
     if not levels_lost:
         return sentence
     levels = [f"bandwidth of {each['level']}" for each in levels_lost]
-    return f"{sentence} The plan loses to it if {less_bandwidth(levels, 1 - levels_lost[0]['bandwidth'])}."
+    return f"{sentence} It wins if {less_bandwidth(levels, 1 - levels_lost[0]['bandwidth'])}."
 
 
 def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
     """That any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
-    return f"the {' or the '.join(bandwidths)} is {less:.0%} lower"
+    return f"the {' or the '.join(bandwidths)} is {percent(less, 0)} lower"
 
 
 def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
@@ -197,13 +214,13 @@ def apart(plan: PlanDocument) -> float:
 Answer = Mapping[str, Any]
 """A record of `nest.whatif` as `to_dict` has it."""
 
-UNPROVED = "not searched to the end"
+UNPROVED = "search stopped early"
 """What is said of plans that a time limit cut short."""
 
 UNSHOWN = 5e-5
 """Relative differences of step times below this would be shown as 0.00%."""
 
-FREEING = ("without", "instead", "there is a plan", "a step then")
+FREEING = ("without", "instead", "plan", "step time")
 """Header of `freeing_rows`."""
 
 
@@ -252,7 +269,7 @@ def alternative_notes(alternatives: Sequence[Answer], least: float) -> list[str]
     if any(not each["proved"] for each in alternatives if each["plan"]):
         notes.append(f"At most: {UNPROVED}.")
     if any(each["reason"] is not None and each["relative"] < least for each in alternatives if each["plan"]):
-        notes.append(f"Less than {least:.0%} slower cannot be told from this plan by prediction: measure both.")
+        notes.append(f"Differences below {percent(least, 0)} are within our error; measure both plans.")
     return notes
 
 
@@ -281,15 +298,15 @@ def slower_by(each: Answer, *, proved: bool = True) -> str:
     if each["reason"] is None:
         return "as fast"
     if relative < -UNSHOWN:  # Beside a first plan that is simpler than the fastest.
-        return f"{'' if proved else 'at least '}{-relative:.2%} faster"
+        return f"{'' if proved else 'at least '}{percent(-relative)} faster"
     return relative_text(relative, "" if proved else "at most ")
 
 
 def relative_text(relative: float, begin: str) -> str:
     """A relative difference of step times; `begin` says that it is a bound."""
     if abs(relative) < UNSHOWN:
-        return "less than 0.01%" if relative > 0 else "faster, by less than 0.01%"
-    return f"{begin}{relative:.2%}"
+        return f"{'slower' if relative > 0 else 'faster'} by {percent(relative)}"
+    return f"{begin}{percent(relative)}"
 
 
 def because(each: Answer) -> str:
@@ -297,4 +314,4 @@ def because(each: Answer) -> str:
     if each["reason"] is None:
         return ""
     parts = causes(each["grown"], slower=each["relative"] > 0)
-    return ", ".join(f"{SHARE_NAMES[name]} {share:.2%} {word}" for name, share, word in parts)
+    return ", ".join(f"{SHARE_NAMES[name]} {percent(share)} {word}" for name, share, word in parts)

@@ -10,17 +10,17 @@ from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
 from nest.spec import ClusterSpec, PlanDocument, StageRecord, Training
-from nest.units import format_seconds, listed
+from nest.units import format_seconds, listed, percent
 
 SHARE_NAMES = {
     "compute": "compute",
-    "collectives": "collectives inside layers",
-    "recompute": "recompute",
-    "pipeline": "stage boundaries",
-    "sharding": "ZeRO per micro-batch",
-    "ports": "waiting for ports",
+    "collectives": "collectives",
+    "recompute": "recomputation",
+    "pipeline": "pipeline P2P",
+    "sharding": "ZeRO",
+    "ports": "busy ports",
     "bubble": "bubble",
-    "sync": "gradients and update",
+    "sync": "gradient sync",
 }
 """What tables call the parts of the step time (`time_shares`)."""
 
@@ -30,21 +30,18 @@ NOTICEABLE = 1e-3
 NAMED = 3
 """Sizes that were not measured themselves, named one by one with the nearest that were."""
 
-COPIES = (
-    "Every device holds the parameters of two stages: those of its own, and those of the stage as far from the other "
-    "end of the pipeline, through which the second half of the micro-batches runs the other way."
-)
+COPIES = "Each device holds two stages: half of the micro-batches run through the pipeline in the other direction."
 """What there is to say of a plan that holds its parameters twice (`summary.copies`)."""
 
 
 def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
     """What collectives inside layers take of a batch on the slowest stage, and what is exposed; empty: too little."""
     parts = [
-        f"{each['strategy']} over {each['level']} {format_seconds(each['seconds'])}, {_exposed(each)} of it exposed"
+        f"{each['strategy']} over {each['level']} {format_seconds(each['seconds'])}, {_exposed(each)} exposed"
         for each in summary.get("collectives", ())
         if each["seconds"] > NOTICEABLE * batch_time
     ]
-    return f"Collectives inside layers: {'; '.join(parts)}" if parts else ""
+    return f"TP, CP and EP communication: {'; '.join(parts)}" if parts else ""
 
 
 def coverage_text(summary: Mapping[str, Any]) -> str:
@@ -56,18 +53,18 @@ def coverage_text(summary: Mapping[str, Any]) -> str:
     if known is None:
         return ""
     near = known["measured"] - known["at_its_sizes"]
-    text = f"Operator times: {known['measured']:.1%} measured"
+    text = f"Operator times: {percent(known['measured'])} measured"
     if known["nearest"]:
         parts = [
-            f"{each['kind']} of {_sizes(each['sizes'])} from {_others(each)} ({each['share']:.1%})"
+            f"{each['kind']} of {_sizes(each['sizes'])} from {_others(each)} ({percent(each['share'])})"
             for each in known["nearest"][:NAMED]
         ]
         others = len(known["nearest"]) + known["more"] - len(parts)
         more = f", and {others} more" if others else ""
-        text += f", of this {near:.1%} of all at the nearest sizes, scaled: {'; '.join(parts)}{more}"
+        text += f" ({percent(near)} scaled from the nearest sizes: {'; '.join(parts)}{more})"
     if known["computed"]:
-        rest = ", ".join(f"{each['kind']} {each['share']:.1%}" for each in known["computed"])
-        text += f". Computed, as nothing near was measured: {rest}"
+        rest = ", ".join(f"{each['kind']} {percent(each['share'])}" for each in known["computed"])
+        text += f". Computed without measurement: {rest}"
     return f"{text}."
 
 
@@ -83,7 +80,7 @@ def _others(near: Mapping[str, Any]) -> str:
 def _exposed(each: Mapping[str, Any]) -> str:
     """The share of a collective's seconds that does not overlap with compute."""
     share = each["shown"] / each["seconds"]
-    return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else f"{share:.0%}"
+    return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else percent(share, 0)
 
 
 class ModelFacts(NamedTuple):

@@ -22,8 +22,8 @@ def plan(tmp_path: Path) -> str:
 def test_text_and_json(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "explain", plan, "--only", "alternatives", "--only", "binding") == 0
     shown = capsys.readouterr()
-    assert "What binds" in shown.out
-    assert "The best plan that decides one thing otherwise" in shown.out
+    assert "Bottlenecks" in shown.out
+    assert "Best alternatives" in shown.out
     assert "What would change" not in shown.out
     assert shown.err == ""
     assert call(monkeypatch, "explain", plan, "--only", "alternatives", "--time-limit", "60", "--json") == 0
@@ -40,7 +40,7 @@ def test_a_plan_may_come_through_a_pipe(
         stream.write(Path(plan).read_text())
     assert call(monkeypatch, "explain", f"/dev/fd/{out}", "--only", "binding") == 0
     os.close(out)
-    assert "What binds" in capsys.readouterr().out
+    assert "Bottlenecks" in capsys.readouterr().out
 
 
 def test_an_infeasible_plan_is_explained_with_exit_code_1(
@@ -51,7 +51,7 @@ def test_an_infeasible_plan_is_explained_with_exit_code_1(
     assert call(monkeypatch, "explain", str(path), "--only", "constraints") == 1
     shown = capsys.readouterr().out
     assert shown.startswith("No feasible plan.")
-    assert "there is a plan" in shown
+    assert "Cost of restrictions" in shown
     assert "`pp == 3`  nothing" in shown
 
 

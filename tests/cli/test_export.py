@@ -299,8 +299,8 @@ def test_the_nearest_plan_is_exported_with_what_it_costs(
     assert call(monkeypatch, "export", str(beyond), "--to", "uniform", "--nearest", "--output", str(folder)) == 0
     printed = capsys.readouterr()
     assert "nest: zero: 3 -> " in printed.err
-    assert " % slower than the plan given" in printed.err or " % faster than the plan given" in printed.err
-    assert "the best plan that uniform can run takes" in printed.err
+    assert " % slower. " in printed.err or " % faster. " in printed.err
+    assert "The best plan for uniform takes" in printed.err
     assert (folder / "uniform.txt").read_text() in ("none 0\n", "none 1\n")
     written = json.loads((folder / "plan.json").read_text())
     assert written["problem"]["search"]["target"] == "uniform"
@@ -338,7 +338,7 @@ def test_a_plan_within_the_limits_is_its_own_nearest(
 
 @pytest.mark.longer
 def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
-    with pytest.warns(UserWarning, match="exported is the nearest plan"):
+    with pytest.warns(UserWarning, match="exported the nearest plan"):
         files = nest.export(beyond, "uniform", nearest=True)
     assert set(files) == {"uniform.txt", "plan.json"}
     with pytest.raises(InputError, match="uniform cannot run this plan"):

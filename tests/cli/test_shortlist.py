@@ -79,7 +79,7 @@ def test_where_a_replay_differs_it_is_told(problem, factors, column, told):
     text = " ".join(shortlist_text(changed).split())
     assert ("replayed" in text.split("1 ")[0]) == column
     assert (told in text) if told else ("Replayed" not in text)
-    assert "speak of the closed form" in text or not told
+    assert "follows the formula" in text or not told
 
 
 def test_people_read_a_table(call, problem):
@@ -87,8 +87,8 @@ def test_people_read_a_table(call, problem):
     assert code == 0
     assert "Optimal." in printed.splitlines()
     assert printed.splitlines()[-1] in (
-        "Plans 2 and 3 cannot be told from plan 1 by prediction: measure them.",
-        "Plan 2 cannot be told from plan 1 by prediction: measure them.",
+        "Plans 2 and 3: too close to plan 1 to call. Measure them.",
+        "Plan 2: too close to plan 1 to call. Measure them.",
     )
 
 

@@ -27,7 +27,7 @@ def test_the_table_says_what_json_says(
     shown = capsys.readouterr().out
     assert call(monkeypatch, "simulate", plan, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert f"{told['batch_time']:.4g} s" in shown
+    assert f"{told['batch_time']:.3g} s" in shown
     assert re.search("difference +none", shown)
     assert len(told["stages"]) == len(json.loads(Path(plan).read_text())["stages"])
     assert told["disturbed"] is None
@@ -38,7 +38,7 @@ def test_disturbances_are_shown(plan: str, monkeypatch: pytest.MonkeyPatch, caps
     arguments = ("simulate", plan, "--jitter", "0.1", "--runs", "9", "--seed", "4", "--slow-device", "1=1.5")
     assert call(monkeypatch, *arguments) == 0
     shown = capsys.readouterr().out
-    assert "jitter 0.1 (seed 4) and stage 1 of replica 0 computing 1.5 times as long" in shown
+    assert "jitter 0.1 (seed 4) and stage 1 of replica 0 1.5x as slow" in shown
     assert "9 runs:" in shown
     assert "99 %" in shown
     assert call(monkeypatch, "simulate", plan, "--slow-device", "1/0=1.5") == 0
@@ -115,7 +115,7 @@ def test_a_peak_above_what_a_device_has_is_told(
         shown = capsys.readouterr().out
         assert "350 B" in shown
         assert "301 B" in shown
-        assert ("Memory peaks above the 320 B of a device on stage 1, 2" in shown) == told
+        assert ("Simulated memory exceeds the 320 B of a device on stage 1, 2" in shown) == told
 
 
 def two_stages_on_a_device(memory: str) -> PlanDocument:

@@ -83,7 +83,7 @@ def test_solve_verifies(
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "Proved: no plan takes less than" in printed.out
-    assert ("Blocks in pipeline order cost nothing" in printed.out) == (flags != ["--verify"])
+    assert ("Stages in device order cost nothing" in printed.out) == (flags != ["--verify"])
     stated = json.loads(path.read_text())["verification"]
     assert stated["status"] == "proved"
     assert stated["solver"] == "cp-sat"
@@ -99,7 +99,7 @@ def test_that_there_is_no_plan_is_proved_too(
     problem.write_text(Path(EXAMPLE).read_text().replace("memory: 16 GB", "memory: 1 GB"))
     path = tmp_path / "plan.json"
     assert call(monkeypatch, "solve", str(problem), "--verify", "--output", str(path)) == 1
-    assert "Proved: there is no plan." in capsys.readouterr().out
+    assert "Proved: no plan exists." in capsys.readouterr().out
     assert call(monkeypatch, "verify", str(path)) == 0
 
 
@@ -124,4 +124,4 @@ def test_time_being_up_is_no_proof(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], plan: Path
 ) -> None:
     assert call(monkeypatch, "verify", str(plan), "--time-limit", "1e-9") == 1
-    assert "Open: " in capsys.readouterr().out
+    assert "Not proved: " in capsys.readouterr().out

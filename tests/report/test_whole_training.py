@@ -39,7 +39,7 @@ def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None
     assert "for 2B tokens in 244,141 steps" in told
     assert "GPU hours" in told
     assert "cost" not in told
-    assert "in the currency of cluster.price" in summary(planned({"tokens": 10**9}, {"price": 3.0}))
+    assert "(currency of cluster.price)" in summary(planned({"tokens": 10**9}, {"price": 3.0}))
 
 
 def test_keys_may_be_changed_without_a_change_of_the_file() -> None:

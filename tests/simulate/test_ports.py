@@ -10,6 +10,7 @@ from nest.report.text.replay import replay_text
 from nest.simulate.replay import contradiction, replay
 from nest.simulate.stage_tasks import WAIT, stage_works
 from nest.simulate.trace import trace
+from nest.units import percent
 from tests.agreement.busy_plans import KINDS, decided, runnable_plans, with_ports
 from tests.oracle.check import same
 from tests.simulate.traffic import overfull
@@ -73,6 +74,6 @@ def test_waits_and_the_busiest_port_are_told() -> None:
     assert '"wait for a busy port 0"' in trace(found)
     assert [len(stage["traffic"]) for stage in found.to_dict()["stages"]] == [1] * len(found.stages)
     most = max(max(stage.traffic or ()) for stage in found.stages) / found.batch_time
-    assert f"busiest port  {most:.1%} of the batch, at level 0 on stage 1" in replay_text(found.to_dict(), plan)
+    assert f"busiest port  {percent(most)} of the step, at level 0 on stage 1" in replay_text(found.to_dict(), plan)
     free = uniform_plan(0, "1f1b")
     assert "busiest port" not in replay_text(nest.simulate(free).to_dict(), free)

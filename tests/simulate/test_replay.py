@@ -195,8 +195,8 @@ def test_a_replay_is_longer_where_stages_split_their_time_otherwise() -> None:
 @pytest.mark.parametrize(
     ("price", "rows"),
     [
-        ("replay", ["step time    12 s, the plan's price", "closed form  10 s"]),
-        ("closed-form", ["step time    12 s", "closed form  10 s, the plan's price"]),
+        ("replay", ["step time   12 s (in the plan)", "formula     10 s"]),
+        ("closed-form", ["step time   12 s", "formula     10 s (in the plan)"]),
     ],
 )
 def test_the_text_says_which_of_both_is_the_price(price: str, rows: list[str]) -> None:

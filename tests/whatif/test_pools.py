@@ -1,4 +1,4 @@
-"""What pools are worth: each answer is the best plan of the problem that it says."""
+"""Value of pools: each answer is the best plan of the problem that it says."""
 
 from copy import deepcopy
 from random import Random
@@ -124,7 +124,7 @@ def test_breakpoints_of_pools_lie_between_two_answers(name: str) -> None:
 def test_an_explanation_of_a_plan_on_pools_is_told() -> None:
     answer = nest.explain(nest.solve(small()), only=["binding", "constraints", "pools", "alternatives"])
     told = explanation_text(answer.to_dict())
-    assert "What pools are worth" in told
+    assert "Value of pools" in told
     assert "one node more (2 devices)" in told
     assert "memory of pool slow" in told
 

@@ -11,7 +11,7 @@ from nest.report.framework_words import layout_difference, layout_text
 from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph, table
 from nest.spec import PlanDocument
 from nest.tolerances import AGREEMENT
-from nest.units import format_bytes, format_seconds, listed
+from nest.units import format_bytes, format_seconds, listed, percent
 
 
 @frozen
@@ -58,28 +58,28 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
                 str(place),
                 layout_text(plan) if place == 1 else ", ".join(layout_difference(entries[0].plan, plan)),
                 format_seconds(plan.batch_time or 0.0),
-                "-" if place == 1 else f"{entry.slower_by:.2%}",
-                "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
+                "-" if place == 1 else percent(entry.slower_by),
+                "-" if plan.fit_probability is None else percent(plan.fit_probability, 0),
                 *(["-" if entry.replayed is None else format_seconds(entry.replayed)] if told else []),
             )
         )
-    header = ("plan", "layout, then what differs", "step time", "slower by", "likely to fit")
+    header = ("plan", "layout, then differences", "step time", "slower by", "likely to fit")
     lines = [table((*header, *(["replayed"] if told else [])), rows, (0, 2, 3, 4, *([5] if told else [])), screen)]
     known = [(seconds, place) for place, seconds in enumerate(replayed, 1) if seconds is not None]
     if known and replayed[0] is not None and min(known)[0] < replayed[0] * (1 - AGREEMENT):
         least, place = min(known)
         text = (
-            f"Replayed pass by pass, plan {place} is the fastest, by {replayed[0] / least - 1:.2%}; the order of the "
-            "plans, status and bound speak of the closed form."
+            f"Simulated pass by pass, plan {place} is the fastest, by {percent(replayed[0] / least - 1)}. The order of "
+            "the plans follows the formula."
         )
         lines += ["", paragraph(text, screen)]
     close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
     if close:
         between = " and " if len(close) == 2 else " to "
         which = f"Plan {close[0]}" if len(close) == 1 else f"Plans {close[0]}{between}{close[-1]}"
-        lines += ["", paragraph(f"{which} cannot be told from plan 1 by prediction: measure them.", screen)]
+        lines += ["", paragraph(f"{which}: too close to plan 1 to call. Measure them.", screen)]
     if not all(entry.proved for entry in entries):
-        lines += ["", paragraph("Time ran out: plans that are not listed may be faster than some of these.", screen)]
+        lines += ["", paragraph("Time ran out: unlisted plans may be faster.", screen)]
     return "\n".join(lines)
 
 
@@ -117,7 +117,7 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
         texts = (*each["reasons"], *each["remarks"])
         notes += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in texts]
         if each["bound"] is not None:
-            notes.append(f"{each['name']}: by its own model no plan takes less than {format_seconds(each['bound'])}.")
+            notes.append(f"{each['name']}: its own lower bound is {format_seconds(each['bound'])}.")
     plans = [ours, *(each["plan"] for each in comparison["others"])]
     full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
     tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
@@ -133,15 +133,14 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
         lines += ["", *_claim(comparison, screen), *_outside(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
         if close:
-            told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {listed(close)}"
-            lines.append(paragraph(f"Predictions do not tell nest's plan from {told_of}: measure them.", screen))
+            lines.append(paragraph(f"Too close to nest's plan to call: {listed(close)}. Measure them.", screen))
     return "\n".join(lines)
 
 
 def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     ours = comparison["plan"]
     if ours["status"] == "optimal":
-        claim = " no plan in nest's search space that fits is faster."
+        claim = " no fitting plan in nest's search space is faster."
         return [opening("Optimal plan:", Tone.GOOD, claim, screen)]
     least = f"o plan in nest's search space takes less than {format_seconds(ours['lower_bound'])}."
     if ours["status"] == "near-optimal":
@@ -156,8 +155,8 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     if not faster:
         return [opening("Best plan found:", Tone.FAIR, f" n{least}", screen)]
-    who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
-    claim = " the search for nest's was stopped; give it more time."
+    who = f"{listed(faster)} {'is' if len(faster) == 1 else 'are'}"
+    claim = " nest's search was stopped; give it more time."
     return [opening(f"{who} faster:", Tone.FAIR, claim, screen), paragraph(f"N{least}", screen)]
 
 
@@ -167,7 +166,7 @@ def _outside(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     for each in comparison["others"]:
         relative = each["relative"]
         if not each["within_problem"] and each["fits"] and relative is not None and relative < 1 - AGREEMENT:
-            told = f"Outside that space, the plan of {each['name']} is faster, by {1 / relative - 1:.2%}."
+            told = f"Outside that space, {each['name']} is {percent(1 / relative - 1)} faster."
             lines.append(paragraph(told, screen))
     return lines
 
@@ -192,7 +191,7 @@ def _row(
         _each(stages, "zero"),
         ", ".join(dict.fromkeys(map(_recomputed, stages))),
         format_bytes(max(stage["memory"] for stage in stages)),
-        _fits(plan, missing) + ("" if within else ", beyond the problem"),
+        _fits(plan, missing) + ("" if within else ", outside the problem"),
     )
 
 
@@ -211,7 +210,7 @@ def _fits(plan: Mapping[str, Any], missing: float) -> str:
     """Whether a search admits the plan, and where it does not, how likely it fits, or what it needs beyond."""
     if not missing:
         return "yes"
-    return f"{plan['fit_probability']:.0%} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"
+    return f"{percent(plan['fit_probability'], 0)} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"
 
 
 def nearest_text(nearest: Mapping[str, Any]) -> str:
@@ -219,16 +218,14 @@ def nearest_text(nearest: Mapping[str, Any]) -> str:
     target = nearest["target"]
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]
-    sentence = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a step, "
-    sentence += f"{_loss(nearest['loss'])} than the plan given"
+    sentence = f"exported the nearest plan: {format_seconds(nearest['batch_time'])} per step, {_loss(nearest['loss'])}."
     if nearest["best_batch_time"] is not None:
         sentence += (
-            f"; the best plan that {target} can run takes {format_seconds(nearest['best_batch_time'])}, "
-            f"the nearest is {_loss(nearest['best_loss'])}"
+            f" The best plan for {target} takes {format_seconds(nearest['best_batch_time'])}; "
+            f"the nearest is {_loss(nearest['best_loss'])}."
         )
-    return "\n".join([*lines, sentence + "."])
+    return "\n".join([*lines, sentence])
 
 
 def _loss(share: float) -> str:
-    percent = round(share * 100, 2)
-    return f"{abs(percent):.2f} % {'faster' if percent < 0 else 'slower'}"
+    return f"{percent(abs(share))} {'faster' if share < 0 else 'slower'}"

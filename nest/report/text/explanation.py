@@ -23,7 +23,7 @@ from nest.report.plan_summary import SHARE_NAMES, trained_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.report.text.stage_tables import MEMORY_NAMES
 from nest.tolerances import AGREEMENT, HARDLY_FASTER
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent, three_digits
 
 STEPS = ("plan", "binding", "best", "constraints", "pools", "alternatives", "flips", "loses")
 """In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
@@ -53,21 +53,21 @@ def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str
     if step == "best":
         return _caveat(answer, screen)
     if step == "binding" and answer["binding"]:
-        return _section("What binds", [binding_text(answer["binding"], screen)], screen)
+        return _section("Bottlenecks", [binding_text(answer["binding"], screen)], screen)
     if step == "constraints" and step in answer["parts"]:
         lines = _prices(answer["constraints"], answer["best_decided"], screen)
-        return _section("What restrictions cost", lines, screen)
+        return _section("Cost of restrictions", lines, screen)
     if step == "pools" and answer.get("pools"):
-        return _section("What pools are worth", _pools(answer["pools"], answer["best_decided"], screen), screen)
+        return _section("Value of pools", _pools(answer["pools"], answer["best_decided"], screen), screen)
     if step == "alternatives" and answer["alternatives"]:
         lines = _alternatives(answer["alternatives"], answer["decided"], answer["apart"], screen)
-        return _section("The best plan that decides one thing otherwise", lines, screen)
+        return _section("Best alternatives", lines, screen)
     if step == "flips" and step in answer["parts"]:
         lines = _breakpoints(answer["flips"], answer["best_decided"], screen)
-        return _section("What would change the answer", lines, screen)
+        return _section("Sensitivity", lines, screen)
     if step == "loses" and (loses := answer["loses"]) is not None:
-        rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
-        return paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
+        rival = "Another plan" if loses["to"] is None else f"The runner-up ({loses['to']})"
+        return paragraph(f"{rival} wins if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
     return ""
 
 
@@ -84,8 +84,8 @@ def _headline(answer: Answer, screen: Screen) -> str:
     proof, tone = PROVED.get(answer["status"], ("Best plan found:", Tone.FAIR))
     if not answer["searched"]:
         proof, tone = "Plan as decided:", Tone.HEADING
-    trained = f"; trained is {trained_text(answer['trained'])}" if answer.get("trained") else ""
-    text = f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} a step{trained}"
+    trained = f"; training {trained_text(answer['trained'])}" if answer.get("trained") else ""
+    text = f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} per step{trained}"
     return opening(proof, tone, text, screen)
 
 
@@ -96,22 +96,21 @@ def _caveat(answer: Answer, screen: Screen) -> str:
         return ""
     if best is None:
         return paragraph(
-            f"This plan was priced, not searched: its problem has none. {answer['best_diagnosis']}", screen
+            f"nest priced this plan; a search of its problem finds none. {answer['best_diagnosis']}", screen
         )
     if best >= answer["batch_time"] * (1 - AGREEMENT):
         return ""
     then = difference(answer["decided"], answer["best_decided"])
     return paragraph(
-        f"The best plan of this problem takes {format_seconds(best)}; this one is "
-        f"{answer['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
-        "answer are told of the best plan.",
+        f"The best plan takes {format_seconds(best)} ({then}); this one is "
+        f"{percent(answer['batch_time'] / best - 1)} slower. The sections below describe the best plan.",
         screen,
     )
 
 
 def _section(title: str, lines: Sequence[str], screen: Screen) -> str:
     heading = [screen.paint(line, Tone.HEADING) for line in paragraph(title, screen).split("\n")]
-    return "\n".join([*heading, *(lines or ["Nothing that was asked for."])])
+    return "\n".join([*heading, *(lines or ["Nothing found."])])
 
 
 def _with_notes(lines: Sequence[str], notes: Sequence[str], screen: Screen) -> list[str]:
@@ -135,7 +134,7 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
             ]
             for each in costly
         ]
-        lines.append(table(("without", "instead", "faster by", "the plan then", "because"), rows, (2,), screen))
+        lines.append(table(("without", "instead", "faster by", "new plan", "because"), rows, (2,), screen))
     elif costly:
         lines.append(table(FREEING, freeing_rows(costly), (3,), screen))
     notes = []
@@ -150,9 +149,9 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
         notes.append(f"No cost: {'; '.join(free)}")
     none = [each for each in dearest if each["plan"] is None]
     if none and best:
-        notes += [f"Without {entries}, no plan was found. {why}" for why, entries in by_refusal(none, restriction)]
+        notes += [f"No plan without {entries}: {why}" for why, entries in by_refusal(none, restriction)]
     elif none:
-        notes.append(f"Without any one of these there is no plan either: {'; '.join(map(restriction, none))}")
+        notes.append(f"Lifting one of these alone gives no plan: {'; '.join(map(restriction, none))}")
     return _with_notes(lines, notes, screen)
 
 
@@ -166,14 +165,12 @@ def _pools(changes: Sequence[Answer], best: Decided, screen: Screen) -> list[str
             ""
             if each["batch_time"] is None
             else format_seconds(each["batch_time"]) + ("" if each["proved"] else _MARK),
-            "" if each["relative"] is None else f"{each['relative']:+.2%}",
+            "" if each["relative"] is None else f"{100 * each['relative']:+.1f} %",
             difference(best, each["decided"]) if best else whole(each["decided"]),
         ]
         for each in found
     ]
-    lines = (
-        [table(("pool", "changed", "a step then", "longer by", "the plan then"), rows, (2, 3), screen)] if rows else []
-    )
+    lines = [table(("pool", "change", "step time", "difference", "new plan"), rows, (2, 3), screen)] if rows else []
     notes = [f"{_MARK} {UNPROVED}"] if any(not each["proved"] for each in found) else []
     notes += [
         f"Pool {each['pool']}, {each['change']}: no plan. {each['refusal']}" for each in changes if each["plan"] is None
@@ -186,24 +183,22 @@ def _alternatives(alternatives: Sequence[Answer], decided: Decided, least: float
     lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
     notes = alternative_notes(alternatives, least)
     for decision, why, searched in without_alternative(alternatives):
-        notes.append(
-            f"No plan without {decision}. {why}" if searched else f"Not to be had otherwise: {decision} ({why})"
-        )
+        notes.append(f"No plan without {decision}: {why}" if searched else f"No alternative to {decision}: {why}")
     return _with_notes(lines, notes, screen)
 
 
 def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
     """From which values of a number on another plan is the best, and up to which none is; no `best`: no plan fits."""
     changing = [each for each in breakpoints if each["changed_at"] is not None]
-    header = ("what", "now", "with", "factor", "the plan then", "a step then")
+    header = ("parameter", "now", "with", "factor", "new plan", "step time")
     lines = [table(header, [_row(each, best) for each in changing], (1, 2, 3, 5), screen)] if changing else []
     notes = []
     if any(not each["proved"] for each in changing):
         notes.append(f"{_MARK} {UNPROVED}")
     if not all(each["precise"] for each in changing):
-        notes.append("Of two values the first has the same answer, the second another: searching in between was ended.")
+        notes.append("Two values bracket the change: the search between them was stopped.")
     if best and any(map(_is_redistributed, breakpoints)):
-        notes.append("Redistributed: the best plan there decides the same, but for which stages have which layers.")
+        notes.append("Redistributed: only the layers per stage change.")
     stays: dict[str, list[str]] = {}
     for each in breakpoints:
         if each["changed_at"] is None:
@@ -214,7 +209,7 @@ def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -
             stays.setdefault(each["parameter"], []).append(end)
     if stays:
         unchanged = "; ".join(f"{name} {' and '.join(ends)}" for name, ends in stays.items())
-        notes.append(f"{'No change' if best else 'No plan either'}: {unchanged}")
+        notes.append(f"{'No change' if best else 'Still no plan'}: {unchanged}")
     return _with_notes(lines, notes, screen)
 
 
@@ -225,7 +220,7 @@ def _row(each: Answer, best: Decided) -> list[str]:
     elif not best:
         then = whole(outcome["decided"])
     else:
-        then = difference(best, outcome["decided"]) + ("" if each["kept"] is not None else "; this one no longer fits")
+        then = difference(best, outcome["decided"]) + ("" if each["kept"] is not None else "; this plan no longer fits")
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
@@ -262,7 +257,7 @@ def _amount(value: float, unit: str) -> str:
     if unit == "bytes":
         return format_bytes(value)
     size, name = _UNITS.get(unit, (1.0, unit))
-    return f"{value / size:.4g} {name}"
+    return f"{value:,.0f} samples" if unit == "samples" else f"{three_digits(value / size)} {name}"
 
 
 Finding = Mapping[str, Any]
@@ -282,19 +277,18 @@ def binding_text(binding: list[Finding], screen: Screen) -> str:
 
 
 def _memory(each: Finding) -> Iterator[Row]:
-    share, others = each["upper"] / each["capacity"], len(each["stages"]) - 1
-    room = "are free" if each["free"] >= 0 else "too much"
-    many = f"; {counted(others, 'other stage')} within 1% of that" if others else ""
-    needs = f"{format_bytes(each['upper'])} of {format_bytes(each['capacity'])} ({share:.1%})"
-    likely = "" if each["likely"] is None else f"; {each['likely']:.0%} likely to fit"
+    others = len(each["stages"]) - 1
+    room = "to spare" if each["free"] >= 0 else "too much"
+    many = f"; {counted(others, 'other stage')} within 1 % of it" if others else ""
+    needs = f"an estimated {format_bytes(each['upper'])} of {format_bytes(each['capacity'])}"
+    likely = "" if each["likely"] is None else f"; {percent(each['likely'], 0)} likely to fit"
     free = f"{format_bytes(abs(each['free']))} {room}"
-    yield "memory", f"stage {each['stage']} is taken to need {needs}, {free}{many}{likely}"
+    yield "memory", f"stage {each['stage']} needs {needs}; {free}{many}{likely}"
     parts = sorted(each["parts"].items(), key=lambda part: -part[1])
     sizes = ", ".join(f"{MEMORY_NAMES.get(name, name)} {format_bytes(size)}" for name, size in parts)
-    in_flight = (
-        f"{counted(each['in_flight'], 'micro-batch', 'es')} in flight, recompute {recompute_words(each['recompute'])}"
-    )
-    yield "", f"{format_bytes(each['expected'])} are estimated" + (f": {sizes}; {in_flight}" if parts else "")
+    recompute = recompute_words(each["recompute"])
+    in_flight = f"{counted(each['in_flight'], 'micro-batch', 'es')} in flight, recomputation {recompute}"
+    yield "", f"expected {format_bytes(each['expected'])}" + (f": {sizes}; {in_flight}" if parts else "")
 
 
 def _recomputation(each: Finding) -> Iterator[Row]:
@@ -316,19 +310,22 @@ def _modes(step: Mapping[str, Any]) -> str:
 
 
 def _slowest(each: Finding) -> Iterator[Row]:
-    text = f"stage {each['stage']} ({ranges(each['layers'])}), {format_seconds(each['time'])} a micro-batch"
+    text = f"stage {each['stage']} ({ranges(each['layers'])}), {format_seconds(each['time'])} per micro-batch"
     if each["uneven_share"] >= NOTICEABLE:
-        text += f"; stages of equal length would save up to {each['uneven_share']:.1%} of the step time"
+        text += f"; equal stages would save at most {percent(each['uneven_share'])} of the step time"
     yield "slowest stage", text
     shares = sorted(each["shares"].items(), key=lambda share: -share[1])
-    yield "step time", ", ".join(f"{SHARE_NAMES[name]} {share:.1%}" for name, share in shares if share >= NOTICEABLE)
+    yield (
+        "step time",
+        ", ".join(f"{SHARE_NAMES[name]} {percent(share)}" for name, share in shares if share >= NOTICEABLE),
+    )
 
 
 def _idle(each: Finding) -> Iterator[Row]:
     chunks = f" of {each['chunks']} chunks" if (each["chunks"] or 1) > 1 else ""
     yield (
         "idle share",
-        f"{each['share']:.1%} of the step time, on average over the stages: {counted(each['stages'], 'stage')}, "
+        f"{percent(each['share'])} of the step time, mean of {counted(each['stages'], 'stage')}, "
         f"{counted(each['micro_batches'], 'micro-batch', 'es')}, schedule {each['schedule']}{chunks}",
     )
 
@@ -336,19 +333,20 @@ def _idle(each: Finding) -> Iterator[Row]:
 def _boundaries(each: Finding) -> Iterator[Row]:
     level = f" over {each['level']}" if each["level"] is not None else ""
     yield (
-        "stage boundaries",
-        f"{each['share']:.1%} of the step time; at most {format_bytes(each['bytes'])} a device and micro-batch{level}",
+        "pipeline P2P",
+        f"{percent(each['share'])} of the step time; at most {format_bytes(each['bytes'])} per device and "
+        f"micro-batch{level}",
     )
 
 
 def _exchange(each: Finding) -> Iterator[Row]:
     sharding = each["sharding_share"]
-    beside = f", and {SHARE_NAMES['sharding']} {sharding:.1%}" if sharding >= NOTICEABLE else ""
+    beside = f", and {SHARE_NAMES['sharding']} {percent(sharding)}" if sharding >= NOTICEABLE else ""
     zero = decision_text("zero", each["zero"])
     yield (
         "data parallelism",
         f"{counted(each['replicas'], 'replica')}, {zero}: {SHARE_NAMES['sync']} on stage {each['stage']} "
-        f"{format_seconds(each['time'])} a step ({each['share']:.1%}){beside}",
+        f"{format_seconds(each['time'])} per step ({percent(each['share'])}){beside}",
     )
 
 
@@ -360,8 +358,8 @@ def _batch(each: Finding) -> Iterator[Row]:
         *([f"{copies} copies"] if copies > 1 else []),
         counted(each["micro_batch"], "sample"),
     ]
-    padding = f", {each['padding']} of them padding" if each["padding"] > 0 else ""
-    yield "batch", f"{counted(each['global_batch'], 'sample')} are {' x '.join(product)}{padding}"
+    padding = f", {each['padding']} of padding" if each["padding"] > 0 else ""
+    yield "batch", f"{counted(each['global_batch'], 'sample')} = {' x '.join(product)}{padding}"
 
 
 def _devices(each: Finding) -> Iterator[Row]:

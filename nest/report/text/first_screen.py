@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
 from nest.report.framework_words import chosen_as, layout_text, likelihood, near_enough, other_plan_texts
-from nest.report.plan_summary import memory_capacity, trained_text
+from nest.report.plan_summary import SHARE_NAMES, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.spec import PlanDocument
@@ -22,15 +22,6 @@ MOST_WAITING = 0.05
 
 LEAST_SHARE = 5e-4
 """Share of the step time from which one decimal place of a per cent shows it."""
-
-SPENT_ON = {
-    "recompute": "recomputation",
-    "pipeline": "pipeline P2P",
-    "sharding": "ZeRO",
-    "ports": "busy ports",
-    "sync": "gradient sync",
-}
-"""Short names of parts of the step time; the others are called so."""
 
 BESIDE = len("time goes to") + 2
 """Columns of the names of figures."""
@@ -79,8 +70,8 @@ def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
     if plan.status == "optimal":
         return f"Optimal among {plan.space}." if plan.space is not None else "Optimal.", Tone.GOOD, ""
     if not plan.lower_bound:
-        return "Best plan found.", Tone.FAIR, " The search was stopped; a faster one may exist."
-    bound = format_seconds(plan.lower_bound, three_digits)
+        return "Best plan found.", Tone.FAIR, " The search was stopped; a faster plan may exist."
+    bound = format_seconds(plan.lower_bound)
     if plan.status == "near-optimal":
         return (
             f"{chosen_as(plan)} plan within {near_enough(plan)}",
@@ -95,9 +86,9 @@ def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
 def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
     """Step time, throughput, memory, where time goes, and what the problem asks for."""
     span, summary = plan.batch_time_range, plan.summary
-    time = format_seconds(plan.batch_time or 0.0, three_digits)
+    time = format_seconds(plan.batch_time or 0.0)
     if span is not None:
-        between = f"{format_seconds(span.low, three_digits)} to {format_seconds(span.high, three_digits)}"
+        between = f"{format_seconds(span.low)} to {format_seconds(span.high)}"
         time += f" ({percent(span.probability, 0)} likely {between})"
     verdict, tone, memory = _memory(plan)
     shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, width)
@@ -145,8 +136,8 @@ def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
         return "", Tone.GOOD, ""
     fullest = shares.index(max(shares))
     where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
-    needed = format_bytes(plan.stages[fullest].memory, three_digits)
-    text = f": {needed} of {format_bytes(capacities[fullest] or 0.0, three_digits)}{where}"
+    needed = format_bytes(plan.stages[fullest].memory)
+    text = f": {needed} of {format_bytes(capacities[fullest] or 0.0)}{where}"
     likely = None if "profile" in plan.problem else plan.fit_probability  # Candidates of a profile state their bytes.
     by_margin = plan.problem["training"].get("memory_margin") is not None
     text += "" if likely is None else f", {likelihood(likely)} likely to fit"
@@ -160,7 +151,7 @@ def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -
     """Where time goes, the most first, in one line of that width; what has no room there together."""
     least = LEAST_SHARE * batch_time
     parts = sorted(((each, name) for name, each in shares.items() if each >= least > 0), reverse=True)
-    texts = [f"{SPENT_ON.get(name, name)} {percent(seconds / batch_time)}" for seconds, name in parts]
+    texts = [f"{SHARE_NAMES[name]} {percent(seconds / batch_time)}" for seconds, name in parts]
     text, told = ", ".join(texts), len(parts)
     while width is not None and len(text) + BESIDE > width and told > 1:
         told -= 1
@@ -180,9 +171,9 @@ def _cost(cost: Mapping[str, float] | None) -> str:
     """`summary.cost` for people; "": nobody says what devices cost."""
     if cost is None:
         return ""
-    egress = f" ({percent(cost['egress'] / cost['step'])} of it between zones)" if cost.get("egress") else ""
-    text = f"{three_digits(cost['step'])} a step{egress}"
-    return text + (f", {three_digits(cost['token'] * 1e6)} a million tokens" if "token" in cost else "")
+    egress = f" ({percent(cost['egress'] / cost['step'])} between zones)" if cost.get("egress") else ""
+    text = f"{three_digits(cost['step'])} per step{egress}"
+    return text + (f", {three_digits(cost['token'] * 1e6)} per million tokens" if "token" in cost else "")
 
 
 def _training(whole: Mapping[str, Any] | None, device: str) -> str:
@@ -190,9 +181,9 @@ def _training(whole: Mapping[str, Any] | None, device: str) -> str:
     if whole is None:
         return ""
     steps = "1 step" if whole["steps"] == 1 else f"{whole['steps']:,} steps"
-    time = format_seconds(whole["time"], three_digits)
+    time = format_seconds(whole["time"])
     if "low" in whole:
-        time += f" ({format_seconds(whole['low'], three_digits)} to {format_seconds(whole['high'], three_digits)})"
+        time += f" ({format_seconds(whole['low'])} to {format_seconds(whole['high'])})"
     text = (
         f"{time} for {format_tokens(whole['tokens'])} tokens in {steps}, {_whole(whole['device_hours'])} {device} hours"
     )
@@ -200,7 +191,7 @@ def _training(whole: Mapping[str, Any] | None, device: str) -> str:
         text += f", cost {_whole(whole['cost'])}"
         if "cost_low" in whole:
             text += f" ({_whole(whole['cost_low'])} to {_whole(whole['cost_high'])})"
-        text += " in the currency of cluster.price"
+        text += " (currency of cluster.price)"
     return text
 
 
@@ -230,7 +221,7 @@ def next_command(plan: PlanDocument, output: Path | None) -> str:
         return "Next: add `--output plan.json`, then `nest explain plan.json`; or `--stages`."
     file = quote(str(output))
     if plan.status == "infeasible":
-        return f"Next: `nest explain {file}` says what would let a plan fit."
+        return f"Next: `nest explain {file}` shows changes that make a plan fit."
     target, runs_on = plan.problem.get("search", {}).get("target", NO_TARGET), plan.runs_on or ()
     framework = target if target in runs_on else next(iter(runs_on), None)
     export = f", or `nest export {file} --to {framework}`" if framework is not None else ""

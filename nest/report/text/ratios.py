@@ -32,11 +32,11 @@ def ratios_to_ours(comparisons: Mapping[str, Mapping[str, Any]]) -> dict[str, Ra
 def _ratio(entry: Mapping[str, Any] | None) -> float | str:
     """The ratio of a plan that counts, else why there is none."""
     if entry is None:
-        return "it plans no such cluster."
+        return "it does not support this cluster."
     if entry["missing_bytes"]:
-        return f"its plan needs {format_bytes(entry['missing_bytes'])} too much."
+        return f"its plan needs {format_bytes(entry['missing_bytes'])} too much memory."
     if entry["plan"] is None or not entry["within_problem"] or entry["relative"] is None:
-        return " ".join((*entry["reasons"], *entry["remarks"])) or "there is no plan of nest's to compare with."
+        return " ".join((*entry["reasons"], *entry["remarks"])) or "nest has no plan to compare with."
     return float(entry["relative"])
 
 

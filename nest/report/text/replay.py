@@ -5,16 +5,17 @@ from itertools import groupby
 from math import isclose
 from typing import Any
 
+from nest.report.decisions import counted
 from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
 from nest.report.text.stage_tables import MOST_ROWS
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import AGREEMENT
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 
 _REASONS = {
-    "passes": "the schedule's weights fit passes of other shares of a stage's time than these have",
-    "chunks": "chunks of a stage differ, and the schedule's weights take them to be alike",
-    "stages": "stages differ, and the closed form sums up over all of them what fills and drains the pipeline",
+    "passes": "forward and backward passes differ from the formula's ratio",
+    "chunks": "chunks of a stage differ; the formula assumes equal ones",
+    "stages": "stages differ; the formula adds up warm-up and drain of all of them",
 }
 
 
@@ -35,9 +36,10 @@ def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = 
 
 def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     chunks = f" of {replay['chunks']} chunks" if replay["chunks"] > 1 else ""
-    replicas = f"; one of {replay['replicas']} replicas, which are alike" if replay["replicas"] > 1 else ""
+    replicas = f"; one of {replay['replicas']} equal replicas" if replay["replicas"] > 1 else ""
     return (
-        f"Replay of {replay['schedule']}{chunks}: {len(plan.stages)} stages, {replay['micro_batches']} micro-batches"
+        f"Simulation of {replay['schedule']}{chunks}: {counted(len(plan.stages), 'stage')}, "
+        f"{counted(replay['micro_batches'], 'micro-batch', 'es')}"
         f"{replicas}"
     )
 
@@ -45,17 +47,17 @@ def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> str:
     whole, form, difference = replay["batch_time"], replay["closed_form"], replay["difference"]
     replayed = isclose(plan.batch_time or 0.0, whole, rel_tol=AGREEMENT)
-    prices = (", the plan's price", "") if replayed else ("", ", the plan's price")
-    rows = [("step time", format_seconds(whole) + prices[0]), ("closed form", format_seconds(form) + prices[1])]
+    prices = (" (in the plan)", "") if replayed else ("", " (in the plan)")
+    rows = [("step time", format_seconds(whole) + prices[0]), ("formula", format_seconds(form) + prices[1])]
     reasons = {name: difference[name] for name in _REASONS if difference[name]}
     if not reasons:
         rows.append(("difference", "none"))
     else:
-        rows.append(("difference", f"the replay takes {_signed(difference['total'], form)}"))
+        rows.append(("difference", f"the simulation takes {_signed(difference['total'], form)}"))
         rows += [("", f"{_signed(seconds, form)}: {_REASONS[name]}") for name, seconds in reasons.items()]
     idle_share = plan.summary.get("idle_share")
-    beside = f" ({idle_share:.1%} by the closed form)" if isinstance(idle_share, float) else ""
-    rows.append(("idle share", f"{replay['idle_share']:.1%}{beside}"))
+    beside = f" ({percent(idle_share)} by the formula)" if isinstance(idle_share, float) else ""
+    rows.append(("idle share", f"{percent(replay['idle_share'])}{beside}"))
     traffic = [
         (seconds, number, level)
         for number, stage in enumerate(replay["stages"], 1)
@@ -63,7 +65,7 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
     ]
     if traffic and whole > 0:
         seconds, number, level = max(traffic, key=lambda each: each[0])
-        share = f"{seconds / whole:.1%} of the batch"
+        share = f"{percent(seconds / whole)} of the step"
         if plan.placement is None:
             rows.append(("busiest port", f"{share}, at level {level} on stage {number}"))
         else:
@@ -73,8 +75,7 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
 
 def _signed(seconds: float, whole: float) -> str:
     share = abs(seconds) / whole if whole > 0 else 0.0
-    size = f"{share:.2%}" if share >= 5e-5 else "below 0.01%"
-    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({size})"
+    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({percent(share)})"
 
 
 def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: Screen) -> str:
@@ -88,13 +89,13 @@ def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: S
                 format_seconds(stage["busy"]),
                 format_seconds(stage["synchronisation"]),
                 format_seconds(stage["idle"]),
-                f"{share:.1%}",
+                percent(share),
                 format_bytes(stage["memory_peak"]),
                 format_bytes(record.memory),
                 *([] if waits is None else [format_seconds(waits[index])]),
             ]
         )
-    header = ["stage", "busy", "sync", "idle", "idle share", "memory peak", "in the plan"]
+    header = ["stage", "busy", "sync", "idle", "idle share", "memory peak", "planned"]
     if waits is not None:
         header.append("waits for replicas")
     if len(rows) > MOST_ROWS:
@@ -112,8 +113,8 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     if not above:
         return ""
     return (
-        f"Memory peaks above the {format_bytes(capacity)} of a device on stage {', '.join(above)}: it holds two "
-        "that differ, and the plan counts each as if it held it twice."
+        f"Simulated memory exceeds the {format_bytes(capacity)} of a device on stage {', '.join(above)}: its two "
+        "stages differ, and the formula assumes equal ones."
     )
 
 
@@ -130,7 +131,7 @@ def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     disturbed, planned = replay["disturbed"], replay["batch_time"]
     causes = [f"jitter {disturbed['jitter']:g} (seed {disturbed['seed']})"] if disturbed["jitter"] else []
     causes += [
-        f"stage {each['stage']} of replica {each['replica']} computing {each['factor']:g} times as long"
+        f"stage {each['stage']} of replica {each['replica']} {each['factor']:g}x as slow"
         for each in disturbed["slow_devices"]
     ]
     runs = f", {disturbed['runs']} runs" if disturbed["runs"] > 1 else ""
@@ -146,7 +147,7 @@ def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     ]
     lines.append(
         table(
-            ("step time", "", "against the plan's replay"),
+            ("step time", "", "against the plan"),
             [(name, format_seconds(seconds), _signed(seconds - planned, planned)) for name, seconds in rows],
             right=(1,),
             screen=screen,

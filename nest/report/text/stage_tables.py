@@ -11,12 +11,12 @@ from nest.report.decisions import chunk_ranges, is_mixed
 from nest.report.plan_summary import level_name, memory_capacity, upper_memory
 from nest.report.text.layout import Screen, Tone, table
 from nest.spec import PlanDocument, StageRecord
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 
 MOST_ROWS = 24
 """Stages shown one by one; of more, neighbours that are alike share a row."""
 
-MEMORY_NAMES = {"communication": "buffers", "activations": "activations in flight"}
+MEMORY_NAMES = {"communication": "buffers", "activations": "activations"}
 """What texts call parts of memory that go by another name in `MemoryBreakdown`."""
 
 FEW_NAMES = 2
@@ -90,7 +90,7 @@ def _row(plan: PlanDocument, stages: list[StageRecord], devices: str) -> list[st
         _span([stage.time for stage in stages], format_seconds),
         _span([stage.sync_time for stage in stages], format_seconds),
         _span([stage.memory for stage in stages], format_bytes),
-        _span(shares, lambda share: f"{share:.1%}") if _capacity(plan, stages[0]) else "",
+        _span(shares, lambda share: f"{percent(share)}") if _capacity(plan, stages[0]) else "",
         ", ".join(links),
     ]
 
@@ -128,5 +128,5 @@ def memory_table(plan: PlanDocument, screen: Screen) -> str:
             if (capacity := _capacity(plan, stage)) is not None and sizes[column - 1] > capacity:
                 tones[len(rows), column] = Tone.BAD
         rows.append([_numbers(run), *map(format_bytes, sizes)])
-    header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), "memory", "taken to need"]
+    header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), "memory", "upper estimate"]
     return table(header, rows, range(1, len(header)), screen, tones)

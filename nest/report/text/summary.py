@@ -7,7 +7,7 @@ from nest.report.other_plans import ON_NETWORK, runner_up_text
 from nest.report.plan_summary import COPIES, collectives_text, coverage_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.spec import PlanDocument
-from nest.units import format_seconds, listed
+from nest.units import format_seconds, listed, percent, three_digits
 
 
 def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
@@ -41,24 +41,21 @@ def details(plan: PlanDocument, screen: Screen = WIDE) -> list[str]:
 
 
 def _further(plan: PlanDocument) -> list[tuple[str, str]]:
-    rows = [] if plan.throughput is None else [("samples/s", f"{plan.throughput:.4g}")]
-    return [*rows, ("idle share", f"{plan.summary['idle_share']:.1%}")] if "idle_share" in plan.summary else rows
+    rows = [] if plan.throughput is None else [("samples/s", three_digits(plan.throughput))]
+    return [*rows, ("idle share", percent(plan.summary["idle_share"]))] if "idle_share" in plan.summary else rows
 
 
 def _runs_on(names: tuple[str, ...]) -> str:
     """For which frameworks the plan's files are written."""
     if not names:
-        return "Can be exported to no framework; `nest export PLAN --to NAME` says why and what is nearest."
-    return f"Can be exported to {listed(names)}."
+        return "No framework can run this plan; `nest export PLAN --to NAME --nearest` exports the nearest one."
+    return f"Exporters: {listed(names)}."
 
 
 def _coarser(seconds: float, bound: float) -> str:
     """What a plan that is proved costs, where cuts between layers leave a gap."""
-    price = f", {seconds / bound - 1:.2%} above what no plan is faster than" if bound > 0 else ""
-    return (
-        f"With search.granularity: block, which parts no branched region, the best plan is proved: it takes "
-        f"{format_seconds(seconds)}{price}."
-    )
+    price = f", {percent(seconds / bound - 1)} above the lower bound" if bound > 0 else ""
+    return f"With search.granularity: block, nest proves a best plan of {format_seconds(seconds)}{price}."
 
 
 _TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
@@ -92,23 +89,21 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
     """A proof's summary in sentences, fitted to a screen."""
     bound, better = verification["bound"], verification["better_batch_time"]
     effort = (
-        f"CP-SAT of OR-Tools {verification['version']}: {verification['models']} models; bounds settled "
-        f"{verification['pruned']} of {verification['cases']} cases; {verification['seconds']:.1f} s."
+        f"OR-Tools CP-SAT {verification['version']}: {verification['models']} models; bounds settled "
+        f"{verification['pruned']} of {verification['cases']} cases; {format_seconds(verification['seconds'])}."
     )
     if verification["status"] == "proved":
         sentence = (
-            "Proved: there is no plan."
-            if bound is None
-            else f"Proved: no plan takes less than {format_seconds(bound)}."
+            "Proved: no plan exists." if bound is None else f"Proved: no plan takes less than {format_seconds(bound)}."
         )
     elif verification["status"] == "refuted":
         sentence = f"Refuted: a better plan takes {format_seconds(better)}."
         if verification["gap"] is not None and verification["gap"] <= 2 * verification["tolerance"]:
-            sentence += f" No plan is better than that by more than {verification['tolerance']:g} of it."
+            sentence += f" It is optimal to a relative {verification['tolerance']:g}."
     else:
-        sentence = f"Open: {verification['reason']}."
+        sentence = f"Not proved: {verification['reason']}."
         if verification["gap"] is not None:
-            sentence += f" No plan takes less than {format_seconds(bound)}; the gap is {verification['gap']:.3%}."
+            sentence += f" Lower bound {format_seconds(bound)}, gap {percent(verification['gap'])}."
     begin, _, rest = sentence.partition(":")
     lines = [opening(f"{begin}:", _TONES[verification["status"]], rest, screen), paragraph(effort, screen)]
     if verification.get("free") is not None:
@@ -120,22 +115,18 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
 
 def certificate_text(certificate: Mapping[str, Any]) -> str:
     """What a schedule's certificate says (`nest.plan.certificate.Certificate.to_dict`)."""
-    name, stages = f"the schedule {certificate['schedule']!r}", certificate["stages"]
+    name = f"The schedule {certificate['schedule']!r}"
     if not certificate["computed"]:
-        return f"Not replayed: {certificate['reason']}; what {name} says of times and memory is taken as it is."
-    return (
-        f"Replayed: M = {certificate['micro_batches']}, the step time of equal stages "
-        f"({certificate['equal_stages']:.10g} times one's) and the micro-batches in flight in {stages} "
-        f"stage{'s' * (stages != 1)} follow from the order of {name}."
-    )
+        return f"{name} was not simulated: {certificate['reason']}. Step time and memory are as it states them."
+    return f"{name} was simulated: step time and memory agree with the formula."
 
 
 def _free(free: Mapping[str, Any]) -> str:
     """What keeping blocks in pipeline order costs."""
     if free["status"] == "proved":
-        return "Blocks in pipeline order cost nothing: no plan with blocks anywhere, in any order, is better."
+        return "Stages in device order cost nothing: no other order gives a faster plan."
     if free["status"] == "refuted":
         least = "" if free["settled"] else "at least "
         time = format_seconds(free["better_batch_time"])
-        return f"Blocks in pipeline order cost {least}{free['cost']:.3%}: with blocks anywhere a plan takes {time}."
-    return f"What blocks in pipeline order cost is open: {free['reason']}."
+        return f"Stages in device order cost {least}{percent(free['cost'])}: another order takes {time}."
+    return f"The cost of stages in device order is not proved: {free['reason']}."

@@ -14,6 +14,7 @@ from nest.graph import Operator
 from nest.hooks.protocols import MeasuredOperator
 from nest.hooks.registry import registry
 from nest.report.text.summary import summary
+from nest.units import percent
 from nest_measured.model import Measured
 from nest_measured.sizes import sizes_of
 from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
@@ -124,9 +125,12 @@ def test_people_are_told(use: Use) -> None:
     plan = api.evaluate(PROBLEM, plugins=PLUGINS)
     found = plan.summary["coverage"]
     for text in (summary(plan), nest.report_page(plan, without=PARTS, plugins=PLUGINS)):
-        assert f"Operator times: {found['measured']:.1%} measured, of this {found['nearest'][0]['share']:.1%}" in text
+        assert (
+            f"Operator times: {percent(found['measured'])} measured ({percent(found['nearest'][0]['share'])} scaled"
+            in text
+        )
         assert "attention of 8 heads x 512 sequence x 512 keys x 32 head x 32 value from 256 keys (" in text
-        assert "Computed, as nothing near was measured: matmul " in text
+        assert "Computed without measurement: matmul " in text
     assert "Operator times measured" in nest.report_page(plan, without=PARTS, plugins=PLUGINS)
 
 

@@ -77,17 +77,17 @@ def alternatives(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
 )
 def test_a_headline_says_what_is_proved(status: str, searched: bool, begin: str) -> None:
     answer = {"status": status, "searched": searched, "decided": {"pp": ["2"]}, "batch_time": 2.0}
-    assert explanation_section(answer, "plan") == f"{begin}pp 2; 2 s a step"
+    assert explanation_section(answer, "plan") == f"{begin}pp 2; 2 s per step"
 
 
 @pytest.mark.parametrize(
     ("rival", "told"),
-    [(None, "another plan"), ("pp 2, replicas 1, micro-batch 1", "its runner-up (pp 2, replicas 1, micro-batch 1)")],
+    [(None, "Another plan"), ("pp 2, replicas 1, micro-batch 1", "The runner-up (pp 2, replicas 1, micro-batch 1)")],
 )
 def test_what_takes_the_lead_where_bandwidth_is_missing(rival: str | None, told: str) -> None:
     loses = {"to": rival, "less": 0.1, "bandwidths": ["bandwidth of node", "bandwidth of rack"]}
     text = explanation_text({**PLAN, "loses": loses})
-    assert f"The plan loses to {told} if the bandwidth of node or the bandwidth of rack is 10% lower." in text
+    assert f"{told} wins if the bandwidth of node or the bandwidth of rack is 10 % lower." in text
 
 
 def flip(**told: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def flip(**told: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-DEALT_ANEW = "Redistributed: the best plan there decides the same, but for which stages have which layers."
+DEALT_ANEW = "Redistributed: only the layers per stage change."
 
 
 def flips(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
@@ -150,7 +150,7 @@ def test_of_another_plan_is_told_what_differs_and_consequences_once(now: dict[st
 
 
 def test_alternatives_that_are_one_plan_are_one_row_and_the_closest_comes_first() -> None:
-    bubble = "bubble 6.25% more, compute 1.25% less"
+    bubble = "bubble 6.2 % more, compute 1.2 % less"
     _, header, _, *rows = alternatives(
         alternative(),
         alternative(decision="sp"),
@@ -158,22 +158,22 @@ def test_alternatives_that_are_one_plan_are_one_row_and_the_closest_comes_first(
         alternative(decision="zero", value="0", instead="1", **EQUAL, decided={**DECIDED, "zero": ["1"] * 4}),
     )
     assert header == ["instead", "slower by", "with", "because"]
-    assert rows == [["ZeRO 1", "as fast", "-"], ["tp 1, pp 8", "5.00%", "-", bubble]]
+    assert rows == [["ZeRO 1", "as fast", "-"], ["tp 1, pp 8", "5.0 %", "-", bubble]]
 
 
 @pytest.mark.parametrize(
     ("told", "row"),
     [
-        ({}, ["tp 1", "5.00%", "pp 8", "bubble 6.25% more, compute 1.25% less"]),
+        ({}, ["tp 1", "5.0 %", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
         (EQUAL, ["tp 1", "as fast", "pp 8"]),
-        ({"relative": 1e-6}, ["tp 1", "less than 0.01%", "pp 8", "bubble 6.25% more, compute 1.25% less"]),
-        ({"relative": -1e-6}, ["faster, by less than 0.01%"]),
-        ({"relative": -0.0125}, ["1.25% faster"]),
-        ({"proved": False}, ["at most 5.00%", "At most: not searched to the end."]),
-        ({**NONE, "refusal": "Memory is tightest."}, ["No plan without tp 2. Memory is tightest."]),
+        ({"relative": 1e-6}, ["tp 1", "slower by under 0.01 %", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
+        ({"relative": -1e-6}, ["faster by under 0.01 %"]),
+        ({"relative": -0.0125}, ["1.2 % faster"]),
+        ({"proved": False}, ["at most 5.0 %", "At most: search stopped early."]),
+        ({**NONE, "refusal": "Memory is tightest."}, ["No plan without tp 2: Memory is tightest."]),
         (
             {**NONE, "asked": "", "refusal": "fixed.tp decides it"},
-            ["Not to be had otherwise: tp 2 (fixed.tp decides it)"],
+            ["No alternative to tp 2: fixed.tp decides it"],
         ),
     ],
 )
@@ -185,32 +185,32 @@ def test_alternatives(told: dict[str, Any], row: list[str]) -> None:
 def test_what_is_refused_for_one_reason_is_told_once() -> None:
     refused = {**NONE, "asked": "", "refusal": "the problem offers nothing else"}
     *_, line = alternatives(alternative(**refused), alternative(**refused, decision="schedule", value="1f1b"))
-    assert line == ["Not to be had otherwise: tp 2 or schedule 1f1b (the problem offers nothing else)"]
+    assert line == ["No alternative to tp 2 or schedule 1f1b: the problem offers nothing else"]
 
 
 @pytest.mark.parametrize(
     ("told", "row"),
     [
-        ({}, ["bandwidth of rack", "50 GB/s", "< 40 GB/s", "0.8x", "tp 1, pp 8", "2.1 s"]),
+        ({}, ["bandwidth of rack", "50 GB/s", "< 40 GB/s", "0.8x", "tp 1, pp 8", "2.10 s"]),
         (
             {"direction": "more", "same_at": 100e9, "changed_at": 100.5e9, "proved": False},
-            ["bandwidth of rack", "50 GB/s", "> 100 GB/s", "2x", "tp 1, pp 8*", "2.1 s", "* not searched to the end"],
+            ["bandwidth of rack", "50 GB/s", "> 100 GB/s", "2x", "tp 1, pp 8*", "2.10 s", "* search stopped early"],
         ),
         (
             {"changed_at": 20e9, "precise": False},
             [
-                "bandwidth of rack", "50 GB/s", "40 GB/s to 20 GB/s", "0.8x", "tp 1, pp 8", "2.1 s",
-                "Of two values the first has the same answer, the second another: searching in between was ended.",
+                "bandwidth of rack", "50 GB/s", "40 GB/s to 20 GB/s", "0.8x", "tp 1, pp 8", "2.10 s",
+                "Two values bracket the change: the search between them was stopped.",
             ],
         ),
         (
             {"changed_at": None, "outcome": None, "proved": False},
-            ["No change: bandwidth of rack down to 40 GB/s (0.8x) (not searched to the end)"],
+            ["No change: bandwidth of rack down to 40 GB/s (0.8x) (search stopped early)"],
         ),
         (
             {"parameter": "memory", "unit": "bytes", "value": 2**36, "same_at": 2**35, "changed_at": 2**35 * (1 - 1e-6),
              "kept": None},
-            ["memory", "64 GiB", "< 32 GiB", "0.5x", "tp 1, pp 8; this one no longer fits", "2.1 s"],
+            ["memory", "64 GiB", "< 32 GiB", "0.5x", "tp 1, pp 8; this plan no longer fits", "2.10 s"],
         ),
         (
             {"parameter": "memory", "unit": "bytes", "value": 2**36, "same_at": 2**35, "changed_at": 2**35 * (1 - 1e-6),
@@ -219,7 +219,7 @@ def test_what_is_refused_for_one_reason_is_told_once() -> None:
         ),
         (
             {"same_kept": 0.19},
-            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, redistributed", "0.8x", "tp 1, pp 8", "2.1 s", DEALT_ANEW],
+            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, redistributed", "0.8x", "tp 1, pp 8", "2.10 s", DEALT_ANEW],
         ),
         (
             {"same_kept": None, "changed_at": None, "outcome": None},
@@ -227,7 +227,7 @@ def test_what_is_refused_for_one_reason_is_told_once() -> None:
         ),
         (
             {"parameter": "global batch", "unit": "samples", "value": 64, "same_at": 64, "changed_at": 32},
-            ["global batch", "64 samples", "32 samples", "0.5x", "tp 1, pp 8", "2.1 s"],
+            ["global batch", "64 samples", "32 samples", "0.5x", "tp 1, pp 8", "2.10 s"],
         ),
     ],
 )  # fmt: skip
@@ -249,12 +249,12 @@ def test_flips_where_there_is_no_plan_say_with_how_much_there_is_one() -> None:
     [
         (
             {"relative": -0.05, "grown": {"recompute": -0.06, "sync": 0.01}},
-            ["`pp == 1`", "nothing", "5.00%", "tp 1, pp 8", "recompute 6.00% less, gradients and update 1.00% more"],
+            ["`pp == 1`", "nothing", "5.0 %", "tp 1, pp 8", "recomputation 6.0 % less, gradient sync 1.0 % more"],
         ),
-        ({"relative": -1e-6, "instead": "any"}, ["`pp == 1`", "any", "less than 0.01%", "tp 1, pp 8"]),
-        ({"relative": -0.05, "proved": False}, ["at least 5.00%", "At least: not searched to the end."]),
+        ({"relative": -1e-6, "instead": "any"}, ["`pp == 1`", "any", "slower by under 0.01 %", "tp 1, pp 8"]),
+        ({"relative": -0.05, "proved": False}, ["at least 5.0 %", "At least: search stopped early."]),
         ({"relative": 0.0, "costs": False}, ["No cost: `pp == 1`"]),
-        ({**NONE, "costs": False, "refusal": "Why not."}, ["Without `pp == 1`, no plan was found. Why not."]),
+        ({**NONE, "costs": False, "refusal": "Why not."}, ["No plan without `pp == 1`: Why not."]),
     ],
 )
 def test_prices(told: dict[str, Any], row: list[str]) -> None:
@@ -265,13 +265,13 @@ def test_prices(told: dict[str, Any], row: list[str]) -> None:
 def test_prices_where_there_is_no_plan() -> None:
     there = price(relative=None, reason=None, grown={})
     lines = prices(there, price(**{**NONE, "costs": False}, written="tp == 1"), best_batch_time=None, best_decided={})
-    assert ["without", "instead", "there is a plan", "a step then"] in lines
+    assert ["without", "instead", "plan", "step time"] in lines
     assert any(line[:2] == ["`pp == 1`", "nothing"] and line[2].startswith("cp 4, pp 8") for line in lines)
-    assert lines[-1] == ["Without any one of these there is no plan either: `tp == 1`"]
+    assert lines[-1] == ["Lifting one of these alone gives no plan: `tp == 1`"]
 
 
 def test_a_part_without_anything_says_so() -> None:
-    assert explanation_text({**PLAN, "parts": ["constraints"]}).endswith("\nNothing that was asked for.")
+    assert explanation_text({**PLAN, "parts": ["constraints"]}).endswith("\nNothing found.")
 
 
 MEMORY: dict[str, Any] = {
@@ -283,13 +283,13 @@ MEMORY: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ({}, "stage 2 is taken to need 64 GiB of 128 GiB (50.0%), 64 GiB are free; 93% likely to fit"),
-        ({"stages": [1, 2]}, "64 GiB are free; 1 other stage within 1% of that; 93% likely to fit"),
-        ({"stages": [1, 2, 3]}, "64 GiB are free; 2 other stages within 1% of that; 93% likely to fit"),
-        ({"likely": None}, "stage 2 is taken to need 64 GiB of 128 GiB (50.0%), 64 GiB are free"),
-        ({"free": -(2.0**30)}, "1 GiB too much; 93% likely to fit"),
-        ({}, "32 GiB are estimated: weights 32 GiB; 1 micro-batch in flight, recompute none"),
-        ({"parts": {}}, "32 GiB are estimated"),
+        ({}, "stage 2 needs an estimated 64 GiB of 128 GiB; 64 GiB to spare; 93 % likely to fit"),
+        ({"stages": [1, 2]}, "64 GiB to spare; 1 other stage within 1 % of it; 93 % likely to fit"),
+        ({"stages": [1, 2, 3]}, "64 GiB to spare; 2 other stages within 1 % of it; 93 % likely to fit"),
+        ({"likely": None}, "stage 2 needs an estimated 64 GiB of 128 GiB; 64 GiB to spare"),
+        ({"free": -(2.0**30)}, "1 GiB too much; 93 % likely to fit"),
+        ({}, "expected 32 GiB: weights 32 GiB; 1 micro-batch in flight, recomputation none"),
+        ({"parts": {}}, "expected 32 GiB"),
     ],
 )
 def test_memory(told: dict[str, Any], line: str) -> None:

@@ -225,8 +225,8 @@ STOPPED = {"status": "feasible"}
     [
         ({"status": "optimal"}, "<GOOD Optimal.>"),
         ({"status": "optimal", "space": "even plans"}, "<GOOD Optimal among even plans.>"),
-        ({"lower_bound": 59.0}, "<GOOD Simplest plan within 1 %> of the fastest possible step (59.0 s)."),
-        ({**STOPPED, "lower_bound": 0.0}, "<FAIR Best plan found.> The search was stopped; a faster one may exist."),
+        ({"lower_bound": 59.0}, "<GOOD Simplest plan within 1 %> of the fastest possible step (59 s)."),
+        ({**STOPPED, "lower_bound": 0.0}, "<FAIR Best plan found.> The search was stopped; a faster plan may exist."),
         ({**STOPPED, "batch_time": 60.0, "lower_bound": 59.0}, "<FAIR Best plan found:> at most 1.7 % slower than"),
         ({**STOPPED, "batch_time": 59.0, "lower_bound": 58.9999}, "<FAIR Best plan found:> less than 0.1 % slower"),
         ({**STOPPED, "lower_bound": None}, "<HEADING Plan as decided.>"),

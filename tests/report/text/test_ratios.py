@@ -18,7 +18,7 @@ def ratio(found: dict[str, object]) -> float | str:
 
 def test_a_plan_that_counts_has_a_ratio_and_others_a_reason() -> None:
     assert ratio(entry(1.5)) == 1.5
-    assert ratio(entry(0.5, missing_bytes=2.0**30)) == "its plan needs 1 GiB too much."
+    assert ratio(entry(0.5, missing_bytes=2.0**30)) == "its plan needs 1 GiB too much memory."
     assert ratio(entry(0.5, within_problem=False, reasons=["It mixes."], remarks=[])) == "It mixes."
     assert ratio(entry(None, plan=None, within_problem=False)) == "seen."
 
@@ -28,8 +28,8 @@ def test_problems_without_a_plan_and_planners_of_other_clusters_are_told() -> No
     other = {"plan": {"batch_time": 2.0, "diagnosis": None}, "others": [entry(2.0, name="b")]}
     assert ratios_to_ours({"x": none, "y": other}) == {
         "nest": {"x": "too little memory.", "y": 1.0},
-        "a": {"x": "there is no plan of nest's to compare with.", "y": "it plans no such cluster."},
-        "b": {"x": "it plans no such cluster.", "y": 2.0},
+        "a": {"x": "nest has no plan to compare with.", "y": "it does not support this cluster."},
+        "b": {"x": "it does not support this cluster.", "y": 2.0},
     }
 
 

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy
 from attrs import frozen
 
-from nest.units import listed
+from nest.units import listed, percent
 from nest_calibrate.devices import Calibrated, Evidence, untold
 from nest_calibrate.lines import Doubt
 
@@ -53,7 +53,7 @@ def doubt_better(what: str, before: float, after: float, doubt: Doubt) -> None:
     """Tell where a fit's error is not below that before, both relative; `what` says which error."""
     if after >= before:
         doubt(
-            f"No better than before: {what} is {after:.1%} with the fit and {before:.1%} without it. "
+            f"No better than before: {what} is {percent(after)} with the fit and {percent(before)} without it. "
             "What it began at serves as well."
         )
 

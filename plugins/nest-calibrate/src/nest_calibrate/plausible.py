@@ -6,7 +6,7 @@ from math import inf, log, sqrt
 from attrs import frozen
 
 from nest.errors import PlacedErrors
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 from nest_calibrate.lines import APART
 
 STEP = 1000.0
@@ -77,7 +77,7 @@ def _wrong(figure: Figure) -> Iterator[str]:
     told, allowed = figure.quantity.format, 1 + APART * figure.noise
     said = f"{figure.place}: {figure.key} is {told(figure.value)}"
     if figure.value * allowed < figure.least:
-        speed = f"that would be {figure.least / figure.value:.0%} of it"
+        speed = f"that would be {percent(figure.least / figure.value, 0)} of it"
         yield f"{said}, but is at least {told(figure.least)} {figure.floor}; {speed}{_likely(figure)}"
     elif figure.value > figure.most * allowed:
         yield f"{said}, but is at most {told(figure.most)} {figure.ceiling}{_likely(figure)}"

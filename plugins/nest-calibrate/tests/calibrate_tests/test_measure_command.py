@@ -136,7 +136,7 @@ def test_plans_of_a_shortlist_are_ranked_as_measured(call, tmp_path):
     rows = [line for line in table.splitlines() if "Megatron-LM" in line]
     assert [int(row.split(".log")[0][-1]) for row in rows] == [2, 3, 1]
     last = " ".join(table.split())
-    assert last.endswith("plan-1.log, predicted to be, takes 50.0% longer.")
+    assert last.endswith("plan-1.log, predicted to be, takes 50.0 % longer.")
     for line, place in zip((tmp_path / "runs.jsonl").read_text().splitlines(), (1, 2, 3), strict=True):
         plan = json.loads((plans / f"plan-{place}.json").read_text())
         assert nest.evaluate(json.loads(line)["problem"]).batch_time == pytest.approx(plan["batch_time"], rel=1e-9)

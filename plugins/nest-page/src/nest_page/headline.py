@@ -13,7 +13,7 @@ from nest.public.planning import load_model
 from nest.public.text import chosen_as, counted, layers_of, layout_text, near_enough, time_shares
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
-from nest.units import format_bytes, format_seconds, listed
+from nest.units import format_bytes, format_seconds, listed, percent
 from nest_page.records import Cell, Fact, PlanStatus, Section, Subject
 
 SECONDS_PER_DAY = 86400
@@ -31,18 +31,18 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     """The figures, those that people decide by first."""
     plan, summary, batch_time = subject.plan, subject.summary, subject.batch_time
     span = plan.batch_time_range
-    between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
+    between = f"{_between(span.low, span.high)}, {percent(span.probability, 0)} likely" if span is not None else ""
     yield Fact("Step time", Cell.seconds(batch_time), between)
     if "model_flops_utilisation" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
     yield from _training(summary.get("training"))
     if cost := summary.get("cost"):
-        egress = f"{cost['egress'] / cost['step']:.1%} of it between zones" if cost.get("egress") else ""
+        egress = f"{percent(cost['egress'] / cost['step'])} of it between zones" if cost.get("egress") else ""
         yield Fact("Cost of a step", Cell(f"{cost['step']:.4g}", cost["step"]), egress)
     if trained := summary.get("trained"):
         yield Fact("Trained", Cell(f"{in_words(trained['parameters'])} parameters"), trained["what"])
     if coverage := summary.get("coverage"):
-        own = f"{coverage['at_its_sizes']:.1%} at their own sizes, the rest at the nearest, scaled"
+        own = f"{percent(coverage['at_its_sizes'])} at their own sizes, the rest at the nearest, scaled"
         yield Fact("Operator times measured", Cell.share(coverage["measured"]), own)
     if plan.throughput is not None:
         yield Fact("Throughput", Cell(f"{plan.throughput:.4g} samples/s", plan.throughput))
@@ -54,13 +54,13 @@ def _facts(subject: Subject) -> Iterator[Fact]:
         each = summary["samples_per_second_per_device"]
         yield Fact("Samples per second and device", Cell(f"{each:,.4g}", each))
     fullest = max(stage.memory for stage in plan.stages)
-    likely = "" if plan.fit_probability is None else f"{plan.fit_probability:.0%} likely to fit"
+    likely = "" if plan.fit_probability is None else f"{percent(plan.fit_probability, 0)} likely to fit"
     memory = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"
     yield Fact("Memory of the fullest stage", Cell(memory, fullest), likely)
     used = summary["devices_used"]
     yield Fact("Devices used", Cell(f"{used:,} of {summary['devices']:,}", float(used)))
     bubble = max(time_shares(subject.priced)["bubble"], 0.0) / batch_time if batch_time else 0.0
-    yield Fact("Idle, average of stages", Cell.share(summary["idle_share"]), f"pipeline bubble {bubble:.1%}")
+    yield Fact("Idle, average of stages", Cell.share(summary["idle_share"]), f"pipeline bubble {percent(bubble)}")
 
 
 def _training(whole: Mapping[str, Any] | None) -> Iterator[Fact]:
@@ -100,7 +100,7 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
         proof = "The search was stopped; a faster plan may exist."
     else:
         gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
-        proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {gap:.2%}."
+        proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {percent(gap)}."
     if plan.status == "near-optimal":
         status = (f"{chosen_as(plan)} within {near_enough(plan)}", "good")
     return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())

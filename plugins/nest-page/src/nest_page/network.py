@@ -9,7 +9,7 @@ from nest.network import LinkGraph
 from nest.public.planning import data_parallel_groups, link_loads, loaded, on_devices
 from nest.public.text import counted
 from nest.spec import MeshSpec, TorusSpec
-from nest.units import format_decimal
+from nest.units import format_decimal, percent
 from nest_page.cluster import TITLE, Devices, Place, devices, of_devices, stage_devices
 from nest_page.network_drawing import Link, Node, alone, busiest, link_keys, network_body
 from nest_page.network_layout import Layout, grid_layout, spring_layout, tier_layout
@@ -123,7 +123,7 @@ def _map_figure(subject: Subject, placed: Devices, drawn_map: PairMap, loads: Lo
     if loads is not None and max(loads) > 0:
         link = max(range(len(loads)), key=loads.__getitem__)
         one, two = (placed.names[each] for each in divmod(link, len(placed.names)))
-        sentences.append(_busy_words("The busiest pair is", one, two, loads[link]))
+        sentences.append(_busy_words("The busiest pair goes", one, two, loads[link]))
     caption, size = " ".join(sentences), len(placed.places)
     title = f"The bandwidth between every two of the {size:,} devices of the network"
 
@@ -186,11 +186,11 @@ def _busiest(network: Network, index: int) -> str:
     names = [network.nodes[end].name for end in link.ends]
     forth, back = link.loads or (0.0, 0.0)
     one, two = names if forth >= back else reversed(names)
-    return _busy_words("The busiest, with an edge, is that", one, two, link.busy)
+    return _busy_words("The busiest link, outlined, goes", one, two, link.busy)
 
 
 def _busy_words(which: str, one: str, two: str, share: float) -> str:
-    return f"{which} from {one} to {two}: what it carries takes it {share:.1%} of the time of the slowest stage."
+    return f"{which} from {one} to {two} and is busy {percent(share)} of the slowest stage's time."
 
 
 def _of_stubs(network: Network) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 from markupsafe import Markup
 
-from nest.units import format_decimal
+from nest.units import format_decimal, percent
 from nest_page.cluster import Place
 from nest_page.network_layout import Layout, Point
 from nest_page.palette import stage_style
@@ -91,7 +91,7 @@ def link_words(nodes: Sequence[Node], link: Link) -> str:
         return words
     if not link.is_shared:
         return f"{words} for each device"
-    return f"{words}, busy {link.loads[0]:.1%} of the time from {one}, {link.loads[1]:.1%} from {two}"
+    return f"{words}, busy {percent(link.loads[0])} of the time from {one}, {percent(link.loads[1])} from {two}"
 
 
 def node_words(node: Node) -> str:
@@ -119,7 +119,7 @@ def link_keys(links: Sequence[Link]) -> tuple[Key, ...]:
     if all(link.loads is None for link in links):
         return _width_keys(links)
     styles = {link_style(link, 0.0) for link in links}
-    shares = [f"{share:.0%}" for share in BUSY]
+    shares = [f"{percent(share, 0)}" for share in BUSY]
     bounds = (f"up to {shares[0]}", *map("{} to {}".format, shares, shares[1:]), f"above {shares[-1]}")
     known = {f"link busy-link-{index + 1}": f"busy {words}" for index, words in enumerate(bounds)}
     free = "link whose bandwidth each device has to itself"

@@ -12,7 +12,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.public.planning import Formulation, PricedPlan
 from nest.spec import PlanDocument, Problem
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 
 
 @frozen
@@ -67,7 +67,7 @@ class Cell:
     @classmethod
     def share(cls, value: float) -> "Cell":
         """A share, in per cent."""
-        return cls(f"{value:.1%}", value)
+        return cls(f"{percent(value)}", value)
 
 
 @frozen

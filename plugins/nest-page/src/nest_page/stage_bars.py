@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from nest.public.text import collectives_text, coverage_text, stage_seconds, time_shares
 from nest.tolerances import AGREEMENT
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 from nest_page.palette import cause_style, label_style
 from nest_page.records import Cell, Drawing, Figure, Key, Subject, Table, alike
 from nest_page.svg import NARROW, WIDTH, WIDTHS, Scale, bottom_axis, element, fits, joined, number, text, ticks
@@ -182,7 +182,7 @@ def time_figure(subject: Subject) -> Figure:
     used = [cause for cause in TIME_CAUSES if any(parts[cause] > AGREEMENT * whole for parts in stages)]
     busy = [1 - (parts["bubble"] + parts["waiting"]) / whole if whole else 0.0 for parts in stages]
     bars = [
-        Bar(str(index + 1), {cause: parts[cause] for cause in used}, f"{share:.1%} busy")
+        Bar(str(index + 1), {cause: parts[cause] for cause in used}, f"{percent(share)} busy")
         for index, (parts, share) in enumerate(zip(stages, busy, strict=True))
     ]
     slowest = max(range(len(stages)), key=lambda index: subject.priced.stages[index].time)
@@ -223,7 +223,7 @@ def time_figure(subject: Subject) -> Figure:
 
 def _busy(least: float, most: float, stages: int) -> str:
     """How much of the batch stages are busy, in words."""
-    low, high = f"{least:.1%}", f"{most:.1%}"
+    low, high = f"{percent(least)}", f"{percent(most)}"
     if stages == 1:
         return f"It is busy for {high} of the batch."
     if low == high:

@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.instance import copies_of
 from nest.public.planning import Replay, replay, schedule_of
 from nest.tolerances import AGREEMENT
-from nest.units import format_seconds
+from nest.units import format_seconds, percent
 from nest_page.memory_over_time import memory_over_time_figure
 from nest_page.records import Cell, Drawing, Figure, Key, Section, Subject, Table
 from nest_page.svg import NARROW, WIDTHS
@@ -209,8 +209,8 @@ def _times(replay: Replay, table: TaskTable) -> str:
     else:
         reasons = [why for name, why in _REASONS.items() if abs(getattr(replay.difference, name)) > SMALL * form]
         text += (
-            f", {format_seconds(abs(difference))} {'more' if difference > 0 else 'less'} ({share:.2%}) than the plan's "
-            f"closed form says ({format_seconds(form)}){', which ' if reasons else ''}{' and '.join(reasons)}."
+            f", {format_seconds(abs(difference))} {'more' if difference > 0 else 'less'} ({percent(share)}) than the "
+            f"formula ({format_seconds(form)}){', which ' if reasons else ''}{' and '.join(reasons)}."
         )
     if table.end_of_all > replay.batch_time * (1 + AGREEMENT):
         text += (
@@ -224,12 +224,12 @@ def _idle(replay: Replay) -> str:
     """How long stages wait."""
     idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
     most, least = (pick(range(len(idle)), key=idle.__getitem__) for pick in (max, min))
-    if f"{idle[most]:.1%}" == f"{idle[least]:.1%}":
-        return f"{'The stage' if len(idle) == 1 else 'Every stage'} is idle for {idle[most]:.1%} of the batch."
+    if f"{percent(idle[most])}" == f"{percent(idle[least])}":
+        return f"{'The stage' if len(idle) == 1 else 'Every stage'} is idle for {percent(idle[most])} of the batch."
     return (
-        f"Stages are idle for {replay.idle_share:.1%} of the batch on average: stage {most + 1} for {idle[most]:.1%} "
-        f"({format_seconds(replay.stages[most].idle)}), the longest, stage {least + 1} for {idle[least]:.1%}, the "
-        "shortest."
+        f"Stages are idle for {percent(replay.idle_share)} of the step on average: stage {most + 1} for "
+        f"{percent(idle[most])} ({format_seconds(replay.stages[most].idle)}), the longest, stage {least + 1} for "
+        f"{percent(idle[least])}, the shortest."
     )
 
 
@@ -260,8 +260,8 @@ def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:
         seconds = sum(end - start for start, end in windows.gaps)
         named = f": {PHASES[0]}, {PHASES[1]} and {PHASES[2]}" if _is_named(windows) else ""
         yield (
-            f"The strip shows the whole batch; below it, {len(windows.windows)} parts of it are drawn, all at the same "
-            f"scale{named}. {format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
+            f"The strip shows the whole step; below it, {len(windows.windows)} parts at the same scale{named}. "
+            f"{format_seconds(seconds)} ({percent(seconds / table.end_of_all)}) between them are left out."
         )
 
 

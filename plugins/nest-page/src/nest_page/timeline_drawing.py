@@ -8,7 +8,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from nest.tolerances import DRAWN
-from nest.units import format_seconds
+from nest.units import format_seconds, percent
 from nest_page.records import Drawing, Key
 from nest_page.svg import NARROW, WIDTH, Scale, boxes, element, fits, joined, number, text, time_axis
 from nest_page.task_table import NUMBERED, PASSES, STYLES, Busy, TaskTable, groups
@@ -180,7 +180,7 @@ def drawn(table: TaskTable, windows: Windows, place: Placing, idle: Sequence[flo
                 for row, stage in enumerate(windows.stages)
             ),
             *(
-                text(around.right + 8, place.top(row) + place.bar / 2 + 4, f"{idle[stage]:.1%}{waits}", "tick")
+                text(around.right + 8, place.top(row) + place.bar / 2 + 4, f"{percent(idle[stage])}{waits}", "tick")
                 for row, stage in enumerate(windows.stages)
             ),
             *breaks(place.scales, around.gutter, TOP, end),
@@ -341,7 +341,7 @@ def strip(busy: Busy, windows: Windows, width: float = WIDTH) -> Drawing:
     row_of = "stage" if len(rows) == busy.seconds.shape[0] else "group of neighbouring stages"
     description = (
         f"A strip from the beginning to the end of the batch, with a row for every {row_of}; the darker, the busier. "
-        f"Stages are busy for {share:.1%} of it. Marks below it show which parts are drawn in detail."
+        f"Stages are busy for {percent(share)} of it. Marks below it show which parts are drawn in detail."
     )
     return Drawing(width, bottom + 34, joined(body), "The whole batch", description)
 

@@ -14,6 +14,7 @@ from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.network.linked import PathNetwork
 from nest.spec import PlanDocument
+from nest.units import percent
 from nest_page.network import network_figure
 from nest_page.page_of_plan import subject
 from nest_page.records import Figure
@@ -152,20 +153,18 @@ def test_each_direction_of_a_link_has_its_own_load(name: str) -> None:
 @pytest.mark.parametrize("name", ["torus", "graph"])
 def test_the_caption_names_the_busiest_link(name: str) -> None:
     caption, table = figure(name).caption, figure(name).more[0]
-    told = re.search(
-        r"The busiest, with an edge, is that from (.*) to (.*): what it carries takes it ([\d.]+%)", caption
-    )
+    told = re.search(r"The busiest link, outlined, goes from (.*) to (.*) and is busy ([\d.]+ %)", caption)
     assert told is not None
     rows = [[cell.text for cell in row] for row in table.rows]
     ways = [(*link.split(" – "), forth) for link, _, forth, _ in rows]
     ways += [(*reversed(link.split(" – ")), back) for link, _, _, back in rows]
     assert told.groups() in ways
     shares = [row[place].value for row in table.rows for place in (2, 3)]
-    assert told[3] == f"{max(share for share in shares if share is not None):.1%}"
+    assert told[3] == percent(max(share for share in shares if share is not None))
 
 
 def test_the_caption_names_the_busiest_pair() -> None:
-    assert re.search(r"The busiest pair is from \d to \d: what it carries takes it [\d.]+%", figure("matrix").caption)
+    assert re.search(r"The busiest pair goes from \d to \d and is busy [\d.]+ %", figure("matrix").caption)
 
 
 def test_a_map_has_its_device_groups_as_a_table() -> None:

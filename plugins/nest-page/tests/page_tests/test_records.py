@@ -15,7 +15,7 @@ def told(*values: float) -> list[str]:
 
 
 def test_figures_of_one_unit_have_as_many_decimals() -> None:
-    assert told(21.8 * GIB, 23.87 * GIB) == ["21.80 GiB", "23.87 GiB"]
+    assert told(21.8 * GIB, 23.87 * GIB) == ["21.8 GiB", "23.9 GiB"]
     assert told(8.332 * GIB, 16.77 * GIB, 0.0) == ["8.33 GiB", "16.77 GiB", "0 GiB"]
     assert told(4 * GIB, 16 * GIB) == ["4 GiB", "16 GiB"]
     assert alike(["40.5 ms", "99.92 ms", "171.8 ms"], [0.0405, 0.09992, 0.1718]) == ["40.5 ms", "99.9 ms", "171.8 ms"]

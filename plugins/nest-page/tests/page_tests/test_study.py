@@ -60,7 +60,7 @@ def test_numbers_are_in_their_order_and_all_else_as_it_comes() -> None:
     model, topology, bandwidth, memory = STUDY.axes
     assert bandwidth.values == ("12.5 GB/s", "50 GB/s", "100 GB/s")
     assert bandwidth.numbers == (12.5e9, 50e9, 100e9)
-    assert memory.values == ("37.25 GiB", "80 GB")
+    assert memory.values == ("37.3 GiB", "80 GB")
     assert (model.numbers, topology.values) == (None, ("torus", "fat <tree>", "dragonfly"))
     left_out = study_of((MEMORY, "model"), [point(1, ("8 GB", "a")), point(2, (None, None))])
     assert left_out.axes[0].numbers == (8e9,)

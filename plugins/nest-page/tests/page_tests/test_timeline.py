@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import nest
 from nest.simulate.replay import Replay
 from nest.simulate.timeline import Task, Timeline
+from nest.units import percent
 from nest_page.task_table import STYLE_OF, STYLES, TaskTable, busy, groups
 from nest_page.timeline import MOST_BOXES, batch_figures, timeline_figure, windows_of
 from nest_page.timeline_drawing import FOOT, MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
@@ -115,7 +116,7 @@ def test_long_batches_are_shown_in_three_phases(name: str) -> None:
     back = (task.start for task in replay.timeline.tasks if task.stage == 0 and task.run not in (None, "forward"))
     assert name == "gpipe" or min(back) < warm_up[1]
     caption = timeline_figure(replay, table_of(replay), found).caption
-    assert "all at the same scale: warm-up, two steady periods and drain." in caption
+    assert "parts at the same scale: warm-up, two steady periods and drain." in caption
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
@@ -294,17 +295,17 @@ def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
             f"the batch takes {nest.units.format_seconds(replay.batch_time)}, as the plan's closed form says" in caption
         )
         shares = [stage.idle / replay.batch_time for stage in replay.stages]
-        alike = len({f"{share:.1%}" for share in shares}) == 1
-        assert alike or f"Stages are idle for {replay.idle_share:.1%} of the batch on average" in caption
-        assert f" for {max(shares):.1%}" in caption
-        assert f" for {min(shares):.1%}" in caption
+        alike = len({percent(share) for share in shares}) == 1
+        assert alike or f"Stages are idle for {percent(replay.idle_share)} of the step on average" in caption
+        assert f" for {percent(max(shares))}" in caption
+        assert f" for {percent(min(shares))}" in caption
 
 
 def test_the_caption_says_by_how_much_the_closed_form_differs() -> None:
     replay = nest.simulate(long_plan("gpipe", 5, 150))
     caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
     difference = replay.batch_time - replay.closed_form
-    assert f"{nest.units.format_seconds(difference)} more ({difference / replay.closed_form:.2%}) than" in caption
+    assert f"{nest.units.format_seconds(difference)} more ({percent(difference / replay.closed_form)}) than" in caption
 
 
 def test_micro_batches_stand_in_their_boxes() -> None:

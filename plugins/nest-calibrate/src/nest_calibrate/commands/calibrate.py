@@ -10,7 +10,7 @@ import typer
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.commands import JSON, share_line, show_paragraph, show_table, to_json, warn
-from nest.units import format_seconds
+from nest.units import format_seconds, percent
 
 if TYPE_CHECKING:
     from nest_calibrate.cluster import ComparedRun
@@ -235,7 +235,7 @@ def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
             str(each.failed),
             str(each.promised),
             str(other.promised),
-            "-" if each.peak_error is None else f"{each.peak_error:.1%}",
+            "-" if each.peak_error is None else f"{percent(each.peak_error)}",
         )
         for each, other in zip(fitted, validated, strict=True)
     ]
@@ -278,10 +278,10 @@ def cluster(
         typer.echo(to_json({"calibration": asdict(figures), "runs": runs, "warnings": doubts}))
     else:
         _show_runs(seen)
-        spread = f"(standard deviation of another run {figures.time_spread:.1%})"
+        spread = f"(standard deviation of another run {percent(figures.time_spread)})"
         show_paragraph(f"Batches take {figures.time:.3f} times as long as predicted {spread}.")
         if figures.memory is not None:
-            spread = f"(standard deviation {figures.memory_spread:.1%})"
+            spread = f"(standard deviation {percent(figures.memory_spread)})"
             show_paragraph(f"Stages need {figures.memory:.3f} times the estimate in the median {spread}.")
     if output is not None:
         write_text(output, calibration_text(figures))

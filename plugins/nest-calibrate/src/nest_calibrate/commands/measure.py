@@ -8,7 +8,7 @@ import typer
 from nest.hooks.registry import registry
 from nest.public.commands import NODES, STRICT_PLUGINS, VOCABULARY, note, screen, to_json, warn_of_plugins
 from nest.public.layout import Screen, paragraph, table
-from nest.units import format_bytes, format_seconds
+from nest.units import format_bytes, format_seconds, percent
 
 if TYPE_CHECKING:
     from nest_calibrate.measured import Measured
@@ -71,7 +71,9 @@ def _table(measured: "list[Measured]", shown_on: Screen) -> str:
         verdict = f"{ranked[0].log} is the fastest, as predicted."
         if predicted is not ranked[0]:
             slower = (predicted.seconds or 0.0) / (ranked[0].seconds or 1.0) - 1
-            verdict = f"{ranked[0].log} is the fastest; {predicted.log}, predicted to be, takes {slower:.1%} longer."
+            verdict = (
+                f"{ranked[0].log} is the fastest; {predicted.log}, predicted to be, takes {percent(slower)} longer."
+            )
         lines.append(paragraph(verdict, shown_on))
     return "\n".join(lines)
 

@@ -10,6 +10,7 @@ from nest.catalogue import link
 from nest.errors import InputError
 from nest.network.graph import components
 from nest.spec import LinkProfile
+from nest.units import percent
 from nest_networks.hosts.hardware import (
     PCI_LINK,
     UNKNOWN_PROCESSOR,
@@ -164,6 +165,6 @@ def _pci(device: str | None, notes: list[str]) -> float:
     bandwidth = pci_reached(nominal)
     notes.append(
         f"the file does not say how fast PCI Express is; {nominal / 1e9:g} GB/s per direction are assumed ({whose}), "
-        f"of which messages reach {bandwidth / nominal:.0%}."
+        f"of which messages reach {percent(bandwidth / nominal, 0)}."
     )
     return bandwidth

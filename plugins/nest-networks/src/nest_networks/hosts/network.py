@@ -9,7 +9,7 @@ from nest.errors import InputError
 from nest.network.graph import LinkGraph, NetworkBuilder, check_size, components
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
-from nest.units import BytesPerSecond
+from nest.units import BytesPerSecond, percent
 from nest_networks.hosts.hardware import PCI_LINK, Fabric, reached
 from nest_networks.switched.profiles import nominal_bandwidth, sourced_profile
 
@@ -198,8 +198,8 @@ def _graph(machine: Machine, notes: list[str]) -> LinkGraph:
 def _fabric_links(machine: Machine, fabric: Fabric, notes: list[str]) -> Links:
     efficiency, latency = reached(fabric.link)
     notes.append(
-        f"messages reach {efficiency:.0%} of the {fabric.rate / 1e9:g} GB/s that one {fabric.label} link has per "
-        f"direction, the share of the catalogue's {fabric.link}."
+        f"messages reach {percent(efficiency, 0)} of the {fabric.rate / 1e9:g} GB/s of a {fabric.label} link, as on "
+        f"{fabric.link}."
     )
     names = machine.devices
     links = [

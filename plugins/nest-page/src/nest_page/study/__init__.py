@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from nest.units import format_bytes, format_seconds, listed
+from nest.units import format_bytes, format_seconds, listed, percent
 from nest_page.records import Cell, Heading, PlanStatus, Section, Table
 from nest_page.rendering import rendered
 from nest_page.study.curves import curve_figure
@@ -158,9 +158,9 @@ def _rows(study: Study, how: str) -> Section:
 
 def _row(study: Study, point: StudyPoint, known: Mapping[str, bool]) -> tuple[Cell, ...]:
     further = {
-        "MFU": "" if point.mfu is None else f"{point.mfu:.1%}",
+        "MFU": "" if point.mfu is None else f"{percent(point.mfu)}",
         "cost": "" if point.cost is None else f"{point.cost:,.0f}",
-        "fits": "" if point.fit_probability is None else f"{point.fit_probability:.0%}",
+        "fits": "" if point.fit_probability is None else f"{percent(point.fit_probability, 0)}",
     }
     return (
         Cell(str(point.number), link=point.link),

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count
+from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count, percent
 from nest_studies.sweep.rows import StudyPoint
 
 DEFAULT = "default"
@@ -257,7 +257,7 @@ METRICS: Mapping[str, Metric] = {
             "mfu",
             "model FLOP utilisation",
             lambda point: point.mfu,
-            lambda value: f"{value:.1%}",
+            lambda value: f"{percent(value)}",
             less_is_better=False,
             units=((0.01, "%"),),
         ),
