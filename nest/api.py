@@ -277,11 +277,11 @@ def verify(
         read = read_record(plan, PlanDocument)[0]
         report = check_document(read, plugins)
         if not report.ok:
-            raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
+            raise InputError(f"the plan does not hold, so nest cannot prove it: {report.disagreements[0]}")
         if read.status != "infeasible" and not admits(carried_problem(read, plugins), read):
-            likely = f"{percent(read.fit_probability, 0)} likely to fit, less than training.memory_risk asks for"
+            likely = f"{percent(read.fit_probability or 0.0, 0)} likely to fit, less than training.memory_risk requires"
             what = f"is {likely}" if read.fits else "does not fit into memory"
-            raise InputError(f"the plan {what}, so there is nothing to prove.")
+            raise InputError(f"the plan {what}, so nest cannot prove it.")
         return verdict_on(read, plugins, Proof(free, deadline, workers, progress, beside))
 
 

@@ -61,7 +61,7 @@ def test_a_simpler_plan_is_proved_by_the_bound_that_it_is_near(
 def test_a_plan_that_does_not_fit_is_not_proved() -> None:
     small = api.evaluate(problem(1e8, candidate(2)), fix={"pp": 2})
     assert not small.fits
-    with pytest.raises(InputError, match="does not fit into memory, so there is nothing to prove"):
+    with pytest.raises(InputError, match="does not fit into memory, so nest cannot prove it"):
         api.verify(small)
 
 

@@ -136,7 +136,7 @@ class ProgressLine(Line):
             return
         best, bound = standing.best, standing.bound
         doing = PROVING if standing.proving else self._doing
-        facts = (
+        facts: tuple[str, ...] = (
             f"{percent(standing.explored)} explored",
             "no plan yet" if best is None else f"best {format_seconds(best)}",
         )

@@ -45,7 +45,7 @@ def schema(
         return
     output = output or Path("schemas")
     if there_is(output) != "folder":
-        raise InputError(f"{output}: no such folder; create it first.")
+        raise InputError(f"{output}: there is no such folder; create it first.")
     for each in FORMATS if name is None else (name,):
         path = output / f"{each}.schema.json"
         write_text(path, text(each))

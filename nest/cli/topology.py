@@ -198,7 +198,7 @@ def _cluster(file: Path) -> "ClusterSpec":
     from nest.spec import ClusterOfFile, ClusterSpec, Problem
 
     if not there_is(file):
-        raise InputError(f"{file}: no such file.")
+        raise InputError(f"{file}: there is no such file.")
     if file.suffix.lower() in SUFFIXES:
         source = read_mapping(file)
         if "cluster" in source.mapping and "training" in source.mapping:

@@ -27,7 +27,7 @@ def test_the_command_line_knows_images(tmp_path: Path, call: Call) -> None:
     assert nest.evaluate(path).batch_time
     code, _, err = call("init", *options, "--force", "--sequence-length", "128")
     assert code == 2
-    assert "its samples have no tokens" in " ".join(err.split())
+    assert "does not use tokens" in " ".join(err.split())
 
 
 @pytest.mark.longer

@@ -281,7 +281,7 @@ def cluster(
         spread = f"(standard deviation of another run {percent(figures.time_spread)})"
         show_paragraph(f"Batches take {figures.time:.3f} times as long as predicted {spread}.")
         if figures.memory is not None:
-            spread = f"(standard deviation {percent(figures.memory_spread)})"
+            spread = f"(standard deviation {percent(figures.memory_spread or 0.0)})"
             show_paragraph(f"Stages need {figures.memory:.3f} times the estimate in the median {spread}.")
     if output is not None:
         write_text(output, calibration_text(figures))
