@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.planners`. docs/explanation/planner-benchmark.md says what it shows."""
+"""The command: `python -m benchmarks.planners`. benchmarks/planners/README.md says what it shows."""
 
 import argparse
 import json

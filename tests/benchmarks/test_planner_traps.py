@@ -90,7 +90,7 @@ def test_a_plan_faster_than_the_optimum_refutes_it() -> None:
 
 
 def test_the_page_tells_of_every_trap_what_the_script_says() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/explanation/planner-benchmark.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "benchmarks/planners/README.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     told = [f"| `{trap.name}` | {trap.restriction} | {trap.argument} |" for trap in traps()]
     assert [row for row in rows if row.count("|") == 4][: len(told)] == told

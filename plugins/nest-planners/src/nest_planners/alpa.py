@@ -1,7 +1,7 @@
 """Alpa (Zheng et al., OSDI 2022, arXiv 2201.12023), and Alpa-E as the NEST paper compares with it.
 
 What follows its authors' program (alpa-projects/alpa, `pipeline_parallel/stage_construction.py`) is told in
-docs/explanation/planners.md.
+plugins/nest-planners/README.md.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Galvatron's objective (Miao et al., VLDB 2023, arXiv 2211.13878): powers of two, and sharding stage by stage.
 
-docs/explanation/planners.md says what is kept of its authors' program (PKU-DAIR/Hetu-Galvatron).
+plugins/nest-planners/README.md says what is kept of its authors' program (PKU-DAIR/Hetu-Galvatron).
 """
 
 from bisect import bisect_left

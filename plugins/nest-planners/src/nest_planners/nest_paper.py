@@ -1,6 +1,6 @@
 """The algorithm that the NEST paper publishes (arXiv 2603.06798; scai-tech/Nest, `device_placement.cpp`).
 
-Written anew from its description; docs/explanation/planners.md says what is kept and what is not.
+Written anew from its description; plugins/nest-planners/README.md says what is kept and what is not.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Piper's objective (Tarnawski, Narayanan and Phanishayee, NeurIPS 2021): the slowest stage alone counts.
 
-Its authors' program is msr-fiddle/piper; docs/explanation/planners.md says what is kept.
+Its authors' program is msr-fiddle/piper; plugins/nest-planners/README.md says what is kept.
 """
 
 from collections.abc import Callable, Iterator
