@@ -1,8 +1,8 @@
-"""From a problem as written to the instance solvers see.
+"""Turns a written problem into the instance that solvers see.
 
 Belongs here: parsing of decisions, sharding, prices, memory, targets. Does not: the search.
 
-Throughout, `problem` and `cluster` are as written unless it says otherwise, `registry` (or `known`) offers what they
-name, `base` is the folder that relative paths start from (None: the working directory), and an `InputError` names the
-place of what cannot be used.
+Conventions: `problem` and `cluster` are as written unless said otherwise; `registry` (or `known`) offers what they
+name; `base` is the folder of relative paths (None: the working directory); an `InputError` names the place of the
+fault.
 """

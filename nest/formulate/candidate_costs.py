@@ -1,4 +1,4 @@
-"""From a block of operators to a candidate in numbers (PROBLEM.md section 2)."""
+"""Costs a block of operators as a candidate in numbers (PROBLEM.md section 2)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from nest.graph import Block
 from nest.instance import Array, Candidate, ParameterGroup
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
-"""From the numbers of the parts of a layer to an array over the planned layers."""
+"""Maps numbers by part of a layer to an array over the planned layers."""
 
 
 def candidate(
@@ -29,17 +29,13 @@ def candidate(
     same_network: bool = False,
     pool: str | None = None,
 ) -> Candidate:
-    """`block`, one layer of each class, as a candidate of the whole graph.
+    """Price `block`, one layer of each class, as a candidate of the whole graph.
 
     Args:
-        name: of the candidate.
-        block: the layers as strategies left them.
-        layers: classes of layers.
-        pricing: prices operators.
-        known: the same on another network or device; None: nothing of it is known.
-        same_device: whether the device is that of the one known.
-        same_network: whether the cluster is, so that calls occupy ports for as long.
-        pool: name of the pool whose device it is priced on, as `Candidate.pool`.
+        known: same candidate on another network or device; None: nothing to reuse.
+        same_device: `known` has the same device.
+        same_network: `known` has the same cluster, so that calls occupy ports equally long.
+        pool: name of the device's pool (`Candidate.pool`).
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
@@ -79,7 +75,7 @@ def candidate(
 
 
 def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
-    """Seconds for which each part of `layers` occupies a device's port, shape `(levels, parts)`."""
+    """Seconds that each part of `layers` occupies a device's port, shape `(levels, parts)`."""
     rows = [
         ahead + behind
         for layer in layers
@@ -93,7 +89,7 @@ def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
 def _state(
     block: Block, spread: Spread, pricing: Pricing, known: Candidate | None, same_device: bool
 ) -> tuple[ParameterGroup, ...]:
-    """The parameter groups, in the order in which they occur; on another device than `known` only steps differ."""
+    """Parameter groups in order of appearance; on another device than `known` only optimizer steps differ."""
     if known is None:
         names = dict.fromkeys(p.group for operator in block.graph.operators for p in operator.parameters)
         return tuple(_group(name, block, spread, pricing) for name in names)
@@ -103,17 +99,16 @@ def _state(
 
 
 def _count(row: PricedOperator, name: str, trained: bool = False) -> int:
-    """Parameters that an operator has of a group."""
+    """Parameters of an operator in a group."""
     return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
 
 
 def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[float]]:
-    """Gives what a group's optimizer step takes in each part of a layer, seconds."""
+    """Function for the seconds of a group's optimizer step in each part of a layer."""
     away = pricing.host is not None and pricing.host.holds_optimizer
     on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
 
     def update(row: PricedOperator) -> float:
-        """The group's share of an operator's optimizer step."""
         if away:
             return _count(row, name, trained=True) * on_host
         return row.cost.update * _count(row, name, trained=True) / max(row.operator.trained_count, 1)

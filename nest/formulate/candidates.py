@@ -1,4 +1,4 @@
-"""The candidates of a problem with a model, as it is sharded and priced on one kind of device."""
+"""Candidates of a problem with a model, sharded and priced on one kind of device."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,29 +25,21 @@ from nest.solve.effort import FEW, Waiting
 from nest.spec import DeviceSpec, Training
 
 MANY = 512
-"""Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
-5,672 on 2,048 H100 one in seventeen is priced then (2026-11-27); of fewer a search has its own first plan as soon."""
+"""Blocks from which on a first plan is sought among few of them before the others are priced. Of DeepSeek-V3's 5,672 on
+2,048 H100 one in seventeen is priced then (2026-11-27); with fewer a search has its own first plan as soon."""
 
 PRICING = 0.35
-"""Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
+"""Share of the time for pricing candidates: bounding and searching their plans takes longer."""
 
 
 class Devices(NamedTuple):
-    """Devices of one kind on which a model is priced.
-
-    Attributes:
-        cluster: devices and network.
-        device: the accelerator; None: the problem names none.
-        collectives: prices collectives.
-        pool: name of the pool that these are, which candidates and their names then have.
-        place: of the devices in the problem, for errors.
-    """
+    """Devices of one kind on which a model is priced."""
 
     cluster: Cluster
-    device: DeviceSpec | None
+    device: DeviceSpec | None  # None: the problem names none.
     collectives: CollectiveModel
-    pool: str | None = None
-    place: str = "cluster"
+    pool: str | None = None  # Name of their pool, which candidates and their names carry.
+    place: str = "cluster"  # Of the devices in the problem, for errors.
 
 
 def from_model(
@@ -58,16 +50,14 @@ def from_model(
     first_plan: Callable[[Formulation], FirstPlan | None] | None = None,
     up_to: float = inf,
 ) -> Formulation:
-    """A model as sharded and priced on one kind of device.
+    """Shard and price a model on one kind of device.
 
     Args:
-        options: of the problem.
-        registry: offers importers, and what it brings decides what bounds hold.
-        devices: what the model is priced on.
-        waiting: told now and then which share of the candidates is priced, until its deadline.
-        first_plan: a good plan of a few candidates; candidates that compute for longer than it takes are then not
-            priced (`nest.formulate.worth`). None: nobody looks for one.
-        up_to: device seconds for a sample; of many candidates those that compute for longer need not be priced.
+        registry: offers importers; its plug-ins decide which bounds hold.
+        waiting: gets the share of candidates priced, until its deadline.
+        first_plan: finds a good plan of a few candidates, so that slower candidates need no prices
+            (`nest.formulate.worth`). None: price all.
+        up_to: device seconds per sample; of many candidates, slower ones need no prices.
 
     Raises:
         InputError: something in the problem cannot be used.
@@ -154,20 +144,18 @@ def repriced(
     other_blocks: bool = False,
     few: Formulation | None = None,
 ) -> Formulation:
-    """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
+    """Reprice a model on another network of as many levels, or another device, with the same graphs.
 
     Args:
-        known: the model, as it is priced with strategies and models of cost that read no more of the cluster than which
-            blocks it admits.
-        options: as `known` was made of, but for the cluster and what `other_blocks` allows.
-        devices: what it is priced on.
-        waiting: told now and then which share of the candidates is priced, until its deadline.
-        among: names of the candidates that are priced; None: all are.
-        other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
-        few: what some candidates cost there; None: nobody knows.
+        known: the priced model; its strategies and cost models read only which blocks a cluster admits.
+        options: those of `known`, except for the cluster and what `other_blocks` allows.
+        waiting: gets the share of candidates priced, until its deadline.
+        among: names of the candidates to price; None: all.
+        other_blocks: micro-batches, strategies or decisions may differ; common blocks are reused.
+        few: known costs of some candidates there; None: unknown.
 
     Raises:
-        InputError: no combination of strategies is left, or none of `among` is there.
+        InputError: no combination of strategies is left, or none of `among` exists.
         NoPlanYet: the time is up before anything could be priced.
     """
     before, layers, cluster, device = known.pricing, known.classes, devices.cluster, devices.device
@@ -212,7 +200,7 @@ def repriced(
 
 
 def on_pools(every: Sequence[Devices], price: Callable[[Devices], Formulation]) -> Formulation:
-    """A model as it is priced on each kind of device.
+    """Price a model on each kind of device.
 
     Raises:
         InputError: something in the problem cannot be used, or no pool has a candidate.
@@ -240,9 +228,9 @@ def _priced(
     price: Callable[[Block], Candidate],
     waiting: Waiting,
 ) -> dict[int, Candidate]:
-    """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
+    """Candidates by index of their block, ascending: all, or as many as time allows.
 
-    A few are priced however late it is, and what is nearly done is done. Who is `waiting` is told of the share.
+    A few are priced however late it is, and nearly finished work is finished.
     """
     progress, deadline = waiting.progress, waiting.deadline
     begun, left, candidates = time.monotonic(), deadline.left, dict[int, Candidate]()
@@ -258,7 +246,7 @@ def _priced(
 
 
 def _scattered(count: int) -> Iterator[int]:
-    """The numbers below `count`, of which the first so many are spread evenly: steps of a golden section."""
+    """Numbers below `count` in an order whose beginnings are evenly spread: golden-section steps."""
     step = max(round(count * 0.618), 1)
     while gcd(step, count) > 1:
         step += 1
@@ -266,19 +254,19 @@ def _scattered(count: int) -> Iterator[int]:
 
 
 def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
-    """The names of each layer's operators."""
+    """Names of each layer's operators."""
     names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
     return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
 
 
 def _name(block: Block, pool: str | None) -> str:
-    """A candidate's name: its pool, the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
+    """Name of a candidate: pool, degrees above 1 and micro-batch size, such as `tp8-sp8-mb1`."""
     degrees = (f"{name}{degree}" for name, degree in block.degrees if degree > 1)
     return "-".join([*([] if pool is None else [pool]), *degrees, f"mb{block.micro_batch}"])
 
 
 def _check_selective(training: Training, graph: OperatorGraph, usual: Collection[tuple[str, ...]]) -> None:
-    """`training.selective` must name kinds of operator or operators; what is `usual` of a stack may find none."""
+    """Check that `training.selective` names kinds of operator or operators; a stack's `usual` ones may be absent."""
     if training.selective is None or training.selective in usual:
         return
     blocks = frozenset(graph.blocks or graph.layers)

@@ -1,4 +1,4 @@
-"""The cluster in numbers, from the `cluster` section: levels, memory, measured speed; many machines."""
+"""The `cluster` section in numbers: levels, memory, measured speed; many machines."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from nest.network.imported import Imported
 
 MOST_DEVICES = 2**20
-"""More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
+"""Most devices of a cluster; a larger fan-out is a slip, and tables over devices would not fit."""
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster in numbers and its device; None when the section names none.
+    """Convert a section to a cluster in numbers and its device; None: it names none.
 
     Raises:
         InputError: the section cannot be used, or has several kinds of device (`nest.formulate.pools`).
@@ -62,7 +62,7 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
 
 
 def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
-    """Refuse a cluster that cannot be used, of one kind of device or of several."""
+    """Validate a cluster with one or several kinds of device."""
     if spec.pools is None:
         build_cluster(spec, registry)
     else:
@@ -70,12 +70,12 @@ def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
 
 
 def by_levels(spec: ClusterSpec) -> bool:
-    """Whether no importer is needed: a `cluster` section gives levels or pools, or the name of one in the catalogue."""
+    """True if no importer is needed: the section gives levels, pools, or a name of the catalogue."""
     return spec.topology is None and spec.link_profile is None and not (spec.name and is_file_name(spec.name))
 
 
 def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cluster.device") -> DeviceSpec:
-    """The device that `name` stands for: figures in place, an entry of the catalogue, or a file of figures.
+    """Resolve a device: figures in place, an entry of the catalogue, or a file of figures.
 
     Raises:
         InputError: there is no such device or file, or the file cannot be read; the text names `place`.
@@ -91,18 +91,18 @@ def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cl
 
 
 def _first(written: float | None, own: float | None) -> Bytes | None:
-    """The memory as written, else the cluster's own; None: the device's."""
+    """Memory as written, else the cluster's own; None: the device's."""
     chosen = own if written is None else written
     return None if chosen is None else Bytes(chosen)
 
 
 def build_pool(spec: PoolSpec, place: str) -> tuple[Cluster, DeviceSpec | None]:
-    """One pool of a cluster in numbers and its device; errors name `place`."""
+    """Convert one pool to a cluster in numbers and its device; errors name `place`."""
     return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), None, place)
 
 
 def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
-    """The pools in numbers, and the device of each; None where it names none.
+    """Convert pools to numbers, with the device of each; None: it names none.
 
     Raises:
         InputError: a pool or a link cannot be used; the text names its place.
@@ -126,7 +126,7 @@ def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]
 
 
 def _link(spec: BetweenSpec, place: str) -> Link:
-    """What joins two pools: as of a level that names the same link."""
+    """Link between two pools, like a level with the same link."""
     if spec.bandwidth is None and spec.link is None:
         raise InputError(f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 12.5 GB/s`).")
     try:
@@ -164,7 +164,7 @@ def _assembled(
 
 
 def _check_hosts(spec: ClusterSpec, devices: int, place: str) -> None:
-    """Refuse hosts that cannot have the devices, equally many each."""
+    """Check that the hosts have equal shares of the devices."""
     per_host = spec.devices_per_host
     if spec.hosts is None:
         if per_host is not None and devices % per_host:
@@ -189,7 +189,7 @@ def _check_device(spec: DeviceSpec, place: str) -> None:
 
 
 def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> ClusterCalibration | None:
-    """What `cluster.calibration` says, its file read; None: nothing."""
+    """Calibration of a cluster, with its file read; None: none is given."""
     written = cluster.calibration
     if not isinstance(written, str):
         return written
@@ -203,7 +203,7 @@ def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> Clust
 
 
 def time_scale(cluster: ClusterSpec) -> float:
-    """How many times as long all takes as is predicted without a calibration."""
+    """Factor of a calibration on all predicted times."""
     known = cluster_calibration(cluster)
     return 1.0 if known is None else known.time
 
@@ -211,10 +211,9 @@ def time_scale(cluster: ClusterSpec) -> float:
 def as_measured(
     cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec, modelled: bool = True
 ) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster with the errors of what is estimated, and it and its device as slow as its calibration says.
+    """Apply the errors of estimates, and slow down cluster and device by a calibration.
 
-    Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
-    that utilisation is told of stay those of the device.
+    Every time grows by that factor: roofs are lower and latencies higher, while peaks for utilisation stay.
 
     Raises:
         InputError: a profile, whose times are measured, has a calibration; or its file cannot be read.
@@ -269,7 +268,7 @@ FABRIC = "fabric"
 def from_file(
     cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
 ) -> ClusterSpec:
-    """As `in_place`, of a `topology` that must be a file, and describe one machine where there are several `hosts`."""
+    """Same as `in_place`, for a `topology` that must be a file; with several `hosts` it describes one machine."""
     from nest.formulate.topology import file_of, given_profile, imported, in_place, named, with_imported
     from nest.network.imported import Imported
 
@@ -287,13 +286,12 @@ def from_file(
 
 
 def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> Imported:
-    """The cluster of `hosts` machines like `machine`, which a network that blocks nothing joins.
+    """Cluster of `hosts` machines like `machine`, joined by a non-blocking network.
 
-    Its outermost level is what the NICs of a machine give each device; where its file does not say how fast these are,
-    `tier` does.
+    The NICs of a machine give each device's bandwidth on the outermost level, or `tier` if the file gives none.
 
     Raises:
-        InputError: nobody says how fast they are, there are no hosts, or the file has a network of its own.
+        InputError: no bandwidth is given, there are no hosts, or the file has a network of its own.
     """
     if hosts < 1:
         raise InputError(f"there must be at least one host, not {hosts}.")
@@ -332,7 +330,7 @@ def _bandwidth(tier: TierSpec) -> float:
 
 
 def _machine_levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]]:
-    """The levels of one machine, and what was assumed to have them."""
+    """Levels of one machine, and the assumptions behind them."""
     network = machine.network
     if isinstance(network, tuple):
         return network, []

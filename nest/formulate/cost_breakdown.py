@@ -1,4 +1,4 @@
-"""What the time of a plan is made of: operators of each layer, collectives inside layers, and how much was measured."""
+"""Parts of a plan's time: operators of each layer, collectives inside layers, and the share measured."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,28 +21,19 @@ from nest.spec import Problem
 
 @frozen
 class LayerBreakdown:
-    """One class of layers.
+    """One class of layers."""
 
-    Attributes:
-        rows: its operators, priced.
-        again: names of those that run again in the plan's recompute mode.
-    """
-
-    rows: tuple[PricedOperator, ...]
-    again: frozenset[str]
+    rows: tuple[PricedOperator, ...]  # Priced operators.
+    again: frozenset[str]  # Names of those recomputed in the plan's mode.
 
 
 @frozen(eq=False, repr=False)
 class CostBreakdown:
-    """A decided plan and what it is made of.
+    """A decided plan and its parts.
 
     Attributes:
-        problem: whose plan it is.
-        instance: of it.
-        solution: its decisions.
-        pricing: what priced the operators.
         layers: one of each class.
-        stages: for each stage, in pipeline order, how many layers of each class it has.
+        stages: layers of each class, for each stage in pipeline order.
     """
 
     problem: Problem
@@ -54,7 +45,7 @@ class CostBreakdown:
 
 
 def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
-    """The plan that `problem.fixed` describes, taken apart.
+    """Take the plan of `problem.fixed` apart.
 
     Raises:
         InputError: the decisions do not make a plan, or the problem has no model to take apart.
@@ -89,19 +80,18 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
 
 
 Place = tuple[str, int]
-"""The axis whose ranks take part, and the outermost level between them."""
+"""Axis of the participating ranks, and the outermost level between them."""
 
 
 def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]]:
-    """Seconds of a batch that collectives inside layers of a model take on the slowest stage.
+    """Seconds per batch of collectives inside layers of a model on the slowest stage.
 
-    What collectives add to a layer is divided among them in proportion to what a framework does not hide of each, and
-    what is more than that, as where a layer takes as long as its collectives, to what it hides. Those that
-    recomputation runs again are left out: they are part of `recompute`.
+    The time that collectives add to a layer is shared among them in proportion to their exposed seconds, and any excess
+    (a layer as long as its collectives) to their hidden ones. Recomputed collectives count as `recompute`.
 
     Returns:
-        For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
-        what of them is `shown` and `hidden`.
+        By name, for each strategy (the axis of its ranks) and outermost level of its ranks: `seconds`, and the part
+        `shown` and `hidden`.
     """
     block, pricing, layers, counts = _slowest_stage(formulation, solution, priced)
     seconds_by_place: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -127,9 +117,9 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
 
 
 def launching(formulation: Formulation, solution: Solution, priced: PricedPlan) -> float | None:
-    """Seconds of a batch for which the slowest stage waits for its host to launch kernels; None: it does not.
+    """Seconds per batch that the slowest stage waits for kernel launches of its host; None: none.
 
-    What layers that run again wait for is left out: it is part of `recompute`.
+    Waits of recomputed layers count as `recompute`.
     """
     _, pricing, layers, counts = _slowest_stage(formulation, solution, priced)
     waiting, part = 0.0, 0
@@ -143,7 +133,7 @@ def launching(formulation: Formulation, solution: Solution, priced: PricedPlan) 
 def _slowest_stage(
     formulation: Formulation, solution: Solution, priced: PricedPlan
 ) -> tuple[Block, Pricing, list[PricedLayer], Counter[int]]:
-    """The slowest stage's block and prices, all layers priced for it, and how many of each class it has."""
+    """Block and prices of the slowest stage, its priced layers, and the number of each class."""
     classes = formulation.classes
     assert classes is not None
     slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
@@ -157,7 +147,7 @@ def _slowest_stage(
 def _of_part(
     layer: PricedLayer, rows: tuple[PricedOperator, ...], block: Block, pricing: Pricing
 ) -> Iterator[tuple[Place, float, float]]:
-    """Each call of a part of a layer: where, seconds in all, and those exposed."""
+    """Calls of a part of a layer: place, seconds, and exposed seconds."""
     for direction in Direction:
         shares = _exposed_shares(layer, direction, pricing.timing)
         for row in rows:
@@ -175,13 +165,13 @@ def _of_part(
 
 
 def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
-    """Seconds of an operator's collectives that are exposed, and that a framework hides."""
+    """Seconds of an operator's collectives: exposed, and hidden by a framework."""
     _, exposed, hidden = row.times(direction)
     return exposed, hidden + row.hidden[direction]
 
 
 def _exposed_shares(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
-    """Which shares are exposed of what a framework exposes and of what it hides, so that both are what it adds."""
+    """Shares of exposed and of hidden collectives that make up the time they add."""
     added = sum(layer.seconds(direction, timing)) - sum(layer.seconds(direction, timing, silent=True))
     parts = [_parts(row, direction) for row in layer.rows]
     exposed, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)
@@ -195,20 +185,19 @@ def _outermost(shape: tuple[int, ...]) -> int:
 
 
 MOST_SIZES = 20
-"""Most sizes that are told one by one with those of the measurement nearest to them."""
+"""Most sizes that are listed with their nearest measurement."""
 
 
 def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | None:
-    """The share of what operators compute that was measured; None: they compute nothing.
+    """Share of the operators' compute that was measured; None: there is no compute.
 
-    The share is of the seconds of all layers of all stages, forward and backward once each: without collectives,
-    optimizer steps and what runs again. A backward pass that follows a measured forward one in proportion counts as
-    computed.
+    Counts the seconds of all layers of all stages, forward and backward once each, without collectives, optimizer steps
+    and recomputation. A backward pass scaled from a measured forward one counts as computed.
 
     Returns:
-        `measured`, the share that was measured; `at_its_sizes`, what was at the operator's own sizes; `nearest`, what
-        was taken from measurements at other sizes, the largest first: `kind`, `sizes`, `measured_at` and `share`, and
-        `more`, how many are left out there; `computed`, the rest by `kind` with its `share`. All shares are of all.
+        `measured`, the measured share; `at_its_sizes`, the part at the operator's own sizes; `nearest`, the part from
+        other sizes, largest first: `kind`, `sizes`, `measured_at` and `share`, with the number left out in `more`;
+        `computed`, the rest by `kind` with its `share`. All shares are of the whole.
     """
     exact, whole = 0.0, 0.0
     nearest: dict[tuple[str, MeasuredOperator], float] = defaultdict(float)
@@ -246,7 +235,7 @@ def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | N
 
 
 def _operators(formulation: Formulation, solution: Solution) -> Iterator[tuple[int, PricedOperator]]:
-    """The operators that compute in all stages, each with how many layers of the stage have it."""
+    """Computing operators of all stages, each with its number of layers in the stage."""
     assert formulation.classes is not None
     for stage in solution.stages:
         pricing = formulation.pricing_of(stage.candidate)

@@ -1,4 +1,4 @@
-"""The decisions of a plan: in order, on another problem, outside what lists allow, and the plug-ins behind them."""
+"""Decisions of a plan: their order, use on another problem, deviations from lists, and plug-ins behind them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
@@ -25,27 +25,20 @@ from nest.spec.problem import ALL_RANKS
 from nest.units import listed
 
 FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
-"""Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
+"""Strategies in the order in which equal degrees are kept; others follow by name."""
 
 
 class Decision(NamedTuple):
-    """One thing a plan decides.
+    """One decision of a plan."""
 
-    Attributes:
-        name: what it is called in constraints and under `fixed`.
-        text: what the plan decides, for people; decisions of the same text are alike.
-        keep: a problem narrowed to what the plan decides.
-        values: what it decides, as text: one value, or one for each stage.
-    """
-
-    name: str
-    text: str
-    keep: Callable[[Problem], Problem]
-    values: tuple[str, ...]
+    name: str  # In constraints and under `fixed`.
+    text: str  # For people; decisions with the same text are alike.
+    keep: Callable[[Problem], Problem]  # Narrows a problem to this decision.
+    values: tuple[str, ...]  # As text: one value, or one for each stage.
 
 
 def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
-    """What a plan decides, the most important first; of what stages decide for themselves, the set of what they use.
+    """List a plan's decisions, the most important first; decisions by stage as the set of values used.
 
     Raises:
         InputError: the plan is infeasible.
@@ -73,10 +66,10 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
 
 
 def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: str, registry: Registry) -> Problem:
-    """The plans near `plan`: its problem, narrowed to a `target` that has `limits`, with nothing decided.
+    """Problem of the plans near `plan`: narrowed to a `target` with `limits`, with nothing decided.
 
-    Of what the problem lists, such as schedules, what the target has is kept; where that is nothing, all that the
-    target has stands for it. Of a plan that no search found, constraints are left out, as they do not bind it.
+    Listed choices, such as schedules, are restricted to the target's, or replaced by them if none is left. Constraints
+    are dropped for plans that no search found, as they do not bind them.
     """
     training, search = problem.training, problem.search
     return evolve(
@@ -105,14 +98,14 @@ def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: s
 
 
 def _either(listed: Iterable[Any], has: tuple[Any, ...] | None, known: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is listed and the target has; else all that it has, of what is known."""
+    """Listed choices that the target has; else all its choices among the known."""
     wanted = tuple(listed)
     allowed = tuple(each for each in wanted if has is None or each in has)
     return allowed or tuple(each for each in has or () if each in known) or wanted
 
 
 def _degrees(plan: PlanDocument, registry: Registry) -> dict[str, tuple[int, ...]]:
-    """The degree on each stage of every strategy that may take part, the highest first."""
+    """Degree on each stage of every strategy that may take part, highest first."""
     used = [degrees_of(plan, stage) for stage in plan.stages]
     names = {name for each in used for name in each}
     if plan.problem.get("model") is not None:
@@ -146,7 +139,7 @@ def _listed(name: str, values: tuple[Any, ...]) -> Decision:
 
 
 def _by_stage(values: tuple[object, ...]) -> str:
-    """What stages have, such as `none (stage 1), full (stages 2-4)`; one word where all have the same."""
+    """Values by stage, such as `none (stage 1), full (stages 2-4)`; one word if all are equal."""
     if len(set(values)) == 1:
         return str(values[0])
     ranges, first = [], 1
@@ -167,7 +160,7 @@ def _with_fixed(
 
 
 def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Problem, Instance, Solution]:
-    """The problem opened so far that it allows what `plan` decides, and in numbers, and the decisions, for their price.
+    """Open a problem until it allows the decisions of `plan`; also return it in numbers, and the decisions.
 
     Raises:
         InputError: they are no plan of this model and cluster, whatever the problem allows.
@@ -187,9 +180,9 @@ def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> t
 
 
 def _opened(problem: Problem, plan: PlanDocument, candidate: CandidateSummary) -> Problem:
-    """The problem, allowed what the plan decides.
+    """Extend a problem to allow the decisions of a plan.
 
-    A plan file has the degrees of one candidate only; where stages mix several, all that are admissible are allowed.
+    A plan file has the degrees of one candidate only; if stages mix several, all admissible ones are allowed.
     """
     training, mixed = problem.training, len({stage.candidate for stage in plan.stages}) > 1
     named = {} if mixed or problem.model is None else candidate.degrees
@@ -220,11 +213,11 @@ def _opened(problem: Problem, plan: PlanDocument, candidate: CandidateSummary) -
 def contributors(
     problem: Problem, known: Registry, instance: Instance | None = None, solution: Solution | None = None
 ) -> dict[str, str]:
-    """Distributions of the objects that a plan of `problem` was made with, by name, with their versions.
+    """Versions of the distributions behind a plan, by name.
 
-    These are the strategies that split something in it or that the problem names, its schedule, the models of cost,
-    collectives and layer times, the exporter that `search.target` names, the stack, and the importers of its model and
-    network. Without a plan, every schedule of the problem took part in saying so.
+    Counted are strategies that split something or are named, the schedule, the models of cost, collectives and layer
+    times, the exporter of `search.target`, the stack, and the importers of model and network. Without a plan, every
+    schedule of the problem counts.
     """
     schedules: tuple[str, ...] = problem.training.schedule
     split = {*problem.strategies, *problem.decided}
@@ -251,7 +244,7 @@ def contributors(
 
 
 def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:
-    """What of the distributions, with versions, that a plan was made with is missing here, or in another version."""
+    """Distributions of a plan that are missing here, or in another version."""
     here = known.installed()
     sentences = []
     for name, version in plugins.items():
@@ -272,7 +265,7 @@ def outside(
     problem: Problem,
     registry: Registry,
 ) -> tuple[str, ...]:
-    """What of a plan no search of its problem without `fixed` tries, and what the target of the problem cannot run.
+    """Decisions of a plan that no search of its problem without `fixed` tries, and those its target cannot run.
 
     `instance` is what the plan was priced on, and `formulation` what that was made of.
     """
@@ -291,7 +284,7 @@ def wrong_outside(
     problem: Problem,
     registry: Registry,
 ) -> tuple[str, ...]:
-    """Where a plan's `outside` differs from what follows from its decisions, in words."""
+    """Differences between a plan's `outside` and its decisions, in words."""
     derived = outside(plan, instance, solution, formulation, problem, registry)
     if plan.outside == derived:
         return ()
@@ -301,7 +294,7 @@ def wrong_outside(
 def _untried(
     instance: Instance, solution: Solution, formulation: Formulation, problem: Problem, registry: Registry
 ) -> tuple[str, ...]:
-    """Each decision of a plan that no list of its problem allows; lists left out allow what they default to."""
+    """Decisions of a plan outside the lists of its problem or their defaults."""
     free = evolve(without_missing_plugins(problem, registry), fixed=None)
     sentences = list(_outside_lists(instance, solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
@@ -310,7 +303,7 @@ def _untried(
 
 
 def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Iterator[str]:
-    """What `training` and `search` list otherwise."""
+    """Decisions outside the lists of `training` and `search`."""
     yield from _sentences("schedule", solution.schedule, "training.schedule", free.training.schedule)
     yield from _sentences(
         "rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free.search.rank_order)
@@ -353,7 +346,7 @@ def _outside_chunks(instance: Instance, solution: Solution) -> Iterator[str]:
 def _outside_candidate(
     instance: Instance, index: int, formulation: Formulation, free: Problem, registry: Registry
 ) -> Iterator[str]:
-    """What the search makes no such candidate for."""
+    """Reasons why the search makes no such candidate."""
     candidate = instance.candidates[index]
     if formulation.classes is None:
         limits = allowed_degrees(free.strategies, {}, {*registry.strategies(), *candidate.degrees})

@@ -1,4 +1,4 @@
-"""Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
+"""Decided plans: `fixed` of a problem, or the decisions of a plan document."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,18 +23,18 @@ from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, ProfileCandidate, usual_rank_order
 
 USUAL_RECOMPUTE = "none"
-"""Frameworks recompute nothing unless asked to; a profile without that mode takes its first."""
+"""Frameworks recompute nothing unless asked to; a profile without that mode uses its first."""
 
 
 PARTIAL = ("recompute_layers", "recompute_rest")
-"""What `fixed` says beside a recompute mode of only some blocks."""
+"""Keys of `fixed` for partial recomputation, besides the mode."""
 
 
 def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
-    """`problem` with further decisions, which win over its own.
+    """Add decisions to a problem; they override its own.
 
     Raises:
-        InputErrors: a decision is of a kind no decision is.
+        InputErrors: a decision has a wrong type.
     """
     known = unstructure(problem.fixed or Fixed({}))
     if "recompute" in decisions:  # A number of blocks goes with the mode that it was decided for.
@@ -47,10 +47,10 @@ def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
 
 
 def as_fixed(plan: PlanDocument) -> dict[str, Any]:
-    """The decisions of a plan, as `fixed` of its problem says them.
+    """Decisions of a plan as `fixed` of its problem.
 
     Raises:
-        InputError: the plan is infeasible, or its stages differ in what `fixed` says once for all.
+        InputError: the plan is infeasible, or its stages differ in what `fixed` gives once for all.
     """
     shape = deployment(plan)
     alike = {
@@ -81,7 +81,7 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
 
 
 def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, Formulation]:
-    """The plan that `problem.fixed` describes, completed with the usual framework defaults, and what it was made of.
+    """Complete the plan of `problem.fixed` with framework defaults; also return what it was made of.
 
     Raises:
         InputError: the decisions do not make a plan.
@@ -92,7 +92,7 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, F
 
 
 def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of."""
+    """Instance of the decisions of `problem.fixed`, with `constraints` as wishes, and what it was made of."""
     instance, formulation = formulate(evaluation_problem(problem, known), known, Wanted(binding=False))
     modes = profile_modes(problem.profile)
     modes += [mode.name for each in instance.candidates for mode in each.recompute]
@@ -102,7 +102,7 @@ def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation
 
 
 def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
-    """The decisions of `problem.fixed` on the instance of `evaluation`, completed with the usual defaults.
+    """Complete the decisions of `problem.fixed` on the instance of `evaluation` with defaults.
 
     Raises:
         InputError: the decisions do not make a plan.
@@ -153,7 +153,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
 
 
 def _usual_candidate(instance: Instance, among: Iterable[int], known: Registry) -> int:
-    """The candidate whose strategies have the degrees of those they follow, where they can; others are decided."""
+    """Candidate whose strategies have the degrees of those they follow, if possible; others are decided."""
     followed = {name: s.follows for name, s in known.strategies().items() if hasattr(s, "follows")}
 
     def strays(candidate: Candidate) -> tuple[int, ...]:
@@ -164,12 +164,12 @@ def _usual_candidate(instance: Instance, among: Iterable[int], known: Registry) 
 
 
 def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
-    """The instance a plan document's decisions belong to, with no candidate that it does not use."""
+    """Instance of a plan document's decisions, with only its candidates."""
     return decided_formulation(problem, plan, known)[0]
 
 
 def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Instance, Formulation]:
-    """The instance a plan document's decisions belong to, and what it was made of."""
+    """Instance of a plan document's decisions, and what it was made of."""
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
         return evaluation(problem, known)
@@ -180,7 +180,7 @@ def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -
 
 
 def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) -> Problem | None:
-    """`problem` with no other candidate, which is priced faster; None when it does not allow this one."""
+    """Narrow a problem to one candidate, which is priced faster; None: the problem does not allow it."""
     micro_batch = candidate.samples if candidate.micro_batch is None else candidate.micro_batch
     if micro_batch not in micro_batches(problem.training, problem.decided.get("micro_batch")):
         return None
@@ -197,7 +197,7 @@ def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) ->
 
 
 def evaluation_problem(problem: Problem, known: Registry) -> Problem:
-    """`problem` narrowed to what its `fixed` decides; what is left open takes the usual framework default."""
+    """Narrow a problem to the decisions of its `fixed`, with framework defaults for the rest."""
     problem = without_missing_plugins(problem, known)
     check_lists(problem, known)
     decided = problem.decided
@@ -227,7 +227,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
 
 
 def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem:
-    """The profile reduced to the candidate whose degrees and samples are those decided, 1 where left open."""
+    """Reduce a profile to the candidate with the decided degrees and samples, 1 by default."""
     profile = problem.profile
     assert profile is not None
     assert not isinstance(profile, str)
@@ -262,7 +262,7 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
 
 
 def _replicas(instance: Instance, index: int, decided: Mapping[str, int], stages: int) -> int:
-    """Replicas of candidate `index` as decided, in whichever terms; else as many as the devices hold."""
+    """Replicas of candidate `index` as decided in any terms; else as many as the devices hold."""
     candidate = instance.candidates[index]
     width = candidate.width
     if "replicas" in decided:
@@ -283,7 +283,7 @@ def _replicas(instance: Instance, index: int, decided: Mapping[str, int], stages
 
 
 def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
-    """The replicas that make so many ranks with different samples (docs/reference/constraints.md, `dp`)."""
+    """Replicas that make so many ranks with different samples (docs/reference/constraints.md, `dp`)."""
     inner, size = candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1), candidate.micro_batch
     copies = Fraction(candidate.width, inner) if size is None else Fraction(candidate.samples, size)
     replicas = data_parallel / copies
@@ -296,7 +296,7 @@ def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
 
 
 def _schedule(instance: Instance, stages: int) -> Schedule:
-    """The schedule decided; of one with several chunks the fewest that divide evenly over so many stages, else any."""
+    """Decided schedule; of one with several chunks the fewest that divide evenly over the stages, else any."""
 
     def rank(schedule: Schedule) -> int:
         if chunks_of(schedule) == 1:
@@ -312,10 +312,10 @@ Runs = tuple[tuple[int, ...], ...]
 
 
 def _stages(instance: Instance, count: int, schedule: Schedule) -> list[tuple[tuple[int, ...], Runs]]:
-    """The layers of each stage and, of several chunks, those of each of its chunks.
+    """Layers of each stage and, with several chunks, those of each of its chunks.
 
     Raises:
-        InputError: so many stages have no such chunks, or those that are fixed follow no pipeline of the schedule.
+        InputError: the stages have no such chunks, or fixed stages follow no pipeline of the schedule.
     """
     partition, chunks = instance.space.partition, chunks_of(schedule)
     if chunks == 1:
@@ -334,9 +334,9 @@ def _stages(instance: Instance, count: int, schedule: Schedule) -> list[tuple[tu
 
 
 def _runs_of_stages(instance: Instance, partition: Runs, homes: Sequence[int], name: str) -> Runs:
-    """The layers of each chunk in pipeline order, of stages whose layers are given.
+    """Layers of each chunk in pipeline order, for stages with given layers.
 
-    Chunks that follow each other on one stage, as at the turn of a V, share what it holds there as evenly as they can.
+    Consecutive chunks on one stage, as at the turn of a V, share its layers as evenly as possible.
     """
     home = {layer: stage for stage, layers in enumerate(partition) for layer in layers}
     runs: list[tuple[int, ...]] = []
@@ -359,10 +359,10 @@ def _listed(runs: Iterable[tuple[int, object]]) -> str:
 
 
 def near_even(instance: Instance, count: int) -> Runs:
-    """Blocks divided over so many stages or chunks in order; embedding with the first, head with the last.
+    """Divide blocks over so many stages or chunks in order; the embedding joins the first, the head the last.
 
-    Where blocks do not divide, the earlier ones take one more, as in torchtitan. Where there are too few blocks, chunks
-    count embedding and head as blocks of their own.
+    If blocks do not divide, earlier ones take one more, as in torchtitan. With too few blocks, embedding and head count
+    as blocks of their own.
 
     Raises:
         InputError: there are too few of both.
@@ -378,14 +378,14 @@ def near_even(instance: Instance, count: int) -> Runs:
 
 
 def _shares(blocks: Sequence[tuple[int, ...]], count: int) -> Runs:
-    """The layers of each of so many runs of blocks; earlier ones have one block more where they do not divide."""
+    """Layers of each of so many runs of blocks; earlier runs take one more if they do not divide."""
     size, longer = divmod(len(blocks), count)
     starts = [index * size + min(index, longer) for index in range(count + 1)]
     return tuple(tuple(layer for block in blocks[one:two] for layer in block) for one, two in pairwise(starts))
 
 
 def _blocks_of_one_stage(instance: Instance) -> list[tuple[int, ...]]:
-    """The blocks in order, those joined that no cut may part."""
+    """Blocks in order, merged where no cut is possible."""
     blocks: list[tuple[int, ...]] = []
     for block in instance.space.blocks:
         if blocks and any(

@@ -1,4 +1,4 @@
-"""In which pool each stage of a plan lies that is decided: as `fixed.pools` says, or one pool after the other."""
+"""Pools of a decided plan's stages: from `fixed.pools`, or one pool after the other."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,18 +15,16 @@ def in_pools(
     replicas: int | None,
     usual: Callable[[Iterable[int]], int],
 ) -> tuple[int, list[int]]:
-    """Replicas, and the candidate of each stage: of every pool one that is split as the `first`, else its usual one.
+    """Replicas and candidate of each stage: in every pool one split like `first`, else its usual one.
 
     Args:
-        instance: the problem, with pools.
         first: the usual candidate of all.
-        named: names of the pools of stages; None: stages fill the pools one after the other.
-        stages: how many there are.
+        named: names of the stages' pools; None: stages fill the pools in order.
         replicas: as decided; None: as many as the devices hold.
         usual: the usual one among candidates, by index.
 
     Raises:
-        InputError: pools have no room for these stages, or one has nothing that runs there.
+        InputError: pools have no room for these stages, or one has no candidate.
     """
     assert instance.pools is not None
     chosen: dict[int, int] = {}
@@ -47,13 +45,9 @@ def in_pools(
 
 
 def pools_of_stages(instance: Instance, chosen: Mapping[int, int], stages: int, replicas: int) -> tuple[int, ...]:
-    """The pool of each stage where nobody says: stages fill the pools in the order of the problem.
+    """Default pools of stages, which fill the pools in the order of the problem.
 
-    Args:
-        instance: the problem, with pools.
-        chosen: the candidate of each pool that has one, both by index.
-        stages: how many there are.
-        replicas: of each stage.
+    `chosen` maps each usable pool to its candidate, by index.
 
     Raises:
         InputError: the pools have no room for them.
@@ -68,7 +62,7 @@ def pools_of_stages(instance: Instance, chosen: Mapping[int, int], stages: int, 
 
 
 def most_replicas(instance: Instance, chosen: Mapping[int, int], stages: int, pools: Sequence[int] | None) -> int:
-    """As many replicas as the devices hold; arguments as of `pools_of_stages`, `pools` those of stages where decided.
+    """Most replicas that the devices hold; `pools` are those of stages, if decided.
 
     Raises:
         InputError: they hold none.
@@ -84,5 +78,5 @@ def most_replicas(instance: Instance, chosen: Mapping[int, int], stages: int, po
 
 
 def _room(instance: Instance, candidate: int, replicas: int) -> int:
-    """Blocks of a candidate that a replica has room for in its pool."""
+    """Blocks of a candidate for which a replica has room in its pool."""
     return instance.cluster_of(candidate).size // (replicas * instance.candidates[candidate].width)

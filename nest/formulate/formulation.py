@@ -1,4 +1,4 @@
-"""What a problem was formulated as: its layers, its candidates, and what these were made of."""
+"""Formulation of a problem: layers, candidates, and what they were made of."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ FirstPlan = tuple[Solution, float]
 
 @frozen(eq=False, repr=False)
 class Formulation(Record):
-    """Layers and candidates of a problem, and what constraints may ask of the model.
+    """Layers and candidates of a problem, and facts on the model for constraints.
 
     Attributes:
         graph: the layers.
-        candidates: what may be planned with.
+        candidates: the candidates of plans.
         blocks: names of the repeated transformer blocks.
-        experts: whether the model has routed experts, or candidates of a profile say how theirs are split.
-        operators: names of the operators of each layer of the model, where operators are what is planned.
-        together: groups of layers that no cut may part.
-        sharded: of a model, the blocks the candidates were made of.
+        experts: whether the model has routed experts, or candidates of a profile tell how theirs are split.
+        operators: names of the operators of each layer of the model, if operators are planned.
+        together: groups of layers that no cut may separate.
+        sharded: of a model, the blocks of the candidates.
         classes: of a model, its layers by class.
-        pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
-        of_pools: of a model on several pools, what priced it on the devices of each, by name.
+        pricing: of a model, its prices; on several pools, on the devices of the first with candidates.
+        of_pools: of a model on several pools, prices on the devices of each, by name.
         flops: of a model, model FLOP of a sample's forward pass.
-        complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
-            there are none, 0: there was no time to price the others.
-        computed_to: the same of what they compute alone, at any speed of the network.
-        first: a plan of these candidates that is known, with its step time in seconds; None: none is.
-        bounded: prices more candidates; None: it is not known what those take that are missing, or there are none.
+        complete_to: lower bound on device seconds per sample of candidates left out; infinite: there are none, 0: there
+            was no time to price them.
+        computed_to: same for their compute alone, at any speed of the network.
+        first: a known plan of these candidates, with its step time in seconds; None: unknown.
+        bounded: prices more candidates; None: missing ones have no bounds, or there are none.
     """
 
     graph: LayerGraph
@@ -63,17 +63,17 @@ class Formulation(Record):
     flops: float | None = None
 
     def pricing_of(self, candidate: int) -> Pricing | None:
-        """What priced a candidate, by index; None: a profile says what it costs."""
+        """Prices of a candidate, by index; None: it is from a profile."""
         return self.of_pools.get(self.candidates[candidate].pool or "", self.pricing)
 
     def of(self, cluster: Cluster, training: Training) -> Formulation:
-        """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""
+        """Same for a cluster and a training on which it does not depend, such as one with more memory."""
         if self.pricing is None:
             return self
         return evolve(self, pricing=self.pricing.with_training(cluster, training))
 
     def computing(self) -> tuple[Candidate, ...]:
-        """The candidates of a model as if what is sent inside their blocks took no time."""
+        """Candidates of a model with free communication inside blocks."""
         from nest.formulate.operator_costs import Direction, computing_weight_gradients
         from nest.formulate.pricing import priced_layers
 
@@ -104,7 +104,7 @@ class Formulation(Record):
         return tuple(result)
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The layers of the model in order, each with its name and what is planned of it, as indices."""
+        """Layers of the model in order, each with its name and the indices of its planned layers."""
         position = {name: index for index, name in enumerate(self.graph.layers)}
         groups = [tuple(position[name] for name in names) for names in self.operators.values()]
         home = {layer: group for group in groups for layer in group}
@@ -113,13 +113,13 @@ class Formulation(Record):
         return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
     def recomputed_units(self) -> tuple[tuple[int, ...], ...]:
-        """What a stage recomputes a number of: the layers of each transformer block, in order; of no blocks all."""
+        """Units of partial recomputation: layers of each transformer block in order; without blocks, all."""
         return tuple(layers for name, layers in self.units() if name in self.blocks or not self.blocks)
 
     def even_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
+        """Units of even splits: layers of each block, with the embedding in the first and the head in the last.
 
-        Every layer of the model counts as a block but those called `embedding` and `head` at the ends.
+        Every layer of the model counts as a block, except `embedding` and `head` at the ends.
         """
         order = list(self.units())
         first = [order.pop(0)] if order[0][0] == "embedding" and len(order) > 1 else []
@@ -130,10 +130,10 @@ class Formulation(Record):
         return tuple(blocks)
 
     def blocks_and_ends(self) -> tuple[tuple[int, ...], ...]:
-        """As `even_blocks`, but embedding and head count as blocks of their own; none where the model lacks one.
+        """Same as `even_blocks`, but embedding and head count as blocks; empty if the model lacks one.
 
         Megatron-LM counts so with `--account-for-embedding-in-pipeline-split` and
-        `--account-for-loss-in-pipeline-split`, with which Llama 3.1's 126 blocks make 128 chunks.
+        `--account-for-loss-in-pipeline-split`, which turn Llama 3.1's 126 blocks into 128 chunks.
         """
         order = self.units()
         ends = (order[0][0], order[-1][0])
@@ -141,7 +141,7 @@ class Formulation(Record):
 
 
 def kept_together(granularity: str, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
-    """The groups of layers that `search.granularity: block` keeps together."""
+    """Groups of layers that `search.granularity: block` keeps together."""
     if granularity != "block":
         return ()
     from nest.formulate.partition import branched_regions

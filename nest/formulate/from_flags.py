@@ -1,4 +1,4 @@
-"""From the file that a training runs with today to a problem whose `fixed` says the same."""
+"""Problems from the launch file of a current training, with equal decisions in `fixed`."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -23,35 +23,29 @@ from nest.io.source import read_text_of
 from nest.spec import ClusterSpec, Problem
 
 UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width", *PARTIAL)
-"""Decisions of a problem that those of a file put out of force, also where it does not name them."""
+"""Decisions of a problem that those of a file replace, even if it does not name them."""
 
 KEPT = ("model", "global_batch", "sequence_length", "tokens")
-"""What has to be the same for two plans to be compared by the time of a step."""
+"""Keys that must be equal to compare two plans by step time."""
 
 
 @frozen
 class Start:
-    """What a file runs today.
+    """A training as launched today."""
 
-    Attributes:
-        problem: complete; `fixed` says what the file decides.
-        notes: what was passed over or assumed, a sentence each.
-        devices: how many it runs on; None: all of the cluster's.
-    """
-
-    problem: Problem
-    notes: tuple[str, ...]
-    devices: int | None = None
+    problem: Problem  # Complete; `fixed` has the decisions of the file.
+    notes: tuple[str, ...]  # On settings passed over or assumed, a sentence each.
+    devices: int | None = None  # Number in use; None: all of the cluster's.
 
     def opened(self, target: str, plugins: Registry | None = None) -> Problem:
-        """The same problem with every decision left open, within what `target` can run, where that is known.
+        """Same problem with every decision open, within the limits of `target` if known.
 
         Args:
-            target: name of the plan reader; where there is an exporter of that name, its framework is the target.
-            plugins: registered exporters; left out, those installed.
+            target: name of the plan reader; an exporter of that name makes its framework the target.
+            plugins: registered exporters; None: those installed.
 
         Raises:
-            InputError: the exporter writes no plans of such a training, so that nobody knows what `target` can run.
+            InputError: the exporter writes no plans of such a training, so its limits are unknown.
         """
         exporter = (plugins or registry()).exporters().get(target)
         problem = evolve(self.problem, fixed=None)
@@ -78,18 +72,18 @@ def start(
     reading: Reading | None = None,
     plugins: Registry | None = None,
 ) -> Start:
-    """The problem that the file `flags` takes every decision of.
+    """Build the problem with every decision of the file `flags`.
 
     Args:
         flags: a script, a map of flags or another file of a framework; it is read, never run.
         framework: name of the plan reader.
-        problem: says what the file does not, which wins over it. None: the file and `cluster` say all.
-        keep: of `KEPT`, what the problem says in place of the file.
-        cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
-        options: what else is said of the launch; None: nothing.
-        vocabulary: tokens of the vocabulary, where the file leaves them to a tokenizer.
-        reading: what the file says; None: it is read.
-        plugins: registered plan readers and the like; left out, those installed.
+        problem: supplies what the file leaves out; the file wins. None: the file and `cluster` suffice.
+        keep: keys of `KEPT` that the problem sets instead of the file.
+        cluster: a name from `nest clusters`, a file with a `cluster` section, or a topology; None: the problem's.
+        options: further launch options.
+        vocabulary: size of the vocabulary, if the file leaves it to a tokenizer.
+        reading: the file's content; None: read it.
+        plugins: registered plan readers and the like; None: those installed.
 
     Raises:
         InputError: a file cannot be read, contradicts itself or the problem, or something is missing.
@@ -119,7 +113,7 @@ def start(
 
 
 def _written(problem: Source | Problem) -> dict[str, Any]:
-    """A problem as somebody wrote it, which may leave out what the file says."""
+    """A problem as written, which may leave out what the file sets."""
     if isinstance(problem, (str, Path)):
         return dict(read_mapping(Path(problem)).mapping)
     return problem.to_dict() if isinstance(problem, Problem) else dict(problem)
@@ -128,7 +122,7 @@ def _written(problem: Source | Problem) -> dict[str, Any]:
 def _keeping(
     read: Reading, written: Mapping[str, Any], folder: Path | None, keep: Collection[str]
 ) -> tuple[Reading, tuple[str, ...]]:
-    """What the file says without what of `keep` the problem says, and a sentence on each that it says otherwise."""
+    """The file's settings without those of `keep` that the problem sets, and a sentence on each difference."""
     settings, notes = dict(read.settings), list[str]()
     ours = _section(written, "training") if keep else {}
     described = written.get("model")
@@ -151,14 +145,12 @@ def _keeping(
 def read_flags(
     flags: Path, framework: str, options: LaunchOptions | None, known: Registry, text: str | None = None
 ) -> Reading:
-    """What the file `flags` says, as the plan reader called `framework` reads it.
+    """Read the file `flags` with the plan reader `framework`.
 
     Args:
         flags: a script, a map of flags or another file of a framework; it is read, never run.
-        framework: name of the plan reader.
-        options: what else is said of the launch; None: nothing.
-        known: offers plan readers.
-        text: what is read of the file; None: all of it.
+        options: further launch options.
+        text: the part of the file to read; None: all.
 
     Raises:
         InputError: there is no such reader, or the file cannot be read.
@@ -185,7 +177,7 @@ def read_flags(
 
 
 def _cluster(text: str, known: Registry) -> ClusterSpec:
-    """The cluster called `text`, or described in the file of that name."""
+    """Cluster of that name, or from the file of that name."""
     path = Path(text)
     if not there_is(path):
         return in_place(ClusterSpec(name=cluster_called(text)), known, None)
@@ -202,7 +194,7 @@ def _cluster(text: str, known: Registry) -> ClusterSpec:
 def _with_model(
     flags: Path, read: Reading, model: Any, folder: Path | None, vocabulary: int | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the file says, its model complete; and what to tell of it."""
+    """Settings of the file with a complete model, and notes."""
     settings = dict(read.settings)
     if not read.vocabulary:
         return settings, ()
@@ -239,7 +231,7 @@ def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str,
 
 
 def _merged(written: Mapping[str, Any], settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem as written, with what a file says in place of what it says, and what is `usual` where none does."""
+    """Merge a written problem: settings of the file win, and `usual` values fill gaps."""
     training = _section(written, "training")
     said = dict(settings.get("training", {}))
     if training.get("stack") is not None:

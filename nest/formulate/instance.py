@@ -1,4 +1,4 @@
-"""From a problem as written to the instance solvers see."""
+"""Builds the instance that solvers see from a written problem."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 @frozen(eq=False, repr=False)
 class Wanted(Record):
-    """What is asked of an instance beside its problem.
+    """Requests on an instance besides its problem.
 
     Attributes:
-        levels: the network, in place of the problem's; None: the problem's.
-        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
-        among: names of the candidates that are asked about: of a model that is known on another network or device no
-            others are priced. None: all are.
-        first_plan: finds a good plan of an instance with few of the candidates: of many others those are left out that
-            cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: nobody looks for one.
-        step_time_limit: step time, seconds, of plans that matter: of many candidates others may be left out
+        levels: replacement for the problem's network; None: the problem's.
+        binding: plans must satisfy `constraints`; else these are the space's `wishes`.
+        among: names of requested candidates: of a model known on another network or device, no others are priced. None:
+            all.
+        first_plan: finds a good plan of an instance with few candidates; of many others, those that cannot be as fast
+            are left out (`nest.formulate.worth`) unless earlier prices are reused. None: price all.
+        step_time_limit: step time (s) of relevant plans: of many candidates, others may be left out
             (`Instance.complete_to`).
-        compute_only_limit: the same on a network on which nothing that is sent takes time.
+        compute_only_limit: same on a network with free communication.
     """
 
     levels: tuple[Level, ...] | None = None
@@ -71,12 +71,12 @@ class Wanted(Record):
 def build_instance(
     problem: Problem, registry: Registry, wanted: Wanted = Wanted(), known: PricedModels | None = None
 ) -> Instance:
-    """The instance of `problem`; `formulate` says more."""
+    """Build the instance of a problem; see `formulate`."""
     return formulate(problem, registry, wanted, known)[0]
 
 
 def options_of(problem: Problem, registry: Registry) -> Options:
-    """What `problem` decides and allows, without what is disabled, and within its target.
+    """Decisions and choices of a problem, without disabled plug-ins, and within its target.
 
     Raises:
         InputErrors: something in the problem cannot be used; the text names the place.
@@ -108,16 +108,15 @@ def formulate(
     known: PricedModels | KeptModel | Formulation | None = None,
     waiting: Waiting | None = None,
 ) -> tuple[Instance, Formulation]:
-    """The instance of a problem, and what it was made of.
+    """Build the instance of a problem, and what it was made of.
 
     Args:
-        asked: the problem as written, or what it decides and allows (`options_of`).
-        registry: offers importers, strategies, models of cost, and schedules.
-        wanted: what is asked of it.
-        known: models priced before with this registry, which are not priced again; or what an earlier run priced of
-            this one; or what the same problem was formulated as with fewer candidates. None: nothing is known.
-        waiting: told now and then which share of the candidates is priced. Those that cannot be priced until its
-            deadline, most of which is left for the search, are left out, evenly among all. None: nobody waits.
+        asked: the problem as written, or its `options_of`.
+        registry: offers importers, strategies, cost models, and schedules.
+        known: reused prices: models priced before with this registry, prices of this model from an earlier run, or a
+            formulation of the same problem with fewer candidates.
+        waiting: gets the share of candidates priced. Those not priced by its deadline, which leaves most of the time to
+            the search, are left out, spread evenly. None: no deadline.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -149,7 +148,6 @@ def formulate(
     limits = options.limits and limits_on(options.limits, cluster.size)
 
     def of_candidates(made: Formulation) -> Instance:
-        """The instance with the candidates of a formulation."""
         return Instance(
             cluster=cluster,
             graph=made.graph,
@@ -216,7 +214,7 @@ def _on_pools(
     known: PricedModels | KeptModel | Formulation | None,
     waiting: Waiting,
 ) -> tuple[Instance, Formulation]:
-    """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
+    """Instance of a problem with `cluster.pools`, and what it was made of; arguments as in `formulate`."""
     from nest.formulate.pools import measured_pools, refuse_chunks
 
     pools, devices = measured_pools(options)
@@ -265,10 +263,10 @@ def _on_pools(
 
 
 def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
-    """`problem` without the objects it names that are disabled.
+    """Drop disabled plug-ins that a problem names.
 
-    A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
-    collectives or layer times, and for the schedules when no other is named.
+    A strategy then has degree 1. Built-in defaults replace models of costs, collectives or layer times, and the
+    schedules if no other is named.
     """
     strategies, schedules = (
         registry.missing("strategies") - profile_degrees(problem.profile),
@@ -296,10 +294,10 @@ def _present(name: str | None, absent: frozenset[str]) -> str | None:
 
 
 def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
-    """The sharded graph of every combination of strategies, degrees and micro-batch sizes; one layer of each class.
+    """Sharded graph of every combination of strategies, degrees and micro-batch sizes; one layer of each class.
 
     Raises:
-        InputError: something in the problem cannot be used, or it has a profile in place of a model.
+        InputError: something in the problem cannot be used, or it has a profile instead of a model.
     """
     if problem.model is None:
         raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
@@ -312,15 +310,10 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
 
 
 def read_options(problem: Problem, registry: Registry) -> Options:
-    """What `problem` decides and allows, before anything is built from the rest.
-
-    Args:
-        problem: as written.
-        registry: offers what it may name.
+    """Decisions and choices of a problem, before anything else is built.
 
     Raises:
-        InputErrors: every name that nobody knows, and every constraint and decision that cannot be read, each with its
-            place.
+        InputErrors: every unknown name, and every unreadable constraint and decision, each with its place.
     """
     training, search, fixed, model = problem.training, problem.search, problem.decided, problem.model
     registered, own, target = registry.strategies(), profile_degrees(problem.profile), search.framework
@@ -358,7 +351,7 @@ def read_options(problem: Problem, registry: Registry) -> Options:
 
 
 def check_lists(problem: Problem, registry: Registry) -> None:
-    """Refuse what nobody knows in lists that are not looked at where everything is decided."""
+    """Refuse unknown names in lists that decided problems do not otherwise read."""
     known, fixed = {*registry.strategies(), *profile_degrees(problem.profile)}, problem.decided
     _read(
         {
@@ -371,10 +364,10 @@ def check_lists(problem: Problem, registry: Registry) -> None:
 
 
 def _read(checks: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-    """What independent calls return, by name; what begins with `_` is only looked at.
+    """Results of independent calls by name; names that begin with `_` are only checked.
 
     Raises:
-        InputErrors: what is wrong with all of them.
+        InputErrors: the errors of all calls.
     """
     read, mistakes = dict[str, Any](), list[str]()
     for name, check in checks.items():

@@ -1,4 +1,4 @@
-"""What a model costs, and tables of its searches, kept by the process for the next question."""
+"""Prices of the latest model, and tables of its searches, kept by the process for the next question."""
 
 from collections.abc import Callable
 from json import dumps
@@ -22,26 +22,22 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class KeptModel:
-    """The model that a problem asks about as it was priced last, with tables of the last searches.
+    """The model of the latest problem with its prices, and tables of the latest searches.
 
-    The process keeps the one asked about last. Nothing is kept where plug-ins of others take part, whose code nobody
-    looks at, or with a time limit, with which it hangs on the machine how much is priced.
-
-    Attributes:
-        registry: offers what prices it.
-        name: what problems have in common that ask about it; None: nothing is kept.
-        tables: of searches; what they hold does not change what a search finds, nor what it says of itself.
+    Nothing is kept with plug-ins of others, whose code is not tracked, or with a time limit, as then the machine
+    decides how much is priced.
     """
 
     registry: Registry
-    name: str | None
+    name: str | None  # Common key of problems on this model; None: nothing is kept.
+    # Of searches; they change neither results nor statistics.
     tables: SearchCache = field(factory=SearchCache, init=False)
     _key: PricingKey | None = field(default=None, init=False)
     _formulation: Formulation | None = field(default=None, init=False)
 
     @classmethod
     def of_problem(cls, problem: Problem, registry: Registry, deadline: Deadline) -> "KeptModel":
-        """What is kept of the model of a self-contained problem."""
+        """Kept state for the model of a self-contained problem."""
         if problem.model is None or deadline.left < inf or not only_own(registry.installed()):
             return cls(registry, None)
         # All that problems have in common that may share prices: whether they do, `PricingKey` decides.
@@ -62,9 +58,9 @@ class KeptModel:
         again: Callable[[Formulation, bool, Formulation | None], Formulation],
         begun: "Callable[[BoundedCandidates], Formulation] | None",
     ) -> Formulation:
-        """The model as it was priced with this key, or else is priced now; arguments as of `PricedModels.of`.
+        """The model priced with this key, earlier or now; arguments as in `PricedModels.of`.
 
-        `begun` prices as many of many candidates as matter now; None: all do.
+        `begun` prices only the relevant ones of many candidates; None: all are.
         """
         known, before = self._formulation, self._key
         if known is not None and known.bounded is not None and begun is not None and key == before:
@@ -77,9 +73,9 @@ class KeptModel:
         return known
 
     def lend(self, models: PricedModels) -> SearchCache:
-        """Let others begin with the model as it was priced last, and with the tables, which are given away.
+        """Lend the latest prices and the tables, which are given away.
 
-        Another thread may ask meanwhile: it shares no table and no candidates that are priced when they are needed.
+        Another thread may ask meanwhile: it shares no table and no lazily priced candidates.
         """
         if self._key is None or self._formulation is None:
             return self.tables.lasting()
@@ -92,14 +88,14 @@ class KeptModel:
         return tables
 
     def _serves(self, key: PricingKey, before: PricingKey) -> bool:
-        """Whether graphs that are kept serve a key, of which the very same are made otherwise."""
+        """True if kept graphs serve a key that would make the same ones."""
         blocks = before.blocks == key.blocks and before.cluster.capacities == key.cluster.capacities
         return blocks and before.device == key.device and key.is_repriced(before)
 
     def keep(self) -> None:
         """Keep what a later problem may need, unless there was no time to price all of it.
 
-        Of many candidates a search may price some only, of which the next one may need others, and can price them.
+        A search may price only some of many candidates; a later one can price others.
         """
         made = self._formulation
         if self.name is None or made is None:
@@ -109,4 +105,4 @@ class KeptModel:
 
 
 LASTING = "model asked about last"
-"""Of what the registry keeps. It is out while a search uses it: what another thread asks meanwhile begins without."""
+"""Name in the registry. It is taken out while a search uses it: another thread then begins without."""

@@ -1,4 +1,4 @@
-"""Equivalence classes of layers: layers that differ in names only are sharded and priced once."""
+"""Equivalence classes of layers: layers that differ only in names are sharded and priced once."""
 
 from itertools import accumulate
 from typing import NamedTuple
@@ -11,45 +11,31 @@ Content = tuple[object, ...]
 
 
 class CrossingTensors(NamedTuple):
-    """The tensors that one planned layer makes and the same others read; they cross the same cuts.
+    """Tensors from one planned layer to the same readers; they cross the same cuts."""
 
-    Attributes:
-        producer: index of the layer that makes them.
-        consumers: indices of the layers that read them, ascending.
-        names: what they are called in the graph of one layer of each class.
-    """
-
-    producer: int
-    consumers: tuple[int, ...]
-    names: tuple[str, ...]
+    producer: int  # Index of their layer.
+    consumers: tuple[int, ...]  # Indices of the reading layers, ascending.
+    names: tuple[str, ...]  # In the graph of one layer of each class.
 
 
 class LayerClasses(NamedTuple):
-    """A graph with one layer of each class, and how the whole one follows from it.
+    """A graph with one layer of each class, and its relation to the whole graph."""
 
-    Attributes:
-        graph: the first layer of each class, reading from the first layers of the classes it reads from.
-        class_of: for each planned layer, the index of its class's layer in `graph`; when operators are planned one by
-            one, the index of its class's operator among those of `graph`, layer by layer.
-        layers: names of the planned layers: those of the whole graph, or its operators.
-        crossing: tensors that leave planned layers.
-        by_operator: whether operators are planned one by one.
-    """
-
-    graph: OperatorGraph
+    graph: OperatorGraph  # First layer of each class, reading from the first layers of the classes it reads from.
+    # For each planned layer, index of its class's layer in `graph`; if operators are planned, index of its class's
+    # operator among those of `graph`, layer by layer.
     class_of: tuple[int, ...]
-    layers: tuple[str, ...]
-    crossing: tuple[CrossingTensors, ...]
-    by_operator: bool = False
+    layers: tuple[str, ...]  # Names of the planned layers: those of the whole graph, or its operators.
+    crossing: tuple[CrossingTensors, ...]  # Tensors that leave planned layers.
+    by_operator: bool = False  # Operators are planned one by one.
 
 
 def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClasses:
-    """Sort the layers of `graph` into classes; layers of one class have equal operators up to names.
+    """Sort the layers of `graph` into classes with equal operators up to names.
 
-    128 transformer blocks become one, which makes sharding and pricing a candidate independent of the depth.
-    Where a layer reads the same tensor of two layers of one class, every layer is its own class, as one could
-    not stand for both. With `by_operator` every operator is planned as a layer of its own; layers are still what is
-    sharded together.
+    128 transformer blocks become one, which makes sharding and pricing independent of the depth. If a layer reads the
+    same tensor of two layers of one class, every layer is its own class, as one could not represent both. With
+    `by_operator` every operator is planned as a layer of its own; sharding still works on layers.
     """
     made = frozenset(tensor.name for operator in graph.operators for tensor in operator.outputs)
     contents = [_content(graph, index, made) for index in range(len(graph.layers))]
@@ -86,7 +72,7 @@ def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClass
 
 
 def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
-    """A layer's operators, with the order in which names occur in place of the names."""
+    """A layer's operators, with names replaced by their order of appearance."""
     numbers = {name: number for number, name in enumerate(_tensor_names(graph.by_layer[layer]))}
 
     def tensors(items: tuple[Tensor, ...]) -> Content:
@@ -102,12 +88,12 @@ def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
 
 
 def _tensor_names(operators: tuple[Operator, ...]) -> tuple[str, ...]:
-    """Names of the tensors of a layer, each once, in the order in which they occur."""
+    """Names of the tensors of a layer, each once, in order of appearance."""
     return tuple(dict.fromkeys(tensor.name for o in operators for tensor in (*o.inputs, *o.outputs)))
 
 
 def _names_of_representatives(graph: OperatorGraph, representatives: list[int]) -> dict[str, str] | None:
-    """For each tensor, the one in its place in its class's first layer; None when one would stand for two."""
+    """For each tensor, its counterpart in its class's first layer; None: one would represent two."""
     renamed: dict[str, str] = {}
     for layer, representative in enumerate(representatives):
         here, there = (_tensor_names(graph.by_layer[index]) for index in (layer, representative))

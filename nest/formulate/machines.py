@@ -1,4 +1,4 @@
-"""Clusters of so many usual machines of a device, from what options of the command line say."""
+"""Clusters of usual machines of a device, from command-line options."""
 
 import math
 import re
@@ -14,23 +14,22 @@ from nest.tolerances import AGREEMENT, LINKS_EACH
 from nest.units import BytesPerSecond, displayed, parse
 
 EACH = {"gpu": False, "device": False, "accelerator": False, "node": True, "host": True, "machine": True}
-"""What a bandwidth may be of, and whether its devices share it."""
+"""Units of a bandwidth, and whether their devices share it."""
 
 
 def machines(device: str, nodes: int, per_node: int | None, network: str | None) -> Mapping[str, Any]:
     """The `cluster` section of `nodes` usual machines of a device of the catalogue.
 
-    `assumed` says in one sentence what is taken for granted.
+    `assumed` has the assumptions in one sentence.
 
     Args:
         device: its name.
-        nodes: how many machines.
         per_node: devices of each; None: the usual number.
         network: bandwidth between machines, per device and direction, or `per node`; or a link of the catalogue; None:
             the usual one.
 
     Raises:
-        InputError: nobody knows how the device's machines are joined, or `network` cannot be read.
+        InputError: the links of the device's machines are unknown, or `network` cannot be read.
     """
     usual = next((each for each in profiles().values() if each.device == device), None)
     if usual is None or usual.host is None or not usual.tiers or usual.devices_per_host is None:
@@ -56,11 +55,11 @@ def machines(device: str, nodes: int, per_node: int | None, network: str | None)
 
 
 _BETWEEN = {"rack": "nodes of a rack", "network": "nodes"}
-"""What levels join, by their names."""
+"""Members of levels, by the levels' names."""
 
 
 def _outside(nodes: int, count: int, usual: LinkProfile, between: TierSpec) -> list[dict[str, Any]]:
-    """The levels outside a machine: the rest of its scale-up domain, where that has several machines; the network."""
+    """Levels outside a machine: the rest of its scale-up domain, if it has several machines; the network."""
     if nodes == 1:
         return []
     together = 1 if usual.domain is None else _domain(usual) // count
@@ -78,7 +77,7 @@ def _outside(nodes: int, count: int, usual: LinkProfile, between: TierSpec) -> l
 
 
 def _domain(usual: LinkProfile) -> int:
-    """Devices that one scale-up domain of a device joins, such as the 72 of an NVL72: those of its clusters."""
+    """Devices of one scale-up domain, such as the 72 of an NVL72, from the catalogue's clusters."""
     return max((each.levels[0].fanout for each in clusters().values() if each.device == usual.device), default=1)
 
 
@@ -92,7 +91,7 @@ def _rate(level: Mapping[str, Any]) -> str:
 
 
 def _between(text: str, count: int, usual: TierSpec) -> TierSpec:
-    """The links between machines of `count` devices that `--network` says."""
+    """Links between machines of `count` devices from `--network`."""
     named = next((each for each in links().values() if plain(each.name) == plain(text)), None)
     if named is not None:
         if named.bandwidth is None:
@@ -123,7 +122,7 @@ def _between(text: str, count: int, usual: TierSpec) -> TierSpec:
 
 
 def _made_of(usual: str, bandwidth: float) -> str:
-    """The link of the usual one's family that has this bandwidth, else the family's of any rate."""
+    """Link of the usual one's family with this bandwidth, else the family's without a rate."""
     family = usual.partition("-")[0]
     members = [each for each in links().values() if each.name.partition("-")[0] == family]
     same = [each for each in members if math.isclose(each.bandwidth or 0.0, bandwidth, rel_tol=AGREEMENT)]
@@ -131,7 +130,7 @@ def _made_of(usual: str, bandwidth: float) -> str:
 
 
 def _far(level: Mapping[str, Any], usual: LinkProfile) -> str:
-    """What to say of a bandwidth that is far from the usual one."""
+    """Note on a bandwidth far from the usual one."""
     nominal = _level("", 1, usual.tiers[0])
     given, expected = (parse(each["bandwidth"], BytesPerSecond) for each in (level, nominal))
     return (

@@ -1,4 +1,4 @@
-"""Memory of layers in each recompute mode: saved and transient bytes, buffers, overheads (PROBLEM.md section 2)."""
+"""Memory of layers by recompute mode: saved and transient bytes, buffers, overheads (PROBLEM.md section 2)."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -16,30 +16,25 @@ from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 IN_PLACE = "all_reduce"
-"""The kind of call that leaves its result where its operand was."""
+"""Kind of collective that works in place."""
 
 
 @frozen
 class WorkingSet:
-    """Transient bytes while one operator runs.
+    """Transient bytes of one running operator."""
 
-    Attributes:
-        bytes: all of them.
-        buffers: those that communication fills and empties.
-    """
-
-    bytes: float
-    buffers: float
+    bytes: float  # Total.
+    buffers: float  # Part used by communication.
 
 
 def working_sets(rows: Sequence[PricedOperator]) -> dict[str, WorkingSet]:
-    """By name, the working set of each operator of a layer.
+    """Working set of each operator of a layer, by name.
 
-    An operator that computes has what its cost model says; beside it what collectives made for it and nobody saves, and
-    which is therefore made again in the backward pass (what `sp` gathers in front of a split operator, the keys and
-    values that `cp` gathers: arXiv 2205.05198, section 4.2.2), and the buffers of the calls that run under it (a ring's
-    next share of keys and values, and backward their gradients). A collective has its operands and its results, at
-    least what its calls handle in one direction; an all-reduce works in place.
+    A computing operator has the bytes of its cost model; tensors that collectives made for it, nobody saves and
+    backward makes again (the gathers of `sp` before a split operator, the keys and values of `cp`: arXiv 2205.05198,
+    section 4.2.2); and the buffers of calls that run under it (a ring's next share of keys and values, and their
+    gradients). A collective has its operands and results, at least the bytes of its calls in one direction; an
+    all-reduce works in place.
     """
     again = recomputed_bytes([row.operator for row in rows])
     buffers = {row.operator.name: collective_bytes(row.operator) for row in rows}
@@ -58,7 +53,7 @@ def working_sets(rows: Sequence[PricedOperator]) -> dict[str, WorkingSet]:
 
 
 def collective_bytes(operator: Operator) -> float:
-    """Bytes that the calls of an operator work on, in the direction in which that is more; 0 without any."""
+    """Bytes of an operator's calls, in the direction with more; 0 without calls."""
     collective = operator.collective
     if collective is None:
         return 0.0
@@ -73,7 +68,7 @@ def collective_bytes(operator: Operator) -> float:
 
 
 def recomputed_bytes(operators: Sequence[Operator]) -> dict[str, float]:
-    """Bytes of each tensor that a collective makes once more in the backward pass, from what it saves itself."""
+    """Bytes of each tensor that a collective makes again in the backward pass, from what it saves."""
     saved = {name for operator in operators for name in operator.saves}
     return {
         tensor.name: tensor.bytes
@@ -85,41 +80,32 @@ def recomputed_bytes(operators: Sequence[Operator]) -> dict[str, float]:
 
 
 BOUNDARY_BUFFERS = 2
-"""Tensors on their way at a stage's boundaries while a layer is at work: what arrives for the next micro-batch, and
-what leaves of the last one (Megatron-LM's 1F1B receives into a fresh buffer while it still holds what it sends)."""
+"""Tensors in transit at a stage's boundaries while a layer runs: one arriving for the next micro-batch and one leaving
+from the last (Megatron-LM's 1F1B receives into a fresh buffer while it still holds what it sends)."""
 
 GATHERED_LAYERS = 2
-"""Layers whose weights ZeRO 3 holds whole at once: the one at work and the one that is prefetched (PyTorch FSDP's
+"""Layers whose weights ZeRO 3 holds whole at once: the running one and the prefetched one (PyTorch FSDP's
 `forward_prefetch` and `BACKWARD_PRE`, arXiv 2304.11277, section 3.3.2)."""
 
 
 @frozen
 class ExtraMemory:
-    """What a candidate's layers need beside what their operators keep and work on.
+    """Memory of a candidate's layers besides saved and transient tensors."""
 
-    Attributes:
-        fragmentation: share of the memory held for further micro-batches in flight in which no tensor lies.
-        framework: bytes of the driver and of libraries.
-        buffers: bytes that communication between blocks fills and empties.
-        gathered: bytes of weights and gradients that a stage with ZeRO 3 holds whole.
-        data: names of the tensors that come with the data.
-    """
-
-    fragmentation: float
-    framework: float
-    buffers: float
-    gathered: float
-    data: frozenset[str] = frozenset()
+    fragmentation: float  # Unused share of the memory for further micro-batches in flight.
+    framework: float  # Bytes of driver and libraries.
+    buffers: float  # Bytes of communication between blocks.
+    gathered: float  # Bytes of weights and gradients that a stage with ZeRO 3 holds whole.
+    data: frozenset[str] = frozenset()  # Names of the tensors that come with the data.
 
 
 def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) -> ExtraMemory:
-    """What the layers of `block`, one of each class, need besides.
+    """Extra memory of the layers of `block`, one of each class.
 
-    PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
-    room for several blocks, every stage has buffers at its boundaries and is in the groups of ranks that several
-    stages and several replicas make, whatever the plan decides: never too little, and the same for a plan that is
-    searched and one that is given. What a stage with ZeRO 3 gathers is told apart. What the training says of overheads
-    stands in place of the device's.
+    PROBLEM.md section 4 has no bytes that depend on stages or replicas. So if the cluster has room for several blocks,
+    every stage gets boundary buffers and the rank groups of several stages and replicas, whatever the plan: never too
+    little, and equal for searched and given plans. Gathers of ZeRO 3 are separate. Overheads in the training replace
+    the device's.
     """
     several, many = capacity_flags(block, pricing.cluster)
     said = {key: getattr(pricing.training, key) for key in ("context", "communicator", "fragmentation")}
@@ -142,41 +128,32 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) 
 
 
 def _axes(block: Block) -> set[str]:
-    """The axes of `block` over whose ranks its operators communicate."""
+    """Axes of `block` over which its operators communicate."""
     return {axis for axis in block.called if block.degree(axis) > 1}
 
 
 WHOLE = "full"
-"""The mode that runs whole layers again, and keeps what they read."""
+"""Mode that reruns whole layers, and keeps their inputs."""
 
 STAGE = "stage"
-"""The mode that runs whole stages again, and keeps what enters them."""
+"""Mode that reruns whole stages, and keeps their inputs."""
 
 NO_WORK = WorkingSet(0.0, 0.0)
 
 BUFFERS = 2
-"""Layers whose activations may be on their way while one is at work: one to the host, one from it."""
+"""Layers whose activations may be in transit while one runs: one to the host, one from it."""
 
 
 @frozen
 class PartCosts:
-    """What a part of a layer takes and saves in a recompute mode, as `RecomputeMode` has it of a layer.
+    """Costs of a part of a layer in a recompute mode, like `RecomputeMode` for a layer."""
 
-    Attributes:
-        extra: seconds of recomputation.
-        first: bytes saved for one micro-batch in flight.
-        more: bytes saved for each further one.
-        peak: transient bytes.
-        buffers: bytes of them that communication fills and empties.
-        busy: seconds for which what is recomputed occupies a device's port at each level, shape `(levels,)`.
-    """
-
-    extra: float
-    first: float
-    more: float
-    peak: float
-    buffers: float
-    busy: Array
+    extra: float  # Seconds of recomputation.
+    first: float  # Bytes saved for one micro-batch in flight.
+    more: float  # Bytes saved for each further one.
+    peak: float  # Transient bytes.
+    buffers: float  # Part of them used by communication.
+    busy: Array  # Seconds that recomputation occupies a device's port at each level, shape `(levels,)`.
 
     @property
     def columns(self) -> tuple[float, ...]:
@@ -185,7 +162,7 @@ class PartCosts:
 
 
 LayerCosts = dict[str, list[PartCosts]]
-"""For each mode, what the parts of a layer take and save."""
+"""Costs of a layer's parts by mode."""
 
 
 def modes(
@@ -196,16 +173,16 @@ def modes(
     by_operator: bool,
     extra: ExtraMemory,
 ) -> tuple[RecomputeMode, ...]:
-    """Every recompute mode: time, and memory of the layers that a stage may have.
+    """Every recompute mode: time, and memory of the layers of a stage.
 
     Args:
         layers: one of each class.
         repeated: for each, whether it is a transformer block.
         index: for each planned layer, its place among the parts of `layers`.
-        pricing: says what is recomputed selectively, and where activations may be kept in the mode `offload`.
-        by_operator: whether cuts may fall inside layers. What a block recomputed in full then reads of the stage in
-            front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
-        extra: what the layers need beside what their operators save and work on.
+        pricing: knows selective recomputation and the host for `offload`.
+        by_operator: cuts may fall inside layers. The inputs of a fully recomputed block from the stage before are then
+            kept too; they count as stage inputs, inside a block or not.
+        extra: memory besides saved and transient tensors.
     """
     entering = max((layer.passing for layer in layers), default=0.0)
     data = extra.data
@@ -238,11 +215,10 @@ def modes(
 def _add_offloaded(
     costs: Sequence[LayerCosts], layers: Sequence[PricedLayer], repeated: Sequence[bool], timing: Timing, host: Host
 ) -> None:
-    """Add the mode in which transformer blocks keep on the host what they save.
+    """Add the mode in which transformer blocks keep saved tensors on the host.
 
-    On the device is what the layer at work saves, and as much as the largest layer of the model saves for each of
-    those on their way. A stage takes the largest of its layers, of which any may be at work beside any other's
-    activations.
+    The device holds what the running layer saves, and as much as the model's largest layer saves for each layer in
+    transit. A stage takes the largest of its layers, as any may run next to any other's activations.
     """
     saved = [
         sum(part.first for part in each["none"]) if again else 0.0 for each, again in zip(costs, repeated, strict=True)
@@ -272,30 +248,22 @@ def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: E
 
 @frozen
 class SavedBytes:
-    """What the parts of a layer hold in a recompute mode, and what is recomputed; the network decides none of it.
+    """Memory of a layer's parts in a recompute mode, and what is recomputed; independent of the network."""
 
-    Attributes:
-        again: names of the operators that run again; None: all do.
-        first: of each part, as `PartCosts` has it.
-        more: of each part.
-        peak: of each part.
-        buffers: of each part.
-    """
-
-    again: frozenset[str] | None
-    first: Sequence[float]
-    more: Sequence[float]
-    peak: Sequence[float]
-    buffers: Sequence[float]
+    again: frozenset[str] | None  # Names of the recomputed operators; None: all.
+    first: Sequence[float]  # By part, see `PartCosts`.
+    more: Sequence[float]  # By part.
+    peak: Sequence[float]  # By part.
+    buffers: Sequence[float]  # By part.
 
 
 def _layer_costs(
     layer: PricedLayer, repeated: bool, pricing: Pricing, data: frozenset[str], entering: float
 ) -> LayerCosts:
-    """For each mode what the parts of a layer, perhaps a `repeated` transformer block, take and save.
+    """Costs of the parts of a layer, perhaps a `repeated` transformer block, by mode.
 
-    `data` are names of the tensors that come with the data, and at most `entering` bytes enter a stage which begins
-    inside a layer.
+    `data` are names of the tensors that come with the data; at most `entering` bytes enter a stage that begins inside a
+    layer.
     """
     selective = pricing.training.selected
     every = layer.once_untimed(("held", entering, data), partial(_held, layer, repeated, selective, data, entering))
@@ -311,9 +279,9 @@ def _layer_costs(
 def _held(
     layer: PricedLayer, repeated: bool, selective: Sequence[str], data: Collection[str], entering: float
 ) -> dict[str, SavedBytes]:
-    """By mode, what the parts of a layer hold.
+    """Memory of the parts of a layer by mode.
 
-    Transient are the largest working set of an operator and, when operators are recomputed, all they save.
+    Transient bytes are the largest working set of an operator and, with recomputation, all that its operators save.
     """
     operators = [row.kept for row in layer.rows]
     sizes = tensor_bytes(operators)
@@ -341,9 +309,9 @@ def _held(
 def _saved(layer: PricedLayer, saved: SavedTensors, sizes: dict[str, float], one: bool) -> list[float]:
     """Bytes that each part saves of `one` micro-batch in flight, or of each further one.
 
-    A tensor that several parts save counts with the first. An operator that is recomputed needs what it reads, and
-    where what it made is held for the micro-batch at work, what it saves too; what its cost model says it saves beside
-    tensors is not there while it waits.
+    A tensor saved by several parts counts with the first. A recomputed operator needs its inputs and, if its results
+    are held for the running micro-batch, what it saves; bytes that its cost model saves besides tensors are absent
+    meanwhile.
     """
     recomputed, held = frozenset(operator.name for operator in saved.again), saved.held is not None
     again = frozenset[str]() if one and held else recomputed

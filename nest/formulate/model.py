@@ -1,4 +1,4 @@
-"""From the `model` section to an operator graph, and the model in figures."""
+"""Operator graph of the `model` section, and the model in figures."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,37 +20,33 @@ from nest.io.source import SUFFIXES
 from nest.spec import ClusterSpec, DeviceSpec, Training, TransformerSpec
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
-"""Where configurations say how many tokens a sample may have."""
+"""Keys with the maximum tokens per sample in configurations."""
 
 USUAL_SEQUENCE = 4096
-"""Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
+"""Tokens per sample of a description without any: Llama 2's pre-training context (arXiv 2307.09288)."""
 
 LINEAR = "linear_attention"
-"""How `layer_types` names layers without scores, such as the lightning attention of `LIGHTNING` families."""
+"""Name in `layer_types` of layers without scores, such as the lightning attention of `LIGHTNING` families."""
 
 LIGHTNING = ("minimax", "minimax_text_01")
 """MiniMax-Text-01 in Hugging Face transformers 5.23.0, and in its own `config.json`."""
 
 GRAPH = "graph"
-"""The key of a model under which an operator graph or an exported program is, or the path of a file that holds one."""
+"""Key of a model with an operator graph or exported program, or the path of its file."""
 
 Model = TransformerSpec | dict[str, Any]
-"""A model that needs no further file: a description by widths, or the content of a configuration."""
+"""Self-contained model: a description by widths, or the content of a configuration."""
 
 
 @frozen(eq=False, repr=False)
 class DescribedModel:
-    """A model described by its widths, as files and problems write it (FORMATS.md).
+    """A model described by its widths (FORMATS.md)."""
 
-    Attributes:
-        transformer: the widths.
-    """
-
-    transformer: TransformerSpec
+    transformer: TransformerSpec  # The widths.
 
 
 def load_model(source: str | Model, training: Training, registry: Registry) -> OperatorGraph:
-    """The operator graph of one sample of the model that `source` stands for.
+    """Load the operator graph of one sample of a model.
 
     `training` gives the sequence length, the precision, and what is trained.
 
@@ -87,10 +83,10 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
 
 
 def resolve_model(source: str | Model, base: Path | None) -> Model:
-    """What `source` stands for, complete in itself, so that a plan file can hold it.
+    """Resolve a model into a self-contained form for plan files.
 
-    It is a name `nest models` lists; the path of a `config.json`, of the folder that holds one, of a file with
-    `transformer:`, of an operator graph or of an exported program (torch.export); or the content itself.
+    Accepts a name from `nest models`; the path of a `config.json`, of its folder, of a file with `transformer:`, of an
+    operator graph or of an exported program (torch.export); or the content itself.
 
     Raises:
         InputError: there is no such file or name, or the file cannot be read.
@@ -104,13 +100,13 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
 
 
 def with_sequence_length(training: Training, model: Model | str | None, registry: Registry) -> Training:
-    """`training` with the tokens of its samples, where its model says them and the problem does not.
+    """Fill in the model's tokens per sample if the problem gives none.
 
-    Samples without tokens, as images, leave `training.sequence_length` at None.
+    Samples without tokens, such as images, leave `training.sequence_length` at None.
 
     Raises:
-        InputError: the model is for any length, and the problem says none; or it says how many tokens the training has,
-            and samples have none.
+        InputError: the model is for any length, and the problem gives none; or it gives tokens of the training, and
+            samples have none.
     """
     if model is None or isinstance(model, str) or training.sequence_length is not None:
         return training
@@ -127,10 +123,10 @@ def with_sequence_length(training: Training, model: Model | str | None, registry
 
 
 def own_sequence_length(model: Model, registry: Registry) -> int | None:
-    """Tokens of the samples that `model` is for, as a graph is for one length; 0: none; None: it is for any length.
+    """Tokens per sample that a graph is built for; 0: none; None: any length.
 
     Raises:
-        InputErrors: it is no graph that can be read.
+        InputErrors: it is no readable graph.
     """
     for importer in registry.model_importers().values():
         if hasattr(importer, "sequence_length") and importer.accepts(model):
@@ -148,7 +144,7 @@ def default_sequence_length(model: Model, registry: Registry) -> int | None:
 
 
 def context_length(model: Model) -> int | None:
-    """The most tokens per sample that a configuration names; None: it names none."""
+    """Most tokens per sample in a configuration; None: it names none."""
     lengths = () if isinstance(model, TransformerSpec) else map(model.get, CONTEXT_KEYS)
     return min((each for each in lengths if isinstance(each, int) and each > 0), default=None)
 
@@ -167,7 +163,7 @@ def _read_model(source: str, base: Path | None) -> Model:
 
 
 def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of the language model in one of pictures and text, under the outer `architectures`.
+    """Configuration of the language model in one of pictures and text, under the outer `architectures`.
 
     Importers refuse those unless they name the language model: the rest is not planned.
     """
@@ -179,7 +175,7 @@ def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _no_model(source: str, path: Path) -> InputError:
-    """The error for a model that is neither a file nor a name: what it may be instead, and how to get its file."""
+    """Error for a model that is neither a file nor a name: alternatives, and how to get its file."""
     close = near(source, library_models())
     named = plain(source)
     if any(plain(each) in named for each in close):
@@ -196,11 +192,11 @@ def _no_model(source: str, path: Path) -> InputError:
 
 
 _ON_THE_HUB = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
-"""An organisation and a model, as Hugging Face writes them."""
+"""Organisation and model in Hugging Face's notation."""
 
 
 def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
-    """`content` with the file that it names under `graph` in place of its path."""
+    """`content` with the file named under `graph` in place of its path."""
     named = content.get(GRAPH)
     if not isinstance(named, str):
         return _language_part(content)
@@ -212,12 +208,12 @@ def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]
 
 
 def _describes(content: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a description by widths and no configuration."""
+    """True if a mapping is a description by widths and not a configuration."""
     return "transformer" in content and "model_type" not in content
 
 
 def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
-    """The error for a model no importer accepts: it names the family and lists those there are."""
+    """Error for a model that no importer accepts: names the family and lists those known."""
     family = model.get("model_type") if isinstance(model, dict) else "transformer"
     if isinstance(model, dict) and family is None and _is_exported_program(model):
         return InputError(
@@ -248,7 +244,7 @@ def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImpor
 
 
 def _is_exported_program(model: Mapping[str, Any]) -> bool:
-    """Whether a model, or the mapping under its `graph`, holds a list of nodes as `torch.export` names them."""
+    """True if a model, or the mapping under its `graph`, has a list of nodes in `torch.export` names."""
     inner = model.get(GRAPH)
     rows = [value[0] for value in model.values() if isinstance(value, list) and value]
     return any(isinstance(row, Mapping) and {"name", "op", "inputs", "shape"} <= row.keys() for row in rows) or (
@@ -257,24 +253,20 @@ def _is_exported_program(model: Mapping[str, Any]) -> bool:
 
 
 def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
-    """Describe the operator graph of one sample, in plain numbers that go into JSON as they are.
+    """Describe the operator graph of one sample in plain numbers for JSON.
 
-    `flops_per_token` is the forward pass by the convention of utilisation figures (PaLM, arXiv 2204.02311,
-    appendix B): 2 FLOP per token and weight of every matrix product the token takes part in (the LM head
-    too, the embedding look-up not, routed experts `top_k` times), and in each layer `2*heads*keys*(query-key
-    channels + value channels)` for attention, that is `4*heads*head_dim*keys`. `keys` is the sequence length,
-    or the window where that is shorter: the causal mask is not counted off. `executed_flops_per_token` is
-    what kernels run. Of samples without tokens, as images, both are None, and `flops_per_sample` and
-    `executed_flops_per_sample` say the same of a sample.
-
-    Args:
-        graph: built for one sample.
-        training: gives the sequence length.
+    `flops_per_token` is the forward pass by the convention of utilisation figures (PaLM, arXiv 2204.02311, appendix B):
+    2 FLOP per token and weight of every matrix product of the token (with the LM head, without the embedding look-up,
+    routed experts `top_k` times), and in each layer `2*heads*keys*(query-key channels + value channels)` for attention,
+    that is `4*heads*head_dim*keys`. `keys` is the sequence length, or the window if shorter: the causal mask is
+    ignored. `executed_flops_per_token` is what kernels run. For samples without tokens, such as images, both are None,
+    and `flops_per_sample` and `executed_flops_per_sample` replace them.
 
     Returns:
-        `parameters` (tied ones once), `active_parameters` (of the routed experts only the visited share),
-        `layers` (transformer blocks), `flops_per_token`, and the rest of the keys below; activation bytes are
-        those kept for the backward pass of one sample when nothing is recomputed.
+        `parameters` (tied ones once), `active_parameters` (of the routed experts only the visited share), `layers`
+        (transformer blocks), `flops_per_token`, and the rest of the keys below; activation bytes are those saved for
+            the
+        backward pass of one sample without recomputation.
     """
     tokens = training.sequence_length
     blocks = frozenset(graph.blocks)
@@ -301,7 +293,7 @@ def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
 
 
 def _flops(flops: float, tokens: int | None, name: str = "flops") -> dict[str, float | None]:
-    """FLOP of a sample by token, or, where it has none, by sample."""
+    """FLOP of a sample per token, or per sample if it has none."""
     if tokens is None:
         return {f"{name}_per_token": None, f"{name}_per_sample": flops}
     return {f"{name}_per_token": flops / tokens}
@@ -323,13 +315,13 @@ def _layer(operators: Sequence[Operator], tokens: int | None) -> dict[str, Any]:
 
 
 def saved_bytes(operators: Sequence[Operator]) -> float:
-    """Bytes of the tensors `operators` keep for the backward pass, each counted once."""
+    """Bytes of the tensors that `operators` save for the backward pass, each counted once."""
     sizes = {t.name: t.bytes for o in operators for t in (*o.inputs, *o.outputs)}
     return sum(sizes[name] for name in sorted({name for o in operators for name in o.saves}))
 
 
 def _vocabulary_tables(graph: OperatorGraph) -> dict[str, int]:
-    """Weights of the word embedding and of the LM head (0 when it shares the embedding's)."""
+    """Weights of the word embedding and of the LM head (0 if tied)."""
     tables = {"embedding": 0, "head": 0}
     for operator in graph.operators:
         for parameter in operator.parameters:
@@ -340,7 +332,7 @@ def _vocabulary_tables(graph: OperatorGraph) -> dict[str, int]:
 
 
 def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Consecutive layers with equal numbers, put together."""
+    """Merge consecutive layers with equal numbers."""
     runs = []
     for row, group in groupby(zip(names, rows, strict=True), key=lambda layer: layer[1]):
         members = [name for name, _ in group]
@@ -353,10 +345,9 @@ def model_facts(
 ) -> tuple[int | None, float, dict[str, float], dict[str, Any] | None] | None:
     """Tokens per sample, model FLOP per sample, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
 
-    Tokens are None where samples have none. Peaks are by the name of the pool, "" where the cluster has none.
-
-    The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
-    is not all: in words (`what`), its `parameters`, and `of` how many. Without `flops` the model is read for them.
+    Tokens are None if samples have none. Peaks are by name of the pool, "" without pools. The backward pass counts
+    twice the forward, less with frozen parameters. If only a part is trained, the last entry has it in words (`what`),
+    its `parameters`, and `of` how many. Without `flops` the model is read.
     """
     from nest.formulate.cluster import build_cluster, build_pools
 
@@ -382,7 +373,7 @@ def model_facts(
 
 
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:
-    """Peak of the first number format of a precision that the device has, FLOP per second.
+    """Peak of the device's first number format for a precision, FLOP per second.
 
     Raises:
         InputError: the device has none of them.

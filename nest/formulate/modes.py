@@ -1,4 +1,4 @@
-"""Which recompute modes a problem allows, of whole stages and of their first blocks (PROBLEM.md section 3)."""
+"""Recompute modes that a problem allows, for whole stages and first blocks (PROBLEM.md section 3)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from nest.formulate.options import Options
 
 WHOLE_ONLY = ("stage", OFFLOAD)
-"""Recompute modes that a stage has as a whole or not at all."""
+"""Recompute modes that a stage uses as a whole or not at all."""
 
 
 def profile_modes(profile: ProfileSpec | str | None) -> list[str]:
-    """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
+    """Recompute modes of the candidates of a profile, before restrictions."""
     candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
     return [name for each in candidates for name in each.recompute]
 
@@ -41,7 +41,7 @@ def check_modes(place: str, wanted: Iterable[str], known: Collection[str], *, mo
 
 
 def whole_modes(options: Options, candidates: Sequence[Candidate]) -> tuple[str, ...] | None:
-    """The recompute modes that stages may have as a whole, in the order listed; None: all of a candidate's.
+    """Recompute modes for whole stages, in the order listed; None: all of a candidate's.
 
     Raises:
         InputError: no candidate has one that is listed, or the target has none of them.
@@ -63,7 +63,7 @@ def whole_modes(options: Options, candidates: Sequence[Candidate]) -> tuple[str,
 
 
 def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the `wanted` recompute modes that a target has, in their order.
+    """Filter the `wanted` recompute modes by the target, in their order.
 
     Raises:
         InputError: it has none of them.
@@ -82,10 +82,10 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
 
 
 def recomputes_parts(asked: Problem | Options) -> bool:
-    """Whether stages may recompute some of their blocks (`search.recompute_layers`).
+    """True if stages may recompute only some blocks (`search.recompute_layers`).
 
-    In mixed plans and on several pools only where that is asked for: Llama 3 70B on 64 H100 and 128 A100 takes 54 s of
-    CPU with it, 8 s without, and gets the same plan (2026-11-29).
+    In mixed plans and on several pools only on request: Llama 3 70B on 64 H100 and 128 A100 takes 54 s of CPU with it,
+    8 s without, and gets the same plan (2026-11-29).
     """
     stated = asked.search.recompute_layers
     if stated is not None:
@@ -100,14 +100,12 @@ def partial_modes(
     blocks: int,
     listed: Collection[str] | None,
 ) -> tuple[str, ...]:
-    """Names of the parts of a stage that may be recomputed (`nest.instance.Partial`), preferred first.
+    """Names of partial recomputation modes (`nest.instance.Partial`), preferred first.
 
     Args:
-        options: of the problem.
-        candidates: of the problem.
-        allowed: what `whole_modes` says.
-        blocks: how many the model has, or layers of a problem without blocks.
-        listed: modes that `search.recompute` allows; None: any.
+        allowed: from `whole_modes`.
+        blocks: number in the model, or of layers of a problem without blocks.
+        listed: modes in `search.recompute`; None: any.
 
     Raises:
         InputError: `fixed.recompute_layers` is no number of blocks, nothing is lighter than its mode, or it needs a
@@ -126,7 +124,7 @@ def partial_modes(
 
 
 def keeping_modes(problem: Problem, stages: Sequence[StageRecord]) -> Problem:
-    """`problem` narrowed to the modes that stages of a plan recompute in, and to their numbers of first blocks."""
+    """Narrow a problem to the recompute modes of a plan's stages, and their numbers of first blocks."""
     parts = {stage.recompute_layers for stage in stages}
     modes = dict.fromkeys(mode for stage in stages for mode in modes_of(stage.recompute_name))
     counts = sorted(count for count in parts if count is not None)
@@ -139,14 +137,14 @@ def keeping_modes(problem: Problem, stages: Sequence[StageRecord]) -> Problem:
 
 
 def _by_weight(candidates: Sequence[Candidate]) -> list[str]:
-    """Modes that stages may have in part, the lightest first: as nest knows them, then those of a profile as listed."""
+    """Modes that stages may use partially, lightest first: nest's own, then those of a profile as listed."""
     has = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
     weights = {name: place for place, name in enumerate(RECOMPUTE_MODES)}
     return sorted((name for name in has if name not in WHOLE_ONLY), key=lambda name: weights.get(name, len(weights)))
 
 
 def _heaviest(known: Sequence[str]) -> str:
-    """What recomputes where nobody says how."""
+    """Default mode that recomputes."""
     return known[-1] if known else RECOMPUTE_MODES[0]
 
 
@@ -156,9 +154,9 @@ Pairs = Sequence[tuple[str, str]]
 def _fixed_part(
     options: Options, mode: str, lighter: Pairs, pairs: Pairs, blocks: int, listed: Collection[str] | None
 ) -> tuple[str, ...]:
-    """The part of a stage that `fixed` decides to recompute in a `mode`; none where that is all of it.
+    """Partial mode that `fixed` decides with a `mode`; empty: all blocks recompute.
 
-    `lighter` are all pairs of modes, `pairs` those that the target has.
+    `lighter` are all pairs of modes, `pairs` those of the target.
     """
     count, rest = (options.fixed.values.get(name) for name in ("recompute_layers", "recompute_rest"))
     if count is None:

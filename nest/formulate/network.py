@@ -1,4 +1,4 @@
-"""Networks that are no hierarchy, for plans placed on them: paths and rings, and candidates priced on any devices."""
+"""Non-hierarchical networks for placed plans: paths and rings, and candidates priced on any devices."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,13 +31,13 @@ from nest.spec import ClusterSpec
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 MOST_DEVICES = 1024
-"""Devices up to which plans are placed on the network itself; those of a larger one are planned on its levels."""
+"""Most devices for placing plans on the network itself; larger ones are planned on levels."""
 
 
 def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:
-    """A network that is no hierarchy, as written and as reduced to levels; None: it is one.
+    """A non-hierarchical network, as written and as reduced to levels; None: it is a hierarchy.
 
-    Where devices forward, it is none although all pairs may be alike: what they pass on takes of what they have.
+    A network whose devices forward is none even if all pairs are alike: forwarding uses their bandwidth.
     """
     if cluster.topology is None:
         return None
@@ -52,7 +52,7 @@ def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | 
 
 
 def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
-    """That a network is no hierarchy and too large to be planned on as it is; None: it is not."""
+    """Note that a network is no hierarchy and too large to be planned as it is; None: no note."""
     found = no_hierarchy(cluster, registry)
     if found is None or found[1].pairs.size <= MOST_DEVICES:
         return None
@@ -63,7 +63,7 @@ def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
 
 
 def placeable(cluster: ClusterSpec, registry: Registry, *, all_ports: bool) -> NetworkModel | None:
-    """The network that plans are placed on, devices in the order of its levels; None: they are planned on levels."""
+    """Network for placing plans, devices in the order of its levels; None: plans use levels."""
     found = no_hierarchy(cluster, registry)
     if found is None or found[1].pairs.size > MOST_DEVICES:
         return None  # `by_levels_notice` tells of the latter.
@@ -72,9 +72,9 @@ def placeable(cluster: ClusterSpec, registry: Registry, *, all_ports: bool) -> N
 
 
 def with_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:
-    """`instance`, priced on the optimistic level of a network, with what its plans are placed and priced with there.
+    """Add a network, for placing and pricing its plans, to an instance priced on the optimistic level.
 
-    What occupies a port on a single level may take several links of the network: candidates have no `busy` in it.
+    A port's occupation on a single level may use several links of the network, so candidates lose their `busy`.
     """
     collectives = instance.collectives
     factors = tuple(map(_factors, formulation.sharded)) or ((),) * len(instance.candidates)
@@ -103,9 +103,9 @@ def _without_ports(candidate: Candidate) -> Candidate:
 
 
 def _factors(block: Block) -> tuple[int, ...]:
-    """What the width of a block is a product of, innermost first: every collective runs over the ranks of some of them.
+    """Factors of a block's width, innermost first: every collective runs over the ranks of some of them.
 
-    Where axes and folds are no such product, the whole block is one set.
+    If axes and folds are no such product, the whole block is one set.
     """
     outer = list(accumulate((axis.degree for axis in block.axes), mul, initial=1))
     ends = sorted({*outer, *(each for fold in block.folds for each in (fold.stride, fold.stride * fold.degree))})
@@ -115,7 +115,7 @@ def _factors(block: Block) -> tuple[int, ...]:
 
 
 def _repricing(formulation: Formulation, collectives: CollectiveModel) -> Callable[[int, tuple[Level, ...]], Candidate]:
-    """Candidates of a model on the levels of a block; those of a profile stay as they are."""
+    """Function that prices candidates of a model on the levels of a block; those of a profile stay."""
 
     @lru_cache(maxsize=4096)
     def repriced(index: int, levels: tuple[Level, ...]) -> Candidate:

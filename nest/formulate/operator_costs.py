@@ -1,4 +1,4 @@
-"""What operators and layers take: computation, collective calls, and how these overlap in a layer."""
+"""Times of operators and layers: compute, collectives, and their overlap in a layer."""
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
@@ -18,33 +18,27 @@ from nest.spec import Training
 from nest.spec.device import COMMUNICATION, MATRIX, VECTOR
 
 MATRIX_KINDS = frozenset({"matmul", "attention", "router"})
-"""Kinds of operator whose FLOP are those of matrix products; everything else that computes is element-wise."""
+"""Kinds of operator whose FLOP are those of matrix products; all others that compute are element-wise."""
 
 
 class Direction(IntEnum):
-    """Which way a layer is run; pairs of numbers, forward and backward, have it as their index."""
+    """Direction of a pass; the index of (forward, backward) pairs."""
 
     FORWARD = 0
     BACKWARD = 1
 
 
 OperatorTimes = tuple[float, float, float]
-"""Seconds of an operator's computation, of its exposed communication, and of its communication that hides."""
+"""Seconds of an operator's compute, of its exposed communication, and of its hidden communication."""
 
 
 @frozen
 class Timing:
-    """How the times of a layer's operators become the layer's.
+    """Combines the times of a layer's operators."""
 
-    Attributes:
-        model: puts them together.
-        engines: of the device, by name (docs/explanation/operator-scheduling.md).
-        host_launch: seconds the host takes to launch a collective.
-    """
-
-    model: LayerTimes
-    engines: tuple[str, ...]
-    host_launch: float = 0.0
+    model: LayerTimes  # Of layer times.
+    engines: tuple[str, ...]  # Of the device, by name (docs/explanation/operator-scheduling.md).
+    host_launch: float = 0.0  # Seconds of the host per launch of a collective.
 
     def seconds(
         self,
@@ -56,17 +50,16 @@ class Timing:
     ) -> float:
         """Seconds of a layer in one direction.
 
-        The longer of two things counts: computation with the exposed part of the collectives, and all collectives. No
-        layer takes less than the host needs to launch it.
+        The longer of two counts: compute with the exposed part of the collectives, and all collectives. A layer takes
+        at least the host's launch time.
 
         Args:
-            times: of each operator, seconds of computation, of exposed communication, and of communication that a
-                framework hides under what it waits for and what waits for it.
-            engines: the engine of each operator.
+            times: by operator, seconds of compute, of exposed communication, and of communication that a framework
+                hides under its predecessors and successors.
+            engines: by operator.
             precedence: `(before, after)`, indices of operators.
-            hidden: seconds of communication that other operators hide, beside those of `times`: it keeps links busy all
-                the same.
-            host: seconds the host takes to launch all of it.
+            hidden: seconds of communication that other operators hide, besides `times`; it still occupies links.
+            host: seconds of the host to launch everything.
         """
         working = self.model.seconds([own + exposed for own, exposed, _ in times], engines, precedence)
         communication = sum(exposed + hidden_part for _, exposed, hidden_part in times)
@@ -74,18 +67,18 @@ class Timing:
 
 
 def engine_of(operator: Operator, engines: Sequence[str]) -> str:
-    """The engine that runs an operator; the matrix engine stands in for those that are not described."""
+    """Engine of an operator; the matrix engine replaces engines that are not described."""
     computing = MATRIX if operator.kind in MATRIX_KINDS else VECTOR
     wanted = computing if operator.collective is None else COMMUNICATION
     return wanted if wanted in engines else MATRIX
 
 
 def computing_weight_gradients(operator: Operator, cost: OperatorCost) -> float:
-    """Seconds of an operator's backward pass that find the gradients of its parameters.
+    """Seconds of an operator's backward pass for the gradients of its parameters.
 
-    Its cost model may say so. Else a product with parameters takes half of its backward pass for them, as many FLOP as
-    for its other operand (arXiv 2401.10241, table 1), and all where that has no gradient; of what has parameters beside
-    products, such as norms, they are next to nothing.
+    From its cost model if given. Else a product with parameters spends half of its backward pass on them, as many FLOP
+    as for its other operand (arXiv 2401.10241, table 1), and all of it if that has no gradient; other operators with
+    parameters, such as norms, next to nothing.
     """
     if cost.weight_gradients is not None:
         return cost.weight_gradients
@@ -105,16 +98,16 @@ class PricedOperator:
 
     Attributes:
         operator: the operator.
-        cost: of its computation.
+        cost: of its compute.
         forward: communication in the forward pass.
         backward: communication in the backward pass.
-        hidden: of communication that runs under another operator, what that hides: forward and backward.
-        coefficient: the one that says which share of its communication is exposed where it overlaps with the
-            layer's computation; empty: it hides none.
+        hidden: the part of communication under another operator that this hides: forward and backward.
+        coefficient: name of the exposed share of communication that overlaps with the layer's compute; empty: none
+            hides.
         exposed: that share.
-        weight_gradients: communication in the backward pass that serves nothing but gradients of weights.
-        ports: gives seconds for which its communication occupies a device's port at each level: forward and backward,
-            of shape `(levels,)` each, worked out when they are first asked for; None: it has no communication.
+        weight_gradients: communication in the backward pass that serves only weight gradients.
+        ports: gives seconds that its communication occupies a device's port at each level: forward and backward, of
+            shape `(levels,)` each, computed on first use; None: no communication.
         kept: the operator with what it really saves for its backward pass (`nest.formulate.recompute`).
     """
 
@@ -130,16 +123,16 @@ class PricedOperator:
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
     def times(self, direction: Direction) -> OperatorTimes:
-        """Its times in one direction."""
+        """Times in one direction."""
         return self.all_times(direction, 0.0)[0]
 
     @property
     def finding_weight_gradients(self) -> float:
-        """Seconds of computation and exposed communication that find gradients of weights."""
+        """Seconds of compute and exposed communication for weight gradients."""
         return computing_weight_gradients(self.operator, self.cost) + self.exposed * self.weight_gradients
 
     def all_times(self, direction: Direction, host_launch: float) -> tuple[OperatorTimes, float, float]:
-        """`times`, what is `hidden`, and seconds the host takes to launch it, `host_launch` for each collective."""
+        """`times`, the `hidden` part, and launch seconds of the host, `host_launch` for each collective."""
         made, cost = self.operator.collective, self.cost
         own, sent = (cost.backward, self.backward) if direction else (cost.forward, self.forward)
         exposed = self.exposed * sent
@@ -152,52 +145,39 @@ class PricedOperator:
 
 @frozen
 class _Order:
-    """Which operators of a layer run in one direction, and what waits for what, whatever they take.
+    """Operators of a layer that run in one direction, and their order, whatever their times."""
 
-    Attributes:
-        counted: their places in the layer.
-        engines: the engine of each.
-        waiting: `(before, after)`, places among these.
-        parts: of each part of the layer, places among these.
-    """
-
-    counted: tuple[int, ...]
-    engines: tuple[str, ...]
-    waiting: tuple[tuple[int, int], ...]
-    parts: tuple[tuple[int, ...], ...]
+    counted: tuple[int, ...]  # Places in the layer.
+    engines: tuple[str, ...]  # Engine of each.
+    waiting: tuple[tuple[int, int], ...]  # `(before, after)`, places among these.
+    parts: tuple[tuple[int, ...], ...]  # For each part of the layer, places among these.
 
 
 @frozen(slots=False)
 class PricedLayer:
-    """The operators of one layer.
+    """Operators of one layer."""
 
-    Attributes:
-        rows: all, in order.
-        parts: the same, for each part that is planned: the layer as a whole, or each of its operators.
-        passing: bytes that a cut between parts may leave on their way inside the layer, at most.
-    """
-
-    rows: tuple[PricedOperator, ...]
-    parts: tuple[tuple[PricedOperator, ...], ...]
-    passing: float = 0.0
+    rows: tuple[PricedOperator, ...]  # All, in order.
+    parts: tuple[tuple[PricedOperator, ...], ...]  # Same by planned part: the whole layer, or each operator.
+    passing: float = 0.0  # Most bytes in transit inside the layer across a cut between parts.
     _everywhere: dict[Hashable, Any] = field(factory=dict, repr=False, eq=False)
     _untimed: dict[Hashable, Any] = field(factory=dict, repr=False, eq=False)
     _known: dict[Hashable, Any] = field(factory=dict, init=False, repr=False, eq=False)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` finds of this layer, computed once: candidates share layers."""
+        """Cache a computation on this layer, which candidates share."""
         return once(self._known, key, compute)
 
     def once_everywhere(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` finds of this layer whatever the network is, computed once."""
+        """Cache a computation that is independent of the network."""
         return once(self._everywhere, key, compute)
 
     def once_untimed(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` finds of this layer whatever it takes, computed once."""
+        """Cache a computation that is independent of all times."""
         return once(self._untimed, key, compute)
 
     def elsewhere(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
-        """The layer with its operators as they are on another network or another device."""
+        """Layer with its operators on another network or device."""
         pairs = list(zip(self.rows, rows, strict=True))
         now = dict(pairs)
         parts = tuple(tuple(now[row] for row in part) for part in self.parts)
@@ -210,13 +190,13 @@ class PricedLayer:
     def seconds(
         self, direction: Direction, timing: Timing, among: frozenset[str] | None = None, *, silent: bool = False
     ) -> list[float]:
-        """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
+        """Seconds of each part; they sum to the layer's, in proportion to their operators' times.
 
         Args:
-            direction: which way the layer runs.
-            timing: how the times of operators become the layer's.
-            among: names of the operators that count; None: all. What the others make is there from the start.
-            silent: whether collectives take no time.
+            direction: of the pass.
+            timing: combines operators' times.
+            among: names of the operators that count; None: all. Results of others exist from the start.
+            silent: collectives take no time.
         """
         if among is not None and not among:
             return [0.0] * len(self.parts)
@@ -237,14 +217,13 @@ class PricedLayer:
         return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
 
     def waiting(self, direction: Direction, timing: Timing) -> float:
-        """Seconds for which the layer waits for its host: what launching takes beyond all that it has to do."""
+        """Seconds that the layer waits for its host: launch time beyond all its work."""
         order, every = self._ordered(direction, timing, None), self._times(direction, timing)
         times, hidden, launching = zip(*every, strict=True)
         working = timing.seconds(times, order.engines, order.waiting, sum(hidden))
         return max(sum(launching) - working, 0.0) if working else 0.0
 
     def _times(self, direction: Direction, timing: Timing) -> list[tuple[OperatorTimes, float, float]]:
-        """`PricedOperator.all_times` of all operators."""
         launch = timing.host_launch
         return self.once(("times", direction), lambda: [each.all_times(direction, launch) for each in self.rows])
 
@@ -264,11 +243,11 @@ class PricedLayer:
         return _Order(tuple(counted), tuple(engine_of(operators[each], engines) for each in counted), waiting, parts)
 
     def collectives(self, timing: Timing) -> list[float]:
-        """Seconds that collectives add to each part, in both directions: none where all that they take hides."""
+        """Seconds that collectives add to each part in both directions; 0 if all of it hides."""
         return self.once("collectives", lambda: self._collectives(timing))
 
     def weight_gradients(self) -> list[float]:
-        """Seconds of each part that find gradients of weights, one operator after the other."""
+        """Seconds of each part for weight gradients, one operator after the other."""
         return self.once(
             "weight gradients", lambda: [sum(row.finding_weight_gradients for row in part) for part in self.parts]
         )
@@ -283,12 +262,9 @@ class PricedLayer:
         return result
 
     def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
-        """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.
+        """Seconds that each part's communication occupies a device's port, by level, shape `(levels,)` each.
 
-        Args:
-            direction: which way the layer runs.
-            levels: of the network.
-            among: names of the operators that count; None: all.
+        `among` has the names of the operators that count; None: all.
         """
         return self.once(("ports", direction, among), lambda: self._ports(direction, levels, among))
 
@@ -301,7 +277,7 @@ class PricedLayer:
 
 
 def shares(whole: float, weights: Sequence[float]) -> list[float]:
-    """`whole` divided in proportion to `weights`; nothing where they are all 0."""
+    """Divide `whole` in proportion to `weights`; 0 each if they are all 0."""
     total = sum(weights)
     return [whole * (weight / total) if total else 0.0 for weight in weights]
 
@@ -311,41 +287,27 @@ Shape = tuple[int, ...]
 
 @frozen
 class Phase:
-    """A collective that runs beside the others of a call.
+    """A collective that runs in parallel with others of a call."""
 
-    Attributes:
-        kind: as `Communication.kind`.
-        bytes: as `Communication.bytes`.
-        shape: of its members, per level.
-        members: devices.
-    """
-
-    kind: str
-    bytes: float
-    shape: Shape
-    members: int
+    kind: str  # See `Communication.kind`.
+    bytes: float  # See `Communication.bytes`.
+    shape: Shape  # Of its members, per level.
+    members: int  # Devices.
 
 
 @frozen
 class Calls:
-    """Prices calls.
-
-    Attributes:
-        cluster: the network.
-        model: the collective model.
-        training: says how tokens reach their experts.
-        inside: levels, from the innermost outwards, of the scale-up network.
-    """
+    """Prices of calls."""
 
     cluster: Cluster
     model: CollectiveModel
-    training: Training
-    inside: int
+    training: Training  # Tells how tokens reach their experts.
+    inside: int  # Levels of the scale-up network, innermost first.
     _seconds: dict[Hashable, float] = field(factory=dict, init=False, repr=False, eq=False)
     _ports: dict[Hashable, Array] = field(factory=dict, init=False, repr=False, eq=False)
 
     def seconds(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> float:
-        """Seconds of one call by groups of so many ranks that lie in these shapes: of the slowest of its phases."""
+        """Seconds of one call by groups of so many ranks in these shapes: of its slowest phase."""
         return once(self._seconds, (call, shapes, members), lambda: self._longest(call, shapes, members))
 
     def _longest(self, call: Communication, shapes: Sequence[Shape], members: int) -> float:
@@ -356,7 +318,7 @@ class Calls:
         )
 
     def ports(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> Array:
-        """Seconds for which all of a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
+        """Seconds that a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
         return once(self._ports, (call, shapes, members), lambda: self._occupied(call, shapes, members))
 
     def _occupied(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
@@ -371,12 +333,11 @@ class Calls:
         return call.count * seconds
 
     def _phases(self, call: Communication, shape: Shape, members: int) -> list[Phase]:
-        """What a call does at the same time.
+        """Parallel parts of a call.
 
-        Tokens on their way to experts are as many as the rank with the busiest ones gets. Where a node gets one copy of
-        a token, whatever the number of its experts there, it travels to the device of the same place in that node,
-        which forwards it inside to each rank that has some (DeepSeek-V3, arXiv 2412.19437, section 3.2.2). Both ways
-        are under way at once.
+        Tokens for experts are as many as the rank with the busiest ones gets. If a node gets one copy of a token for
+        all its experts there, it goes to the device of the same rank in that node, which forwards it inside to each
+        rank that needs it (DeepSeek-V3, arXiv 2412.19437, section 3.2.2). Both ways run at once.
         """
         if call.routing is None:
             return [Phase(call.kind, call.bytes, shape, members)]

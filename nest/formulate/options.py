@@ -1,4 +1,4 @@
-"""What a problem decides and allows: every instance is made of this record, and no list is read again."""
+"""Decisions and choices of a problem, in one record from which every instance is made."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,53 +18,30 @@ from nest.spec.problem import Fixed, Search
 
 @frozen(eq=False, repr=False)
 class Options(Record):
-    """What a problem decides and allows.
-
-    Attributes:
-        training: how the model is trained.
-        cluster: the machines, as written.
-        model: as written; None: there is a profile.
-        profile: candidates as numbers; None: there is a model.
-        search: what the search may choose from, within the target.
-        fixed: decisions that are taken.
-        listed: degrees by strategy, as written, within the target.
-        strategies: those that take part in candidates.
-        degrees: restrictions by strategy.
-        schedules: preferred first, like what follows.
-        rank_orders: of ranks.
-        zero: ZeRO stages.
-        zero_degrees: ranks over which ZeRO may shard at most; None: all.
-        demanded: what plans must satisfy, each with its place.
-        costs: prices operators.
-        collectives: prices collectives.
-        layer_times: puts the times of a layer's operators together.
-        limits: what the target can run; None: there is none.
-        risk: share of launches that may run out of memory; None: a margin, or a profile's bytes, decide.
-        replayed: whether every plan's price is that of its replay.
-        micro_batches: samples of a micro-batch, ascending; none of a profile.
-    """
+    """Decisions and choices of a problem."""
 
     training: Training
-    cluster: ClusterSpec
-    model: str | TransformerSpec | dict[str, Any] | None
-    profile: ProfileSpec | str | None
-    search: Search
-    fixed: Fixed
-    listed: Mapping[str, tuple[int | bool, ...]]
-    strategies: Mapping[str, Strategy]
-    degrees: Mapping[str, Allowed]
-    schedules: tuple[Schedule, ...]
-    rank_orders: tuple[str, ...]
-    zero: tuple[int, ...]
-    zero_degrees: tuple[int | None, ...]
-    demanded: tuple[tuple[str, Constraint], ...]
-    costs: CostModel
-    collectives: CollectiveModel
-    layer_times: LayerTimes
-    limits: Limits | None
+    cluster: ClusterSpec  # As written.
+    model: str | TransformerSpec | dict[str, Any] | None  # As written; None: there is a profile.
+    profile: ProfileSpec | str | None  # Candidates as numbers; None: there is a model.
+    search: Search  # Choices of the search, within the target.
+    fixed: Fixed  # Decisions.
+    listed: Mapping[str, tuple[int | bool, ...]]  # Degrees by strategy, as written, within the target.
+    strategies: Mapping[str, Strategy]  # Those that take part in candidates.
+    degrees: Mapping[str, Allowed]  # Restrictions by strategy.
+    schedules: tuple[Schedule, ...]  # Preferred first, like what follows.
+    rank_orders: tuple[str, ...]  # Of ranks.
+    zero: tuple[int, ...]  # ZeRO stages.
+    zero_degrees: tuple[int | None, ...]  # Ranks over which ZeRO may shard at most; None: all.
+    demanded: tuple[tuple[str, Constraint], ...]  # Constraints on plans, each with its place.
+    costs: CostModel  # Prices operators.
+    collectives: CollectiveModel  # Prices collectives.
+    layer_times: LayerTimes  # Combines the times of a layer's operators.
+    limits: Limits | None  # Of the target; None: no target.
+    # Accepted share of launches that run out of memory; None: a margin, or a profile's bytes, decide.
     risk: float | None
-    replayed: bool
-    micro_batches: tuple[int, ...] = ()
+    replayed: bool  # Every plan is priced by its replay.
+    micro_batches: tuple[int, ...] = ()  # Samples of a micro-batch, ascending; empty for a profile.
 
     def sharded(
         self,
@@ -73,5 +50,5 @@ class Options(Record):
         watch: Callable[[], None] = lambda: None,
         made: Made | None = None,
     ) -> ShardedGraphs:
-        """The blocks of `graph` with the strategies and sizes that are allowed; arguments as of `ShardedGraphs`."""
+        """Blocks of `graph` with the allowed strategies and sizes; arguments of `ShardedGraphs`."""
         return ShardedGraphs(graph, self.strategies, self.degrees, self.micro_batches, context, watch, made)

@@ -1,4 +1,4 @@
-"""Where plans may be cut into stages: `fixed.stages` and `search.granularity`, between layers or inside them."""
+"""Cuts of plans: `fixed.stages` and `search.granularity`, between layers or inside them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -12,12 +12,10 @@ from nest.instance import LayerGraph
 
 
 def branched_regions(graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
-    """Layers that lie between two neighbouring layers comparable with all others, where there are several.
+    """Branched regions: several layers between two neighbouring layers comparable with all others.
 
-    A layer is comparable with another when one reads, directly or through others, what the other makes. Kept whole,
-    the regions and the layers between them form a chain.
-
-    Returns: the layers of each region as indices, ascending. Time is near linear in layers and edges.
+    Two layers are comparable if one reads, directly or through others, results of the other. Kept whole, the regions
+    and the layers between them form a chain. Returns indices, ascending; time is near linear in layers and edges.
     """
     order = graph.topological_order()
     comparable = _comparable_with_all(graph, order)
@@ -31,10 +29,10 @@ def branched_regions(graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
 
 
 def _comparable_with_all(graph: LayerGraph, order: Sequence[int]) -> list[bool]:
-    """For each layer, whether all layers in front of it in `order` lead to it and it leads to all behind.
+    """Mask of layers that all earlier layers in `order` lead to and that lead to all later ones.
 
-    All layers of a beginning of `order` lead to its last one when that is the only one whose readers all lie behind
-    the beginning: every other has a reader in it, which is nearer to the end. The same holds of endings, mirrored.
+    All layers of a prefix of `order` lead to its last one if only that has all readers behind the prefix: every other
+    has a reader in it, nearer to the end. Suffixes are symmetric.
     """
     count = len(order)
     position = {layer: index for index, layer in enumerate(order)}
@@ -51,7 +49,7 @@ def _comparable_with_all(graph: LayerGraph, order: Sequence[int]) -> list[bool]:
 
 
 def _covering(ranges: Iterable[tuple[int, int]], count: int) -> list[int]:
-    """For each position below `count`, how many of the half-open ranges hold it."""
+    """Number of half-open ranges that hold each position below `count`."""
     change = [0] * (count + 1)
     for start, end in ranges:
         change[start] += 1
@@ -66,20 +64,19 @@ def partition(
     blocks: Sequence[str],
     operators: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
-    """The layers of each stage as indices, ascending.
+    """Layers of each stage as indices, ascending.
 
-    A count takes the next so many transformer blocks; a layer that is no block stays with the one before it,
-    those in front of the first block go with the first stage and those behind the last with the last.
+    A count takes the next transformer blocks; other layers stay with the one before them, those before the first block
+    go to the first stage and those behind the last to the last.
 
     Args:
         stages: as written.
-        pipeline: `fixed.pp`, when it is given.
-        graph: the layers.
-        blocks: names of the transformer blocks; none: every layer of the model counts as one.
-        operators: names of what each layer of the model is planned as, where that is not the layer itself. The layer's
-            name stands for all of them.
+        pipeline: `fixed.pp`, if given.
+        blocks: names of the transformer blocks; empty: every layer counts as one.
+        operators: names of the planned operators of each layer; the layer's name stands for all of them.
 
-    Raises: InputError: a layer is unknown, missing or in two stages, counts do not add up, or a stage is empty.
+    Raises:
+        InputError: a layer is unknown, missing or in two stages, counts do not add up, or a stage is empty.
     """
     if pipeline is not None and pipeline != len(stages):
         raise InputError(f"fixed.stages lists {len(stages)} stages, but fixed.pp is {pipeline}; let them agree.")
@@ -96,7 +93,7 @@ def partition(
 
 
 def unknown_layer(place: str, name: str, graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]) -> InputError:
-    """The error for a layer nobody knows: it lists the layers of the model, or the operators of the one it is of."""
+    """Error for an unknown layer: lists the layers of the model, or the operators of its layer."""
     if not operators:
         return unknown_name(place, "layer", name, graph.layers)
     layer = max((each for each in operators if name.startswith(f"{each}/")), key=len, default=None)
@@ -158,7 +155,7 @@ def _by_names(
 
 
 def check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:
-    """Refuse a partition whose stages read from later ones, as only stages of several chunks may."""
+    """Refuse a partition whose stages read from later ones, which requires several chunks."""
     home = {layer: index for index, layers in enumerate(stages) for layer in layers}
     for producer, consumers in graph.tensors:
         for consumer in consumers:
@@ -172,7 +169,7 @@ def check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:
 def check_together(
     stages: tuple[tuple[int, ...], ...], together: tuple[tuple[int, ...], ...], graph: LayerGraph, granularity: str
 ) -> None:
-    """Refuse a partition that parts layers which `search.granularity` keeps together."""
+    """Refuse a partition that separates layers kept together by `search.granularity`."""
     home = {layer: index for index, layers in enumerate(stages) for layer in layers}
     for group in together:
         apart = [layer for layer in group if home[layer] != home[group[0]]]
@@ -185,7 +182,7 @@ def check_together(
 
 
 def check_even(stages: tuple[tuple[int, ...], ...], blocks: tuple[tuple[int, ...], ...], target: str) -> None:
-    """Refuse a partition that is not even where the target's stages are."""
+    """Refuse an uneven partition if the target requires even stages."""
     home = {layer: index for index, layers in enumerate(stages) for layer in layers}
     size, left = divmod(len(blocks), len(stages))
     if left or any(home[layer] != number // size for number, block in enumerate(blocks) for layer in block):
@@ -199,10 +196,10 @@ Group = tuple[int, ...]
 
 
 def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tuple[int, ...]:
-    """For each operator of a rewritten layer, the index of the original operator that it counts towards.
+    """For each operator of a rewritten layer, the index of the original operator it counts towards.
 
-    An operator that strategies inserted counts towards the one whose result it completes; otherwise it prepares, and
-    counts towards the next one.
+    Operators inserted by strategies count towards the one whose result they complete, else, as preparation, towards the
+    next.
     """
     by_name = {operator.name: index for index, operator in enumerate(originals)}
     maker = {tensor.name: index for index, operator in enumerate(originals) for tensor in operator.outputs}
@@ -217,11 +214,11 @@ def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tupl
 
 
 def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeated: bool) -> tuple[Group, ...]:
-    """Operators of one layer in order, as indices, whose bytes cannot be told apart.
+    """Operators of one layer in order, as indices, whose bytes are inseparable.
 
-    Several operators that keep the same tensor for the backward pass keep it once, and what is selectively recomputed
-    in one go keeps nothing between; nor do operators keep what is made again for them. A cut between them would change
-    the sums. Layers that are not `repeated` transformer blocks are not recomputed.
+    Operators that save the same tensor save it once; what is selectively recomputed in one go saves nothing between;
+    nor do operators save what is made again for them. A cut between them would change the sums. Only `repeated`
+    transformer blocks are recomputed.
     """
     import networkx
 
@@ -240,7 +237,7 @@ def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeate
 
 
 def inseparable_operators(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
-    """The inseparable operators of the whole graph, as indices of planned layers."""
+    """Inseparable operators of the whole graph, as indices of planned layers."""
     position = {name: index for index, name in enumerate(layers.layers)}
     repeated = frozenset(graph.blocks or graph.layers)
     return tuple(
@@ -251,7 +248,7 @@ def inseparable_operators(graph: OperatorGraph, layers: LayerClasses, selective:
 
 
 def passing(operators: Sequence[Operator], groups: Sequence[Group]) -> tuple[str, ...]:
-    """Names of the tensors that a cut inside a layer may part from an operator that reads them, in order."""
+    """Names of the tensors that a cut inside a layer may separate from their readers, in order."""
     group_of = {member: number for number, group in enumerate(groups) for member in group}
     maker = {tensor.name: index for index, operator in enumerate(operators) for tensor in operator.outputs}
     tensors: dict[str, None] = {}

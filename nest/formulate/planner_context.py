@@ -1,4 +1,4 @@
-"""What planners may use: the exact search, plans assessed, and the instance on another network."""
+"""Context of planners: the exact search, assessed plans, and the instance on another network."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,9 +13,9 @@ from nest.spec import Problem
 
 
 def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
-    """`instance` with all that depends on the network priced anew for `levels`; which plans are allowed stays.
+    """Reprice an instance for `levels`; the allowed plans stay.
 
-    Candidates keep their places; one that the other network, of as many devices, does not admit keeps its price.
+    Candidates keep their places; one that the other network of equal size does not admit keeps its price.
     """
     strategies = dict(problem.strategies)
     if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
@@ -46,10 +46,10 @@ def planner_context(
     seed: int,
     evaluations: int,
 ) -> PlannerContext:
-    """What a registered planner may use beside the instance of a self-contained problem.
+    """Context of a registered planner for the instance of a self-contained problem.
 
     `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
-    planner which tries plans out may price.
+    planner may price.
     """
     return PlannerContext(
         seed=seed,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[PoolSpec, ...]:
-    """The pools with what files say of their devices read in."""
+    """Pools with the files of their devices read in."""
     return tuple(
         evolve(each, device=described(each.device, base, f"cluster.pools[{index}].device"))
         if isinstance(each.device, str) and is_file_name(each.device)
@@ -37,7 +37,7 @@ def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[Pool
 
 
 def measured_pools(options: Options) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
-    """As `build_pools`, with the errors of estimates, the memory risk and what of communication is exposed."""
+    """Same as `build_pools`, with the errors of estimates, the memory risk and exposed communication."""
     pools, devices = build_pools(options.cluster)
     members, modelled = [], options.model is not None
     for pool, device in zip(pools.members, devices, strict=True):
@@ -48,7 +48,7 @@ def measured_pools(options: Options) -> tuple[Pools, tuple[DeviceSpec | None, ..
 
 
 def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
-    """Refuse schedules that stages on several pools do not run yet.
+    """Refuse schedules that stages on several pools cannot run yet.
 
     Raises:
         InputError: one gives each stage several chunks, or each device two stages.
@@ -62,15 +62,15 @@ def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
 
 
 def takes_pools(registered: object) -> bool:
-    """Whether a planner or an exporter says that it takes plans on several kinds of device (`on_pools`)."""
+    """True if a planner or exporter supports several kinds of device (`on_pools`)."""
     return bool(getattr(registered, "on_pools", False))
 
 
 def limits_on_pools(exporter: Exporter, problem: Problem, registry: Registry, place: str) -> Limits:
-    """What the framework of an exporter that states limits can run on several pools: schedules of one run a stage.
+    """Limits of an exporter's framework on several pools: schedules with one run per stage.
 
     Raises:
-        InputError: it is exported for one kind of device; the text names `place`.
+        InputError: it supports one kind of device only; the text names `place`.
     """
     if not takes_pools(exporter):
         raise InputError(f"{place}: {exporter.name} is exported for one kind of device, and cluster.pools has several.")
@@ -78,7 +78,7 @@ def limits_on_pools(exporter: Exporter, problem: Problem, registry: Registry, pl
 
 
 def of_one_run(limits: Limits, registry: Registry) -> Limits:
-    """The limits with those of their schedules that stages on several pools run."""
+    """Limits restricted to schedules that stages on several pools run."""
     if limits.schedules is None:
         return limits
     known = registry.schedules()
@@ -86,7 +86,7 @@ def of_one_run(limits: Limits, registry: Registry) -> Limits:
 
 
 def on_only_pool(plan: PlanDocument) -> PlanDocument:
-    """A plan whose stages all lie in one pool, as a plan on a cluster that is that pool; any other plan as it is."""
+    """Convert a plan with all stages in one pool to a plan on that cluster; others stay."""
     pools, used = plan.problem["cluster"].get("pools"), {stage.pool for stage in plan.stages}
     if not pools or len(used) != 1:
         return plan
@@ -108,5 +108,5 @@ def on_only_pool(plan: PlanDocument) -> PlanDocument:
 
 
 def one_run_each(schedule: Schedule) -> bool:
-    """Whether each device runs one run of layers, as on several pools it must."""
+    """True if each device runs one run of layers, as required on several pools."""
     return not isinstance(schedule, ChunkedSchedule) and chunks_of(schedule) == copies_of(schedule) == 1

@@ -1,4 +1,4 @@
-"""Models priced before: problems that differ in nothing that prices a layer share their candidates."""
+"""Models priced before: problems with equal prices of layers share candidates."""
 
 from collections.abc import Callable
 from math import inf
@@ -13,31 +13,23 @@ from nest.instance import Cluster
 from nest.spec import DeviceSpec
 
 MOST = 4
-"""Models kept: `nest explain` asks about one with many answers, and about others at bandwidths that come once each."""
+"""Models kept: `nest explain` asks about one with many answers, and about others at bandwidths used once."""
 
 
 @frozen
 class PricingKey:
-    """All that decides what the layers of a problem with a model cost, to be compared with `==`.
+    """Key of the costs of a model's layers, compared with `==`."""
 
-    Attributes:
-        model: the model and how it is trained and priced.
-        blocks: which blocks are made of it: micro-batches, strategies and decisions.
-        cluster: devices and network.
-        device: the accelerator; None: the problem names none.
-        builtin: whether none but strategies and models of cost of nest read any of it.
-    """
-
-    model: tuple[object, ...]
-    blocks: tuple[object, ...]
+    model: tuple[object, ...]  # The model, its training and its cost models.
+    blocks: tuple[object, ...]  # Micro-batches, strategies and decisions.
     cluster: Cluster
-    device: DeviceSpec | None
-    builtin: bool
+    device: DeviceSpec | None  # The accelerator; None: the problem names none.
+    builtin: bool  # Only nest's own strategies and cost models read it.
 
     def is_repriced(self, other: "PricingKey") -> bool:
-        """Whether graphs of `other` serve this one, on a network of as many levels; blocks that it lacks are made.
+        """True if graphs of `other` serve this one, on a network of as many levels; missing blocks are made.
 
-        Built-in strategies read no more of a cluster than which blocks it admits.
+        Built-in strategies only read which blocks a cluster admits.
         """
         if not self.builtin or self.device is None or other.device is None or self.model != other.model:
             return False
@@ -46,11 +38,11 @@ class PricingKey:
 
 @define(eq=False, repr=False)
 class PricedModels:
-    """Models as they were priced with one registry, those used last.
+    """Recently used models priced with one registry.
 
     Attributes:
-        most: how many are kept.
-        begun: whether it was asked what an earlier run kept.
+        most: number kept.
+        begun: results of an earlier run were looked up.
     """
 
     most: int = MOST
@@ -59,7 +51,7 @@ class PricedModels:
     _of_few: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
 
     def know(self, key: PricingKey, formulation: Formulation) -> None:
-        """Keep what was priced elsewhere."""
+        """Keep a model priced elsewhere."""
         self._known.append((key, formulation))
 
     def of(
@@ -72,16 +64,15 @@ class PricedModels:
         up_to: float = inf,
         computed: float = 0.0,
     ) -> Formulation:
-        """What was priced with this key before, or else is priced now and kept where there was time for it.
+        """The model priced with this key, earlier or now; kept unless time ran out.
 
         Args:
-            key: of what is wanted.
-            price: prices it from the beginning.
-            again: prices it from what differs by the network, the number of devices, the device or, if so it is told,
-                by which blocks there are; it is given what was priced of this key, of few candidates, before.
-            keep: whether `again` prices all of it, which is worth keeping.
-            up_to: device seconds for a sample to which it must be complete; what is slower, though kept, is left out.
-            computed: the same of what is computed alone.
+            price: prices it from scratch.
+            again: reprices what depends on the network, the number of devices, the device or, if told so, the blocks;
+                gets the earlier prices of few candidates with this key.
+            keep: `again` prices all of it, which is worth keeping.
+            up_to: device seconds per sample to which it must be complete; slower candidates are dropped.
+            computed: same for compute alone.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
@@ -107,9 +98,9 @@ class PricedModels:
         return wanted
 
     def _most_alike(self, key: PricingKey) -> tuple[Formulation, bool] | None:
-        """What serves a key best, used now: of the same blocks, device and number of devices, of the most blocks; None.
+        """Best match for a key, marked as used: equal blocks, device and number of devices, most blocks; or None.
 
-        With it comes whether its blocks are others; few nodes may have few of them.
+        Also tells whether its blocks differ; few nodes may have few of them.
         """
         alike = [each for each in reversed(self._known) if key.is_repriced(each[0])]
         if not alike:
@@ -130,7 +121,7 @@ class PricedModels:
 
 
 def pricing_key(options: Options, registry: Registry, cluster: Cluster, device: DeviceSpec | None) -> PricingKey:
-    """All that decides what the layers of a problem with a model cost, to be compared with `==`."""
+    """Key of the costs of a model's layers."""
     models = (registry.cost_models(), registry.layer_times(), registry.collective_models())
     read = (registry.model_importers(), registry.strategies(), *models)
     pricing = (each for registered in read for each in registered.values())

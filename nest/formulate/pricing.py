@@ -1,4 +1,4 @@
-"""From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
+"""Prices of layers from operators: compute, communication, and caches for common parts."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -22,51 +22,34 @@ from nest.spec.device import MATRIX
 Extra = TypeVar("Extra")
 
 NOTHING = OperatorCost(0.0, 0.0)
-"""What a communication operator computes."""
+"""Compute of a communication operator."""
 
 PIECEWISE = "tensor"
-"""The key of `training.overlap` whose collectives are cut into pieces that go through buffers shared inside a node."""
+"""Key of `training.overlap` whose collectives are split into pieces through buffers shared inside a node."""
 
 
 @frozen
 class _KnownLayer:
-    """A layer that is priced.
-
-    Attributes:
-        layer: the priced layer.
-        reach: the outermost level that its collectives cross; -1: none.
-    """
+    """A priced layer."""
 
     layer: PricedLayer
-    reach: int
+    reach: int  # Outermost level of its collectives; -1: none.
 
 
 @frozen(slots=False)
 class Pricing:
-    """What prices operators.
-
-    Attributes:
-        cluster: devices and network.
-        device: the accelerator.
-        training: how the model is trained.
-        precision: bytes per parameter.
-        optimizer: state per parameter.
-        costs: prices operators that compute.
-        collectives: prices operators that communicate.
-        layer_times: puts the times of a layer's operators together.
-        host: where state or activations are kept; None: all stays on the device.
-        blocks: of the layers' graph, blocks as strategies left them.
-    """
+    """Prices of operators."""
 
     cluster: Cluster
     device: DeviceSpec
     training: Training
-    precision: Precision
-    optimizer: Optimizer
-    costs: CostModel
-    collectives: CollectiveModel
-    layer_times: LayerTimes
-    host: Host | None = None
+    precision: Precision  # Bytes per parameter.
+    optimizer: Optimizer  # State per parameter.
+    costs: CostModel  # Prices operators that compute.
+    collectives: CollectiveModel  # Prices operators that communicate.
+    layer_times: LayerTimes  # Combines the times of a layer's operators.
+    host: Host | None = None  # Keeps state or activations; None: all stays on the device.
+    # Names of the transformer blocks in the layers' graph.
     blocks: Made = field(factory=dict, init=False, repr=False, eq=False)
     compute_costs: dict[Operator, OperatorCost] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
@@ -79,7 +62,7 @@ class Pricing:
     _same_calls: bool = field(default=False, init=False, repr=False, eq=False)
 
     def on_cluster(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
-        """The same on another network of as many levels or another device; what is alike is not priced again."""
+        """Same on another network of as many levels or another device; equal parts are not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
         other.blocks.update(self.blocks)
         widths = {width for _, width in self._shapes}
@@ -105,7 +88,7 @@ class Pricing:
         return other
 
     def with_training(self, cluster: Cluster, training: Training) -> "Pricing":
-        """The same for a cluster and a training that cost all the same; what is priced stays so."""
+        """Same for a cluster and a training with equal costs; prices are kept."""
         other = evolve(self, cluster=cluster, training=training)
         other.blocks.update(self.blocks)
         other.compute_costs.update(self.compute_costs)
@@ -115,7 +98,7 @@ class Pricing:
         return other
 
     def innermost_changed_level(self, before: "Pricing") -> int:
-        """The innermost level over which calls cost something else than `before`; the number of levels: over none."""
+        """Innermost level over which calls cost something else than in `before`; the number of levels: none."""
         if self.calls.inside != before.calls.inside:
             return 0
         levels = ([evolve(level, fanout=1) for level in each.cluster.levels] for each in (before, self))
@@ -123,7 +106,7 @@ class Pricing:
         return next((index for index, each in enumerate(same) if not each), len(self.cluster.levels))
 
     def is_unchanged(self, block: Block, before: "Pricing", changed: int) -> bool:
-        """Whether a block needs and all its layers cost what they do `before`, on the same device.
+        """True if a block's needs and all its layers cost the same as in `before`, on the same device.
 
         Args:
             block: of the same operators.
@@ -136,7 +119,7 @@ class Pricing:
         return all(now == then and all(max(shape[changed:], default=1) == 1 for shape in now) for now, then in shapes)
 
     def once(self, block: Block, make: Callable[[], Extra]) -> Extra:
-        """What a block needs besides, whatever the network is."""
+        """Cache extra memory of a block, independent of the network."""
         key = block.micro_batch, block.degrees
         if key not in self._extra:
             self._extra[key] = block, make()
@@ -144,19 +127,19 @@ class Pricing:
         return extra
 
     def cost(self, operator: Operator) -> OperatorCost:
-        """What the operator computes costs, priced once: strategies leave most as they are."""
+        """Cost of an operator's compute, priced once: strategies leave most operators unchanged."""
         if operator.collective is not None:
             return NOTHING
         return once(self.compute_costs, operator, lambda: self.costs.price(operator, self.device, self.training))
 
     def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
+        """Distinct shapes of the rank groups along `axis`; those of one block, as blocks are aligned."""
         key = block.lie(axis), block.width
         return once(self._shapes, key, lambda: self.cluster.shapes(numpy.array(block.groups(axis), dtype=numpy.int64)))
 
     @cached_property
     def calls(self) -> Calls:
-        """What prices collective calls."""
+        """Prices of collective calls."""
         return Calls(self.cluster, self.collectives, self.training, scale_up_levels(self.cluster.levels))
 
     def call_seconds(self, call: Communication, block: Block) -> float:
@@ -164,14 +147,14 @@ class Pricing:
         return self.calls.seconds(call, self.shapes(call.axis, block), block.lie(call.axis)[1])
 
     def seconds(self, calls: Iterable[Communication], block: Block) -> float:
-        """Seconds of calls as often as they are made, one after the other."""
+        """Total seconds of calls, one after the other."""
         return sum([call.count * self.call_seconds(call, block) for call in calls])
 
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
-        """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
+        """Function for the seconds that a collective's calls occupy a device's port, forward and backward.
 
-        They are worked out when they are asked for: of candidates that are not worth it, nobody does. What gives them
-        holds on to none of this, which would keep all networks that were priced before.
+        Computed on demand: candidates that cannot win never need it. The function holds no reference to this object,
+        which would keep all networks that were priced before.
         """
         ways = [
             [(call, self.shapes(call.axis, block), block.lie(call.axis)[1]) for call in calls]
@@ -181,20 +164,19 @@ class Pricing:
 
     @cached_property
     def timing(self) -> Timing:
-        """How the times of operators become a layer's."""
+        """Combines operators' times."""
         return Timing(self.layer_times, self.device.engines, self.training.host_launch(self.device))
 
     def exposed(self, made: Collective, block: Block) -> tuple[str, float]:
-        """The coefficient that says which share of overlapped calls is exposed, and that share; empty and 1: all is."""
+        """Coefficient for the exposed share of overlapped calls, and that share; empty and 1: all is exposed."""
         coefficient = self._coefficient(made, block)
         return coefficient, getattr(self.device.calibration, coefficient) if coefficient else 1.0
 
     def _coefficient(self, made: Collective, block: Block) -> str:
-        """The coefficient that says which share of overlapped calls is exposed; empty: none are overlapped.
+        """Coefficient for the exposed share of overlapped calls; empty: none are overlapped.
 
-        Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
-        inside, and the calls must be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues
-        746 and 1071).
+        If tensor-parallel overlap only covers the scale-up network, every rank group must be inside, and the calls must
+        be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues 746 and 1071).
         """
         if not made.overlap or not getattr(self.training.overlap, made.overlap):
             return ""
@@ -212,7 +194,7 @@ class Pricing:
     def layer(
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
     ) -> PricedLayer:
-        """`_priced_layer`, once for the same operators whose collectives have ranks that lie alike."""
+        """Cached `_priced_layer`, by operators and placement of their collectives' ranks."""
         axes = dict.fromkeys(call.axis for operator in operators for call in operator.calls)
         key = operators, *((block.lie(axis)[1], self.shapes(axis, block)) for axis in axes)
         if key not in self._layers:
@@ -229,13 +211,13 @@ class Pricing:
 
 
 def _formats(device: DeviceSpec) -> set[str]:
-    """The formats of numbers in which a device computes."""
+    """Number formats of a device."""
     return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 
 @define(eq=False, repr=False)
 class _Ports:
-    """Seconds by level for which calls, with the shapes of their groups and members, occupy a port, each way."""
+    """Seconds by level that calls, with the shapes of their groups and members, occupy a port, each way."""
 
     calls: Calls
     ways: Sequence[Sequence[tuple[Communication, tuple[Shape, ...], int]]]
@@ -252,9 +234,9 @@ class _Ports:
 
 
 def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
-    """One layer of each class as `block` has it, priced, and whether it is a transformer block.
+    """One priced layer of each class of `block`, and whether it is a transformer block.
 
-    Where none is named, every layer is taken to be one.
+    If none is named, every layer counts as one.
     """
     blocks = frozenset(layers.graph.blocks or layers.graph.layers)
     repeated = [layer in blocks for layer in layers.graph.layers]
@@ -265,14 +247,10 @@ def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[
 
 
 def loads(operators: Sequence[Operator], block: Block, pricing: Pricing, *, silent: bool = False) -> Array:
-    """Seconds for which operators of a layer keep each engine busy, and links, shape `(2, engines + 1)`.
+    """Seconds that operators of a layer occupy each engine, and links, shape `(2, engines + 1)`: forward and backward.
 
-    A layer takes no less in a direction, whatever else it has: no engine runs two operators at a time, and no links
-    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing, and no
-    call does where they are to be `silent`.
-
-    Returns:
-        Forward and backward. Engines are those of the device, at least one.
+    A lower bound on a layer: no engine runs two operators at a time, and no links carry two calls (`Timing.seconds`).
+    Calls under an absent operator, or with `silent`, count as 0. There is at least one engine.
     """
     names = {operator.name for operator in operators}
     there = [each for each in operators if each.collective is None or each.collective.under in {"", *names}]
@@ -300,7 +278,7 @@ def _priced_layer(
     pricing: Pricing,
     by_operator: bool,
 ) -> PricedLayer:
-    """A layer as strategies left it, in one part or in one for each of its original operators."""
+    """A layer after strategies, in one part or in one for each original operator."""
     keeping = list(operators)
     if pricing.training.saved_inputs == "narrow":
         keeping = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
@@ -326,9 +304,9 @@ def _priced(
     keeping: Sequence[Operator],
     elsewhere: Sequence[PricedOperator | None],
 ) -> list[PricedOperator]:
-    """The operators with their times; `keeping`: each with what it really saves for its backward pass.
+    """Operators with their times; `keeping`: each with what it really saves for its backward pass.
 
-    `elsewhere`: each as it was priced on another network or device, which stays where nothing of it differs.
+    `elsewhere`: each as priced on another network or device, reused if unchanged.
     """
     costs = {operator.name: pricing.cost(operator) for operator in operators}
     return [
@@ -360,7 +338,7 @@ def _row(
 def _ways(
     operator: Operator, costs: Mapping[str, OperatorCost], block: Block, pricing: Pricing
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Seconds of an operator's calls, forward and backward: beyond what hides them, and of what is hidden.
+    """Seconds of an operator's calls, forward and backward: beyond what hides them, and hidden.
 
     `costs` has, by name, what may hide them.
     """

@@ -1,4 +1,4 @@
-"""Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
+"""Reads a path, mapping or record into a self-contained problem and its instance."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +27,14 @@ from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, 
 
 Source = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Mapping[str, Any]]
-"""Keys by section, to stand in place of what is written."""
+"""Replacement keys by section."""
 
 Record = TypeVar("Record", Problem, PlanDocument)
 
 
 @contextmanager
 def naming(source: object, below: str = "") -> Iterator[None]:
-    """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
+    """Let errors name the file `source` and the line of their subject, `below` a key."""
     try:
         yield
     except (InputError, FieldErrors) as error:
@@ -46,7 +46,7 @@ def naming(source: object, below: str = "") -> Iterator[None]:
 def read_record(
     source: Source | Record, cls: type[Record], changes: Changes | None = None
 ) -> tuple[Record, Mapping[str, Any]]:
-    """What `source` says, as a record and as a mapping without what nobody wrote, with `changes` in its place.
+    """Read a record, and its mapping without unwritten keys, with `changes` applied.
 
     Raises:
         InputError: it cannot be read, or is something else.
@@ -70,7 +70,7 @@ def read_record(
 
 
 def _changed(mapping: Mapping[str, Any], changes: Changes | None) -> dict[str, Any]:
-    """A copy of `mapping` with keys of its sections in place of its own; a section that is none is left for errors."""
+    """Copy of `mapping` with changed keys in its sections; a malformed section is left for errors."""
     changed = dict(mapping)
     for section, keys in (changes or {}).items():
         written = changed.get(section) or {}
@@ -80,7 +80,7 @@ def _changed(mapping: Mapping[str, Any], changes: Changes | None) -> dict[str, A
 
 
 def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
-    """Tell a plan given for a problem, and the other way round, in one sentence."""
+    """Refuse a plan given for a problem, and the reverse, in one sentence."""
     is_plan = "stages" in mapping and "problem" in mapping
     if is_plan and cls is Problem:
         raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
@@ -97,9 +97,9 @@ def whole_problem(
     changes: Changes | None = None,
     folder: Path | None = None,
 ) -> tuple[Problem, Mapping[str, Any]]:
-    """The problem with `changes` in it, `fix` decided and the files it refers to read in, and what was written.
+    """Problem with `changes`, `fix` decided and its files read in, and its mapping as written.
 
-    Relative paths in what is no file start in `folder`.
+    Relative paths outside files start in `folder`.
     """
     read, written = read_record(source, Problem, changes)
     if fix:
@@ -114,9 +114,9 @@ def whole_problem(
 
 
 def self_contained(problem: Problem, base: Path | None, known: Registry | None = None) -> Problem:
-    """`problem` with its model, profile, device, topology and stack in place, so that a plan file can carry it alone.
+    """Put model, profile, device, topology and stack in place, so that a plan file can carry the problem alone.
 
-    What its stack fills in is written out (`nest.formulate.stack`). `known` is what is registered; None: all installed.
+    Values from its stack are written out (`nest.formulate.stack`). `known` is the registry; None: all installed.
 
     Raises:
         InputError: a file it refers to cannot be read.
@@ -147,7 +147,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
 
 
 def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
-    """The self-contained problem that a plan carries, at the memory risk at which it was planned."""
+    """Self-contained problem of a plan, at its memory risk."""
     problem = structure(plan.problem, Problem)
     if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
         problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
@@ -155,7 +155,7 @@ def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
 
 
 def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
-    """`cluster` with the accelerators of one machine, where its device alone says how many those are.
+    """`cluster` with the accelerators per machine, if only its device determines them.
 
     Machines of another size than its levels allow are left to the levels.
     """
@@ -178,15 +178,14 @@ def formulated(
     changes: Changes | None = None,
     deadline: Deadline | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
-    """A problem, complete, as the instance that solvers see, with what that was made of.
+    """Complete a problem and build its instance, with what that was made of.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        known: registered strategies, importers and the like.
-        progress: called now and then with how far the formulation is.
-        notify: called with what is taken for granted of a problem that does not say it, a sentence each.
-        changes: keys of its sections in place of what is written.
-        deadline: as for `formulate`.
+        progress: called with the state of the formulation.
+        notify: called with each assumption, a sentence each.
+        changes: replacement keys by section.
+        deadline: see `formulate`.
 
     Raises:
         InputError: the problem cannot be used.
@@ -203,7 +202,7 @@ def complete_problem(
     notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
 ) -> Problem:
-    """A problem that is to be solved, complete, with its target; arguments as for `formulated`.
+    """Complete a problem to be solved, with its target; arguments as in `formulated`.
 
     Raises:
         InputError: the problem cannot be used.
@@ -222,7 +221,7 @@ def complete_problem(
 
 
 def tell_of_plan(plan: PlanDocument, problem: Problem, notify: Callable[[str], None] | None) -> PlanDocument:
-    """The plan, once `notify` was called with each slip in its problem that it shows."""
+    """Call `notify` with each slip in the problem that the plan shows; return the plan."""
     if notify is not None:
         for sentence in slips_of_plan(plan, problem):
             notify(sentence)
@@ -230,7 +229,7 @@ def tell_of_plan(plan: PlanDocument, problem: Problem, notify: Callable[[str], N
 
 
 def _by_levels(cluster: ClusterSpec, known: Registry) -> str | None:
-    """That a network is planned by levels though it has none; None: it is not."""
+    """Note that a non-hierarchical network is planned by levels; None: no note."""
     if cluster.topology is None:
         return None
     from nest.formulate.network import by_levels_notice
@@ -245,7 +244,7 @@ def decided_problem(
     notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
 ) -> Problem:
-    """A problem, complete, with `fix` decided, and without a target unless it names one."""
+    """Complete a problem with `fix` decided, and without a target unless it names one."""
     whole, written = whole_problem(problem, known, fix, changes)
     stack = stack_notice(whole, written, known)
     if notify is not None:
@@ -257,9 +256,9 @@ def decided_problem(
 def target_diagnosis(
     problem: Problem, registry: Registry, feasible: Callable[[Instance, Deadline], bool], deadline: Deadline
 ) -> str:
-    """Of a problem without a plan: whether there is one for others than its target; empty where it has none.
+    """For an infeasible problem: whether other targets have a plan; empty without a target.
 
-    `feasible` says until a deadline whether an instance has a plan; after `deadline` nothing is said.
+    `feasible` checks an instance until a deadline; after `deadline` the answer is empty.
     """
     target = problem.search.framework
     if target is None:
@@ -274,9 +273,9 @@ def target_diagnosis(
 
 
 def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:
-    """Refuse decisions that the problem's own lists leave out, with both places, and then what else is wrong with it.
+    """Refuse decisions that the problem's own lists exclude, naming both places, and then any other errors.
 
-    `written` is the problem as a mapping, without the lists that nobody wrote: these contradict nothing.
+    `written` is the mapping without unwritten lists, which contradict nothing.
 
     Raises:
         InputErrors: there is such a decision.
@@ -322,7 +321,7 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
 
 
 Contradiction = tuple[str, str]
-"""A decision that a list leaves out: the sentence that says so, and the place of the list."""
+"""A decision that a list excludes: the sentence, and the place of the list."""
 
 
 def _contradiction(name: str, value: object, place: str, allowed: Iterable[object]) -> Contradiction:
@@ -331,7 +330,7 @@ def _contradiction(name: str, value: object, place: str, allowed: Iterable[objec
 
 
 def _same_degree(decided: object, allowed: int | bool) -> bool:
-    """Whether a strategy may have a degree that `fixed` and the list both allow; true is the highest, false 1."""
+    """True if `fixed` and the list allow a common degree; true is the highest, false 1."""
     if decided is True or allowed is True:
         return (decided is True or _is_above_1(decided)) and (allowed is True or _is_above_1(allowed))
     return max(decided, 1) == max(allowed, 1) if isinstance(decided, int) else True

@@ -1,4 +1,4 @@
-"""From a profile, candidates as numbers in a file, to candidates."""
+"""Candidates of a profile: numbers from a file."""
 
 from collections.abc import Sequence
 from math import inf
@@ -11,10 +11,10 @@ from nest.spec import ProfileCandidate, ProfileSpec
 
 
 def from_profile(options: Options, cluster: Cluster, pools: Pools | None = None) -> Formulation:
-    """The candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
+    """Candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
 
     Raises:
-        InputErrors: what is wrong with them.
+        InputErrors: all their faults.
     """
     profile = options.profile
     assert isinstance(profile, ProfileSpec)
@@ -34,10 +34,10 @@ def from_profile(options: Options, cluster: Cluster, pools: Pools | None = None)
 
 
 def profile_graph(profile: ProfileSpec) -> LayerGraph:
-    """The layers, with the slices of `tensor_slices` as tensors.
+    """Layers, with the slices of `tensor_slices` as tensors.
 
     Raises:
-        InputError: names repeat, an edge names a layer that is not there, or the edges form a cycle.
+        InputError: names repeat, an edge names an unknown layer, or the edges form a cycle.
     """
     try:
         return LayerGraph(profile.layers, tensor_slices(profile)[0])
@@ -51,10 +51,9 @@ Tensors = tuple[tuple[int, tuple[int, ...]], ...]
 def tensor_slices(profile: ProfileSpec) -> tuple[Tensors, tuple[tuple[float, ...], ...]]:
     """Tensors whose sum over a cut is `cut(D)` of PROBLEM.md section 4, and their bytes for each candidate.
 
-    The edges of one producer carry one tensor, which counts once however many consumers lie behind the cut:
-    the largest of the edges that cross. That maximum is a sum: with the edges in ascending order, slice `j`
-    has the consumers of edge `j` and all larger ones, and the bytes by which edge `j` exceeds the one before
-    it.
+    The edges of one producer carry one tensor, which counts once for all consumers behind the cut: the largest crossing
+    edge. That maximum is a sum: with edges in ascending order, slice `j` has the consumers of edge `j` and all larger
+    ones, and the bytes by which edge `j` exceeds the one before it.
     """
     tensors: dict[tuple[int, tuple[int, ...]], int] = {}
     sizes: list[dict[int, float]] = []
@@ -79,10 +78,11 @@ def tensor_slices(profile: ProfileSpec) -> tuple[Tensors, tuple[tuple[float, ...
 def profile_candidates(
     profile: ProfileSpec, cluster: Cluster, global_batch: int, pools: Pools | None = None
 ) -> tuple[Candidate, ...]:
-    """The candidates as given, each on `cluster` or, where there are `pools`, on its own.
+    """Candidates as given, each on `cluster` or, with `pools`, on its own.
 
-    Raises: InputErrors: what is wrong with them, all of it: names that repeat, arrays of the wrong length, a
-        width the cluster cannot align, more samples than the batch has, ranks outside the block.
+    Raises:
+        InputErrors: all faults: repeated names, arrays of the wrong length, a width the cluster cannot align, more
+            samples than the batch has, ranks outside the block.
     """
     problems: list[str] = []
     candidates = []

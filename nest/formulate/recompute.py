@@ -1,11 +1,11 @@
 """Activation checkpointing and offload: what a layer saves, recomputes, or keeps on the host, in each mode.
 
-As with `torch.utils.checkpoint`, operators that are recomputed keep what they read of others instead of what they would
-save; while the layer's backward pass runs, what they would have saved comes back.
+As with `torch.utils.checkpoint`, recomputed operators keep their inputs instead of their saved tensors; the latter come
+back while the layer's backward pass runs.
 
 The activation bytes of a GPT block are those of Korthikanti et al. (arXiv 2205.05198, section 4.1: `sbh(34 + 5as/h)`)
-less their dropout, two masks of the stream and mask and result in the attention, which nest models as little as recent
-models have it. `tests/formulate/test_activation_formulas.py` has the forms for tensor and sequence parallelism, too.
+without their dropout: two masks of the stream, and mask and result in the attention.
+`tests/formulate/test_activation_formulas.py` also has the forms for tensor and sequence parallelism.
 
 >>> from nest.formulate.model import load_model
 >>> from nest.hooks.registry import registry
@@ -31,19 +31,13 @@ from nest.spec.problem import RECOMPUTE_MODES
 
 @frozen
 class SavedTensors:
-    """One layer in one recompute mode.
+    """One layer in one recompute mode."""
 
-    Attributes:
-        stored: names of the tensors kept for each micro-batch in flight.
-        restored: names of the tensors that come back while the backward pass runs.
-        again: the operators run again, in order.
-        held: names of the tensors kept, beside `stored`, for one micro-batch at a time: the one run backward; None: all
-            micro-batches in flight keep the same.
-    """
-
-    stored: frozenset[str]
-    restored: frozenset[str]
-    again: tuple[Operator, ...]
+    stored: frozenset[str]  # Names of the tensors kept for each micro-batch in flight.
+    restored: frozenset[str]  # Names of the tensors that come back while the backward pass runs.
+    again: tuple[Operator, ...]  # Recomputed operators, in order.
+    # Names of the tensors kept, besides `stored`, only for the micro-batch in its backward pass; None: all
+    # micro-batches in flight keep the same.
     held: frozenset[str] | None = None
 
     def stored_bytes(self, sizes: Mapping[str, float]) -> float:
@@ -58,18 +52,17 @@ class SavedTensors:
 def recompute_modes(
     operators: Sequence[Operator], selective: Sequence[str], repeated: bool, data: Collection[str] = ()
 ) -> dict[str, SavedTensors]:
-    """What is kept in the modes `none`, `selective`, `full` and `stage`.
+    """Saved tensors in the modes `none`, `selective`, `full` and `stage`.
 
-    `full` runs the whole layer again and keeps what it reads of other layers; `selective` runs the operators that
-    `selective` chooses again (arXiv 2205.05198, section 5). Layers that are not transformer blocks keep everything
-    in both, as in Megatron-LM, where embedding and head are not checkpointed; and layers without a backward pass, in
-    front of all that is trained, keep nothing in any. `stage` runs every layer again, as
-    GPipe does (arXiv 1811.06965, section 2.3).
+    `full` reruns the whole layer and keeps its inputs; `selective` reruns the operators in `selective` (arXiv
+    2205.05198, section 5). Layers other than transformer blocks keep everything in both, like embedding and head in
+    Megatron-LM; layers without a backward pass, before all that is trained, keep nothing in any mode. `stage` reruns
+    every layer, as in GPipe (arXiv 1811.06965, section 2.3).
 
     Args:
         operators: of one layer, in order.
         selective: kinds and names of operators, see `is_recomputed`.
-        repeated: whether the layer is a transformer block.
+        repeated: the layer is a transformer block.
         data: names of the tensors that come with the data, such as token ids: no cut holds them.
     """
     repeated = repeated and any(tensor.differentiable for operator in operators for tensor in operator.outputs)
@@ -94,7 +87,7 @@ def short_name(operator: Operator) -> str:
 
 
 def is_recomputed(operator: Operator, selective: Collection[str]) -> bool:
-    """Whether selective recomputation runs `operator` again: its kind or its name within its layer is chosen."""
+    """True if selective recomputation lists `operator` by kind or by name within its layer."""
     return operator.kind in selective or short_name(operator) in selective
 
 
@@ -107,12 +100,12 @@ def external_inputs(operators: Sequence[Operator]) -> frozenset[str]:
 def _saved_tensors(
     operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]
 ) -> SavedTensors:
-    """What is kept when `again` runs again.
+    """Saved tensors if `again` is recomputed.
 
-    What such an operator makes and another keeps is kept all the same, unless the operator was chosen by its name:
-    then its result is dropped too, and made again before its readers need it. The first is `torch.utils.checkpoint`,
-    which Megatron-LM wraps around the attention core, the second its output-discarding checkpoint
-    (`CheckpointWithoutOutput`), which it wraps around norms, activations of experts and latent projections.
+    Results that other operators keep stay, unless the operator was listed by name: then its result is dropped, too, and
+    made again before its readers need it. The first is `torch.utils.checkpoint`, used by Megatron-LM around the
+    attention core, the second its output-discarding checkpoint (`CheckpointWithoutOutput`) around norms, activations of
+    experts and latent projections.
     """
     repeated = {operator.name for operator in again}
     made = {tensor.name for operator in again for tensor in operator.outputs}
@@ -125,12 +118,11 @@ def _saved_tensors(
 
 
 def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> SavedTensors:
-    """A layer of a stage that runs again as a whole.
+    """Saved tensors of a layer in a recomputed stage.
 
-    Before a micro-batch runs backward its forward pass runs again and saves what it saves, in all layers of the stage
-    at once. What the layer reads of other layers is held with it: some of it are inputs of the stage, which must stay
-    until the stage has run again. For the micro-batches that wait, the stage keeps its inputs (`stash_inputs`), and
-    layers keep what comes with the data.
+    Before the backward pass of a micro-batch, its forward pass reruns and saves the tensors of all layers of the stage
+    at once. The layer's inputs are held with them: some are stage inputs, which must stay until the stage has rerun.
+    For waiting micro-batches, the stage keeps its inputs (`stash_inputs`), and layers keep what comes with the data.
     """
     stored = external_inputs(operators) & frozenset(data)
     saved = frozenset(name for operator in operators for name in operator.saves)
@@ -138,10 +130,10 @@ def _whole_stage(operators: Sequence[Operator], data: Collection[str]) -> SavedT
 
 
 def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence[str]) -> tuple[Operator, ...]:
-    """The operators chosen, and the collectives that serve nobody else: they run together.
+    """Listed operators, with the collectives that serve only them and rerun together.
 
-    Such a collective makes tensors for them alone, or makes none and runs under one of them, as the ring does that
-    brings attention the keys and values of other ranks, which nobody keeps.
+    Such a collective makes tensors for them alone, or runs under one of them, such as the ring that brings attention
+    the keys and values of other ranks, which nobody keeps.
     """
     chosen = {operator.name for operator in operators if is_recomputed(operator, selective)}
     readers: dict[str, set[str]] = {}
@@ -158,20 +150,20 @@ def _with_feeding_collectives(operators: Sequence[Operator], selective: Sequence
 
 
 KEPT_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
-"""Bytes of an element in the one copy that the product with the gradients reads, shared scales (8 bits for each 32
-elements, or each 16) included (docs.nvidia.com/deeplearning/transformer-engine: MXFP8 and NVFP4 block scaling)."""
+"""Bytes per element of the copy that the product with the gradients reads, with shared scales (8 bits for each 32
+elements, or each 16; docs.nvidia.com/deeplearning/transformer-engine: MXFP8 and NVFP4 block scaling)."""
 
 
 def with_narrow_copies(operators: Sequence[Operator], narrow: Callable[[Operator], str | None]) -> list[Operator]:
-    """The operators of a layer, keeping narrow copies in place of the inputs of products in narrow formats.
+    """Operators of a layer with narrow copies in place of the inputs of products in narrow formats.
 
-    Transformer Engine's linear layers save the copy of their input that the product with its gradient will read, and
-    not the input itself (te.pytorch.Linear, `save_for_backward` of the quantized input). Products that read one tensor
-    share its copy; what is gathered for them is saved as a share of the copy, in front of the gather.
+    Transformer Engine's linear layers save the copy of their input for the product with its gradient, not the input
+    itself (te.pytorch.Linear, `save_for_backward` of the quantized input). Products that read one tensor share its
+    copy; gathered inputs are saved as a share of the copy, before the gather.
 
     Args:
-        operators: of one layer, as strategies left them.
-        narrow: the narrow format that a product with weights is computed in; None: it is none, or in none.
+        operators: of one layer, after strategies.
+        narrow: narrow format of a product with weights; None: none.
     """
     readers: dict[str, list[Operator]] = {}
     for operator in operators:
@@ -192,7 +184,7 @@ def with_narrow_copies(operators: Sequence[Operator], narrow: Callable[[Operator
 
 
 def _keeping_copies(operator: Operator, number_format: str, copies: set[str]) -> Operator:
-    """`operator` saving copies of its inputs; those not among `copies` yet are outputs of it."""
+    """`operator` saving copies of its inputs; those not in `copies` yet become its outputs."""
     saves, made = list(operator.saves), []
     for tensor in operator.inputs:
         if tensor.name not in saves:
@@ -206,74 +198,64 @@ def _keeping_copies(operator: Operator, number_format: str, copies: set[str]) ->
 
 
 def narrow_format(operator: Operator, device: DeviceSpec, training: Training) -> str | None:
-    """The narrow format that an operator is computed in; None: in none."""
+    """Narrow format of an operator's compute; None: none."""
     formats = precision(training.precision).formats_of(operator)
     chosen = next((name for name in formats if getattr(device.peak, name) is not None), None)
     return chosen if chosen in KEPT_BYTES else None
 
 
 OPTIMIZER, ACTIVATIONS = "optimizer", "activations"
-"""What `training.offload` may list."""
+"""Possible entries of `training.offload`."""
 
 LINK_SHARE = "host"
-"""The key of a device's `efficiency` for its link to the host."""
+"""Key of a device's `efficiency` for its link to the host."""
 
 
 @frozen
 class Host:
-    """The host as one device sees it.
+    """The host as seen by one device."""
 
-    Attributes:
-        bandwidth: bytes per second that the link reaches in one direction while the other is idle or busy.
-        memory_bandwidth: bytes per second of host memory, the device's share; None: not needed.
-        holds: what is kept there.
-    """
-
-    bandwidth: float
-    memory_bandwidth: float | None
-    holds: frozenset[str]
+    bandwidth: float  # Bytes per second of the link in one direction, whether the other is busy or not.
+    memory_bandwidth: float | None  # Bytes per second of host memory, the device's share; None: not needed.
+    holds: frozenset[str]  # What is kept there.
 
     @property
     def holds_optimizer(self) -> bool:
-        """Whether the optimizer's state is kept there and its step is taken there."""
+        """True if optimizer state and step are on the host."""
         return OPTIMIZER in self.holds
 
     @property
     def holds_activations(self) -> bool:
-        """Whether stages may keep activations there."""
+        """True if stages may keep activations there."""
         return ACTIVATIONS in self.holds
 
     def update_seconds(self, precision: Precision, optimizer: Optimizer) -> float:
-        """Seconds per parameter of a step taken on the host.
+        """Seconds per parameter of a step on the host.
 
-        The gradients come down, the host's memory moves what a step reads and writes, and the weights go up
-        (ZeRO-Offload, arXiv 2101.06840, sections 3 and 5), one after the other: an upper bound, since frameworks let
-        them overlap. As in the paper every rank brings its share only, so that ZeRO divides all three.
+        Gradients come down, the host's memory moves what a step reads and writes, and weights go up (ZeRO-Offload,
+        arXiv 2101.06840, sections 3 and 5), one after the other: an upper bound, since frameworks overlap them. As in
+        the paper every rank brings only its share, so that ZeRO divides all three.
         """
         assert self.memory_bandwidth is not None
         moved = (precision.gradients + precision.weights) / self.bandwidth
         return moved + optimizer.update_bytes(precision) / self.memory_bandwidth
 
     def exposed_seconds(self, saved: float, forward: float, backward: float) -> float:
-        """Seconds that a layer waits for its activations: what does not hide under its own two passes.
+        """Seconds that a layer waits for its activations beyond its own two passes.
 
-        They leave while the next layers run forward, and come back while the layers in front of them run backward
-        (vDNN, arXiv 1602.08124, section 3); in a run of equal layers that is as long as the layer itself.
-
-        Args:
-            saved: bytes that the layer keeps for the backward pass.
-            forward: seconds of the layer's forward pass.
-            backward: seconds of its backward pass.
+        They leave while the next layers run forward, and come back while earlier layers run backward (vDNN, arXiv
+        1602.08124, section 3); in a run of equal layers that is as long as the layer itself. `saved` are the layer's
+        bytes, `forward` and `backward` the seconds of its passes.
         """
         transfer = saved / self.bandwidth
         return max(0.0, transfer - forward) + max(0.0, transfer - backward)
 
 
 def host(device: DeviceSpec, training: Training) -> Host | None:
-    """The host of `device`; None when nothing is kept there.
+    """Host of `device`; None: nothing is kept there.
 
     Raises:
-        InputError: a figure of the device that is needed is missing.
+        InputError: a required figure of the device is missing.
     """
     if not training.offload:
         return None

@@ -1,7 +1,7 @@
-"""Memory risk: what a search admits, what is likely enough to fit, and the search where nothing is that likely.
+"""Memory risk: limits of the search, of fitting plans, and the search if nothing is likely enough to fit.
 
-Two limits are not the same: a search admits stages up to `Cluster.memory`, which `training.memory_risk` sets, while a
-plan fits (`Cluster.fitting`) if it is more likely than not to, whatever risk its search takes.
+The limits differ: a search admits stages up to `Cluster.memory`, which `training.memory_risk` sets, while a plan fits
+(`Cluster.fitting`) if it is more likely than not to fit.
 """
 
 from __future__ import annotations
@@ -24,34 +24,33 @@ if TYPE_CHECKING:
     from nest.formulate.options import Options
 
 RISK = 0.2
-"""The share of launches that a search accepts to run out of memory, where nobody says (`training.memory_risk`).
+"""Default share of launches that may run out of memory (`training.memory_risk`).
 
-Four launches in five then succeed, in place of one in two. Dense models on 8 to 256 H100 pay 0 to 2.1 % of the step
-time for it, less than predictions can tell apart (docs/explanation/cost-model.md, "How sure memory is")."""
+Four launches in five then succeed instead of one in two. Dense models on 8 to 256 H100 pay 0 to 2.1 % of the step time
+for it, less than the error of predictions (docs/explanation/cost-model.md, "How sure memory is")."""
 
 EVEN_ODDS = 0.5
-"""The share at which a plan is as likely to fit as not: what a verdict on one plan goes by, and the largest share that
-a search takes by itself."""
+"""Risk at which a plan is as likely to fit as not: the criterion for a single plan, and the largest risk that a search
+takes by default."""
 
 WITHIN = 0.01
-"""Share of the least step time up to which a simpler plan is the first one (FORMATS.md, `search.within`)."""
+"""Share of the least step time within which a simpler plan comes first (FORMATS.md, `search.within`)."""
 
 LIKELIER_WITHIN = 0.1
-"""Share of the step time that is given up for a likelier plan, where none is as likely to fit as `RISK` asks for."""
+"""Share of the step time given up for a likelier plan, if none is as likely to fit as `RISK` requires."""
 
 LIKELIER = 0.1
-"""By how much a plan must be likelier to fit to be taken at all: estimates of memory tell no more apart. Else a stage
+"""Least gain in probability for which a likelier plan is taken: memory estimates distinguish no less. Else a stage
 recomputes block after block for nothing: 6.9 % of a step for 0.2 points (2026-11-29)."""
 
 Answer = tuple[Instance, Formulation, Result]
-"""What a search answers, of which instance, and what that was made of."""
+"""Result of a search, with its instance and what that was made of."""
 
 
 def with_memory_risk(cluster: Cluster, options: Options) -> Cluster:
-    """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
+    """`cluster` with its error of estimates and the memory limit for the accepted risk.
 
-    Candidates of a profile state their bytes: they are exact unless a margin is written. A margin that is written says
-    both what a search admits and what fits.
+    Bytes in a profile are exact unless a margin is written. A written margin limits both searches and fitting plans.
     """
     if options.risk is None or cluster.error is None:
         return cluster.with_margin(options.training.memory_margin or 0.0)
@@ -59,34 +58,34 @@ def with_memory_risk(cluster: Cluster, options: Options) -> Cluster:
 
 
 def simpler_within(search: Search, model: object) -> float:
-    """Share of the least step time by which a simpler plan may be slower and still be the first one."""
+    """Share of the least step time by which a simpler plan may be slower and still come first."""
     return search.within if search.within is not None else 0.0 if model is None else WITHIN
 
 
 def accepted_risk(training: Training, model: object) -> float | None:
-    """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
+    """Accepted share of launches that run out of memory; None: a margin, or a profile's bytes, decide."""
     if model is None or training.memory_margin is not None:
         return None
     return RISK if training.memory_risk is None else training.memory_risk
 
 
 def leaves_risk_open(training: Training, model: object) -> bool:
-    """Whether nothing in a problem says how likely plans must be to fit."""
+    """True if the problem sets no memory risk."""
     return accepted_risk(training, model) is not None and training.memory_risk is None
 
 
 def at_risk(problem: Problem, risk: float) -> Problem:
-    """The problem of which so large a share of launches may run out of memory."""
+    """Problem with this memory risk."""
     return evolve(problem, training=evolve(problem.training, memory_risk=risk))
 
 
 def at_even_odds(instance: Instance) -> Instance:
-    """The instance with all plans that are more likely than not to fit; candidates know nothing of the risk."""
+    """Instance with all plans that are more likely than not to fit; candidates do not depend on the risk."""
     return _on_clusters(instance, lambda cluster: _at(cluster, EVEN_ODDS))
 
 
 def at_most(instance: Instance, risk: float) -> Instance:
-    """The instance with those plans alone that run out of memory with a probability of at most `risk`."""
+    """Instance with only plans that run out of memory with a probability of at most `risk`."""
     return _on_clusters(instance, lambda cluster: min(cluster, _at(cluster, risk), key=lambda each: each.memory))
 
 
@@ -106,15 +105,15 @@ def _on_clusters(instance: Instance, change: Callable[[Cluster], Cluster]) -> In
 
 
 def likely_enough(fit_probability: float | None) -> bool:
-    """Whether a plan is as likely to fit as `RISK` asks for; None: its bytes are exact."""
+    """True if a plan is as likely to fit as `RISK` requires; None: its bytes are exact."""
     return fit_probability is None or fit_probability >= 1 - RISK - AGREEMENT
 
 
 def risk_of(problem: Problem, plan: PlanDocument) -> Problem:
-    """The problem of a plan, at the risk at which the plan is among those searched.
+    """Problem of a plan, at the risk at which a search includes the plan.
 
-    Where the problem leaves it open, a plan that is less likely to fit than `RISK` asks for belongs to the search at
-    `EVEN_ODDS`, and so does the proof that there is none.
+    If the problem leaves it open, a plan less likely to fit than `RISK` requires belongs to the search at `EVEN_ODDS`,
+    and so does a proof that there is none.
     """
     if leaves_risk_open(problem.training, problem.model) and not (plan.fits and likely_enough(plan.fit_probability)):
         return at_risk(problem, EVEN_ODDS)
@@ -122,14 +121,14 @@ def risk_of(problem: Problem, plan: PlanDocument) -> Problem:
 
 
 def at_risk_of(problem: Problem, plan: PlanDocument) -> Problem:
-    """As `risk_of`, with the risk written: what other plans are held to that are compared with one."""
+    """Same as `risk_of`, with the risk written, for plans that are compared with one."""
     problem = risk_of(problem, plan)
     risk = accepted_risk(problem.training, problem.model)
     return problem if risk is None else at_risk(problem, risk)
 
 
 def admits(problem: Problem, plan: PlanDocument) -> bool:
-    """Whether a search of a problem has the memory that a plan of it needs; whether it fits is another question."""
+    """True if a search of the problem has the memory for its plan; fitting is another question."""
     risk = accepted_risk(problem.training, problem.model)
     if risk is None or plan.fit_probability is None:
         return plan.fits
@@ -137,13 +136,13 @@ def admits(problem: Problem, plan: PlanDocument) -> bool:
 
 
 def took_even_odds(plan: PlanDocument) -> bool:
-    """Whether a search that was told no risk took a plan that is less likely to fit than `RISK` asks for."""
+    """True if a search with default risk took a plan less likely to fit than `RISK` requires."""
     said = [plan.problem["training"].get(name) for name in ("memory_risk", "memory_margin")]
     return plan.lower_bound is not None and said == [None, None] and not likely_enough(plan.fit_probability)
 
 
 def wrong_nearness(plan: PlanDocument, problem: Problem) -> tuple[str, ...]:
-    """Why a plan is not near-optimal, if it says so: it takes longer than a simpler or a likelier plan may."""
+    """Reasons why a plan that claims to be near-optimal is not: slower than allowed for a simpler or likelier plan."""
     share = LIKELIER_WITHIN if took_even_odds(plan) else simpler_within(problem.search, problem.model)
     most = (plan.lower_bound or 0.0) * (1 + share) * (1 + AGREEMENT)
     if plan.status != "near-optimal" or (plan.batch_time or 0.0) <= most:
@@ -152,19 +151,18 @@ def wrong_nearness(plan: PlanDocument, problem: Problem) -> tuple[str, ...]:
 
 
 def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer], deadline: Deadline) -> Answer:
-    """The answer to a problem at its memory risk, else the likeliest plan of all that are more likely than not to fit.
+    """Solve a problem at its memory risk; else return the likeliest plan that is more likely than not to fit.
 
-    Only a problem that leaves its risk open is searched again, at `EVEN_ODDS`: of all plans within `LIKELIER_WITHIN` of
-    the least step time there, which is the lower bound, the likeliest is the answer.
+    Only a problem with an open risk is searched again, at `EVEN_ODDS`: the answer is the likeliest plan within
+    `LIKELIER_WITHIN` of the least step time there, which is the lower bound.
 
     Args:
         problem: self-contained.
-        search: answers a problem, with all candidates that have plans of so large a share of the least step time more.
-        deadline: until when plans are looked for.
+        search: solves a problem with all candidates that have plans within such a share of the least step time.
 
     Raises:
-        InputError: as `search`.
-        NoPlanYet: as `search`.
+        InputError: see `search`.
+        NoPlanYet: see `search`.
     """
     answer = search(problem, 0.0)
     if answer[2].solution is not None or not leaves_risk_open(problem.training, problem.model):
@@ -175,15 +173,14 @@ def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer
 
 
 def likeliest(instance: Instance, result: Result, deadline: Deadline) -> Result:
-    """The result of a search with the likeliest plan of all within `LIKELIER_WITHIN` of its plan in its place.
+    """Replace the plan of a result by the likeliest one within `LIKELIER_WITHIN`.
 
-    Each search accepts `LIKELIER` less risk than the plan so far takes, or half-way to where there is none. On networks
-    that are no hierarchy, and of tensors that are sent directly, the fastest stays: searches take minutes there.
+    Each search accepts `LIKELIER` less risk than the plan so far, or half-way to a risk without a plan. On
+    non-hierarchical networks, and with direct tensors, the fastest plan stays: searches take minutes there.
 
     Args:
-        instance: complete to that share of the step time; nothing in it is as likely to fit as `RISK` asks for.
-        result: of its search; where that was stopped, it stays.
-        deadline: until when plans are looked for.
+        instance: complete to that share of the step time; no plan is as likely to fit as `RISK` requires.
+        result: a stopped search's result stays.
     """
     from nest.solve.decision import fastest_within
 

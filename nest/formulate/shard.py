@@ -13,33 +13,28 @@ from nest.instance import Cluster
 from nest.spec import ProfileSpec, Training
 
 FORESEEN = ("tp", "sp", "cp", "ep")
-"""Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
+"""Strategies of FORMATS.md: without their plug-in, they may be given with degree 1."""
 
 Model = TypeVar("Model")
 
 Made = dict[tuple[int, tuple[tuple[str, int], ...]], Block]
-"""Blocks by their size of micro-batches and the strategies that made them, in order, with their degrees."""
+"""Blocks by micro-batch size and by the strategies that made them, in order, with degrees."""
 
 USUAL_MICRO_BATCHES = (1, 2, 4, 8)
-"""Micro-batch sizes tried when the problem names none, samples; published Megatron-LM runs use no other
-(arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
+"""Default micro-batch sizes, in samples; published Megatron-LM runs use no others (arXiv 2104.04473, table 1, and arXiv
+2205.05198, table 3)."""
 
 
 class Allowed(NamedTuple):
-    """Degrees a problem allows one strategy.
+    """Degrees a problem allows one strategy."""
 
-    Attributes:
-        place: where it says so, such as `fixed.tp`.
-        degrees: the degrees; True stands for the highest one possible, False for 1.
-        listed: what a list allows, where it or `fixed` speaks of the highest degree: `fixed` is one of the list's then.
-    """
-
-    place: str
-    degrees: tuple[int | bool, ...]
+    place: str  # In the problem, such as `fixed.tp`.
+    degrees: tuple[int | bool, ...]  # True stands for the highest one possible, False for 1.
+    # Degrees of a list, if it or `fixed` refers to the highest degree: `fixed` is then one of the list's.
     listed: "Allowed | None" = None
 
     def among(self, possible: Sequence[int]) -> tuple[int, ...]:
-        """Those of the `possible` degrees, ascending, that are allowed."""
+        """Allowed degrees among the `possible`, ascending."""
         left = possible if self.listed is None else self.listed.among(possible)
         chosen = {max(left, default=1) if d is True else max(int(d), 1) for d in self.degrees}
         return tuple(degree for degree in left if degree in chosen)
@@ -52,10 +47,10 @@ class Allowed(NamedTuple):
 def participating(
     named: Container[str], registered: Mapping[str, Strategy], *, mixed: bool = False
 ) -> dict[str, Strategy]:
-    """The strategies candidates are made with.
+    """Strategies that candidates are made with.
 
-    A strategy whose `by_default` is false takes part only where `strategies` or `fixed` has it `named`, or where the
-    stages of one plan may differ (`search.mixed`): elsewhere it has little to offer that other decisions have not.
+    A strategy whose `by_default` is false takes part only if `strategies` or `fixed` has it `named`, or if the stages
+    of a plan may differ (`search.mixed`): elsewhere it offers little that other decisions lack.
     """
     return {
         name: strategy
@@ -65,7 +60,7 @@ def participating(
 
 
 def profile_degrees(profile: ProfileSpec | str | None) -> set[str]:
-    """Names of degrees that candidates of a profile have, whatever strategies there are."""
+    """Names of degrees of a profile's candidates."""
     candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
     return {name for candidate in candidates for name in candidate.degrees}
 
@@ -73,10 +68,10 @@ def profile_degrees(profile: ProfileSpec | str | None) -> set[str]:
 def allowed_degrees(
     strategies: Mapping[str, Sequence[int | bool]], decided: Mapping[str, object], registered: Iterable[str]
 ) -> Mapping[str, Allowed]:
-    """What a problem says of each strategy in `strategies` and `fixed`; one left out may do as it likes.
+    """Degrees of each strategy in `strategies` and `fixed`; others are free.
 
     Raises:
-        InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
+        InputError: a degree is not a positive integer, or a strategy is unknown or not installed.
     """
     known = set(registered)
     result: dict[str, Allowed] = {}
@@ -108,9 +103,9 @@ def _degree(place: str, value: object) -> int | bool:
 
 
 def micro_batches(training: Training, fixed: object = None) -> tuple[int, ...]:
-    """Samples per micro-batch to plan with, ascending.
+    """Micro-batch sizes in samples, ascending.
 
-    Sizes that leave a remainder of the batch are left out, unless `training.uneven_batch` is set; `fixed` is
+    Sizes that do not divide the batch are left out, unless `training.uneven_batch` is set; `fixed` is
     `fixed.micro_batch`.
 
     Raises:
@@ -136,7 +131,7 @@ def micro_batches(training: Training, fixed: object = None) -> tuple[int, ...]:
 
 
 def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: str) -> Model:
-    """The model called `name`; None: the default, which is what was registered first, a built-in.
+    """Model of that name; None: the default, which is the first registered, a built-in.
 
     Raises:
         InputError: there is none; the text names `place`.
@@ -149,20 +144,15 @@ def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: 
 
 @frozen(eq=False, slots=False, repr=False)
 class Family:
-    """Blocks that differ in what the last strategies do, each inside the regions of one parameter group.
+    """Blocks that differ only in the last strategies, each inside the regions of one parameter group."""
 
-    Attributes:
-        block: as the strategies before them left it.
-        last: the strategies still to be applied; none: `block` is all there is.
-    """
-
-    block: Block
-    last: tuple[Strategy, ...]
+    block: Block  # After the strategies before them.
+    last: tuple[Strategy, ...]  # Strategies still to apply; empty: `block` is complete.
     _sharding: "ShardedGraphs" = field(repr=False)
 
     @property
     def parts(self) -> "tuple[Family, ...]":
-        """The families that the next strategy makes of it, by degree; none where none is left."""
+        """Families after the next strategy, by degree; empty if none is left."""
         made = self._sharding.under(self.block, self.last[:1]) if self.last else ()
         return tuple(Family(block, self.last[1:], self._sharding) for block in made)
 
@@ -177,29 +167,28 @@ class Family:
 
     @property
     def admitted(self) -> bool:
-        """Whether the cluster admits its block."""
+        """True if the cluster admits its block."""
         return self._sharding.context.cluster.admits(self.block.width)
 
 
 def capacity_flags(block: Block, cluster: Cluster) -> tuple[bool, bool]:
-    """Whether a cluster has room for several of a block, and for stages and replicas of it: fewer than four are one."""
+    """Whether a cluster has room for several blocks, and for both stages and replicas: at least four blocks."""
     blocks = cluster.size // block.width
     return blocks > 1, blocks >= 4
 
 
 def group_changed(strategy: Strategy) -> str:
-    """The parameter group in whose regions alone a strategy changes operators; empty: it may change all."""
+    """Parameter group in whose regions alone a strategy changes operators; empty: any."""
     group: str = getattr(strategy, "within", "")
     return group
 
 
 class ShardedGraphs:
-    """Every block that strategies make of a graph, those of a family when they are first asked for.
+    """All blocks that strategies make of a graph, made on demand.
 
     Attributes:
-        context: cluster and training.
-        families: blocks under all strategies but the last ones, those that change regions alone (`Strategy.within`), in
-            the order of micro-batch sizes, then of degrees.
+        families: blocks under all strategies but the last, which change regions alone (`Strategy.within`), in the order
+            of micro-batch sizes, then of degrees.
     """
 
     def __init__(
@@ -216,13 +205,11 @@ class ShardedGraphs:
 
         Args:
             graph: for one sample.
-            strategies: in the order in which they apply.
-            allowed: restrictions by strategy; a strategy left out may take each of its degrees.
+            strategies: in order of application.
+            allowed: restrictions by strategy; others may take any of their degrees.
             micro_batches: samples per micro-batch.
-            context: cluster and training.
-            watch: called before each block; may raise what ends it.
-            made: blocks that the same strategies made of `graph` before, which stay as they are; those of these graphs
-                stand there from now on. None: there are none.
+            watch: called before each block; may raise to stop.
+            made: reused blocks of the same strategies and `graph`; new ones are added.
         """
         self.context = context
         self._strategies, self._micro_batches, self._watch = strategies, micro_batches, watch
@@ -242,13 +229,13 @@ class ShardedGraphs:
         )
 
     def under(self, block: Block, strategies: Sequence[Strategy]) -> Iterator[Block]:
-        """The block under every allowed combination of some strategies, in the order of degrees."""
+        """Block under every allowed combination of some strategies, in the order of degrees."""
         for each in self._combinations(block, strategies):
             self._watch()
             yield each
 
     def _combinations(self, block: Block, strategies: Sequence[Strategy]) -> Iterator[Block]:
-        """`under`; notes the degrees that a restriction left unused."""
+        """Same as `under`; records unused degrees of restrictions."""
         if not strategies:
             yield block
             return
@@ -263,7 +250,7 @@ class ShardedGraphs:
 
     @property
     def least(self) -> int:
-        """How many blocks there are, at least, but for those that the cluster does not admit."""
+        """Lower bound on the number of blocks, except those that the cluster does not admit."""
         return sum(len(self._degrees(family.block, family.last[0])) if family.last else 1 for family in self.families)
 
     def _degrees(self, block: Block, strategy: Strategy) -> tuple[int, ...]:
@@ -273,7 +260,7 @@ class ShardedGraphs:
         """All blocks that the cluster admits, in the order of micro-batch sizes, then of degrees.
 
         Raises:
-            InputError: a restriction leaves no degree, or no block can be placed; the text names what excludes them.
+            InputError: a restriction leaves no degree, or no block can be placed; the text names the cause.
         """
         blocks = [block for family in self.families for block in family.blocks]
         placed = tuple(block for block in blocks if self.context.cluster.admits(block.width))
@@ -303,7 +290,7 @@ def untried(
     degrees: Mapping[str, int],
     context: StrategyContext,
 ) -> dict[str, tuple[int, ...]]:
-    """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and its own."""
+    """Strategies to which `compose` gives other degrees than a block of `micro_batch` samples has, and these."""
     result: dict[str, tuple[int, ...]] = {}
     start = block = Block(graph.with_samples(micro_batch), micro_batch)
     for name, strategy in strategies.items():
@@ -317,9 +304,9 @@ def untried(
 
 
 def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext) -> bool:
-    """Whether a strategy that follows another finds nothing to do in the whole model, so that no restriction counts.
+    """True if a strategy that follows another has nothing to do in the whole model; restrictions then do not count.
 
-    Where it has something to do and only the degrees of others leave it nothing, the restriction excludes these.
+    If only degrees of others leave it nothing to do, the restriction excludes these.
     """
     return hasattr(strategy, "follows") and not any({*strategy.degrees(start, context)} - {1} for start in starts)
 
@@ -327,7 +314,7 @@ def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext)
 def _chosen(
     strategy: Strategy, limit: Allowed | None, block: Block, context: StrategyContext
 ) -> tuple[tuple[int, ...], list[int]]:
-    """The degrees to try, and all that are possible, ascending."""
+    """Degrees to try, and all possible ones, ascending."""
     possible = sorted({1, *strategy.degrees(block, context)})
     if limit is not None:
         return limit.among(possible), possible
@@ -337,5 +324,5 @@ def _chosen(
 
 
 def _applied(strategy: Strategy, block: Block, degree: int, context: StrategyContext) -> Block:
-    """The block as `strategy` shards it; of degree 1 it is recorded as taking no part."""
+    """Block sharded by `strategy`; degree 1 is recorded as not taking part."""
     return strategy.apply(block, degree, context) if degree > 1 else block.applied(strategy.name, 1, block.graph)

@@ -1,7 +1,7 @@
-"""Slips that cost a factor: figures that can be but are hardly meant, told beside the answer.
+"""Slips: valid figures that are unlikely by a factor, reported besides the answer.
 
-A check looks at a section of a complete problem, or at its plan, and yields sentences: place, figure, what it is
-compared with, what may be meant. How far is too far: `nest.tolerances`.
+A check reads a section of a complete problem, or its plan, and yields sentences: place, figure, reference, likely
+intention. Thresholds: `nest.tolerances`.
 """
 
 import re
@@ -40,17 +40,17 @@ from nest.tolerances import (
 from nest.units import format_decimal, format_seconds
 
 Place = tuple[str, LevelSpec | BetweenSpec, int, int, DeviceSpec | None]
-"""A link as written: its path, itself, its level (-1 between pools), the devices of a machine, and the device."""
+"""A link as written: path, link, level (-1 between pools), devices of a machine, and device."""
 
 EVEN = 128
-"""Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
+"""Tokens: kernels' tiles and usual degrees divide multiples of this, which get no note."""
 
 
 def slips(problem: Problem, known: Registry) -> Iterator[str]:
-    """What a complete problem says that is hardly meant, a sentence each.
+    """Slips of a complete problem, a sentence each.
 
     Args:
-        problem: within its target, with what its files say in place.
+        problem: within its target, with its files read in.
         known: registered importers and strategies.
     """
     model, training, cluster = problem.model, problem.training, problem.cluster
@@ -70,7 +70,7 @@ def slips(problem: Problem, known: Registry) -> Iterator[str]:
 
 
 def slips_of_plan(plan: PlanDocument, problem: Problem) -> Iterator[str]:
-    """What the plan of a problem shows of it, a sentence each; nothing where there is none."""
+    """Slips of a problem that its plan shows, a sentence each; none without a plan."""
     if plan.batch_time is not None:
         if problem.model is not None:
             yield from long_step(plan, plan.batch_time, problem.training)
@@ -81,9 +81,9 @@ def slips_of_plan(plan: PlanDocument, problem: Problem) -> Iterator[str]:
 
 
 def _compared(figure: str, ratio: float, reference: str, meanings: Mapping[str, float], otherwise: str) -> str:
-    """A sentence: a figure is `ratio` times the reference, and which of the meanings, by their ratios, is likely.
+    """Sentence that a figure is `ratio` times the reference, with the likeliest of the meanings, given by ratio.
 
-    `otherwise` is what to do where none is.
+    `otherwise` is the advice if none fits.
     """
     near = [text for text, factor in meanings.items() if abs(log(ratio / factor)) < log(ALIKE)]
     times = f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
@@ -92,14 +92,14 @@ def _compared(figure: str, ratio: float, reference: str, meanings: Mapping[str, 
 
 
 def _members(cluster: ClusterSpec) -> list[tuple[str, ClusterSpec]]:
-    """The cluster or each of its pools, by its path."""
+    """The cluster or each of its pools, by path."""
     if cluster.pools is None:
         return [("cluster", cluster)]
     return [(f"cluster.pools[{index}]", pool.cluster) for index, pool in enumerate(cluster.pools)]
 
 
 def _machine(cluster: ClusterSpec) -> int:
-    """Devices of a machine, as far as somebody says: else those of the innermost level."""
+    """Devices of a machine if known, else of the innermost level."""
     return cluster.devices_per_host or (cluster.levels[0].fanout if cluster.levels else 1)
 
 
@@ -115,7 +115,7 @@ def _links(cluster: ClusterSpec) -> Iterator[Place]:
 
 
 def _nominal(link: str | None, level: int, device: DeviceSpec | None) -> Link | None:
-    """The link of a level; of a family, or where none is named inside a machine, the device's usual one."""
+    """Link of a level; of a family, or by default inside a machine, the device's usual one."""
     if link is not None and (link not in links() or links()[link].bandwidth is not None):
         return links().get(link)
     if device is None or (link is None and level != 0):
@@ -128,7 +128,7 @@ def _nominal(link: str | None, level: int, device: DeviceSpec | None) -> Link | 
 
 
 def bandwidths(cluster: ClusterSpec) -> Iterator[str]:
-    """Bandwidths far from those of the links named: bits for bytes, a machine's for a device's, both directions."""
+    """Bandwidths far from those of the named links: bits for bytes, machine for device, both directions."""
     for place, written, level, machine, device in _links(cluster):
         kind = _nominal(written.link, level, device)
         if kind is None or kind.bandwidth is None or written.bandwidth is None:
@@ -149,11 +149,11 @@ def bandwidths(cluster: ClusterSpec) -> Iterator[str]:
 
 
 USUAL_LINKS = ("nvlink", "infiniband")
-"""Links whose latency that of a level without one is compared with: inside a machine, and between machines."""
+"""Reference links for latencies of levels without a link: inside a machine, and between machines."""
 
 
 def latencies(cluster: ClusterSpec, usual_links: Sequence[str]) -> Iterator[str]:
-    """Latencies far from the links': milliseconds or nanoseconds in place of microseconds."""
+    """Latencies far from the links': milliseconds or nanoseconds for microseconds."""
     for place, written, level, *_others in _links(cluster):
         name = written.link or (usual_links[min(level, 1)] if level >= 0 and usual_links else "")
         if name not in links() or not written.latency:
@@ -169,7 +169,7 @@ def latencies(cluster: ClusterSpec, usual_links: Sequence[str]) -> Iterator[str]
 
 
 def level_order(cluster: ClusterSpec) -> Iterator[str]:
-    """A level faster than the one inside it, as where the order was mistaken."""
+    """Levels faster than the one inside, as if in the wrong order."""
     try:
         levels = network_levels(cluster.levels or ())
     except InputError:  # Names nobody knows are told with all others.
@@ -184,7 +184,7 @@ def level_order(cluster: ClusterSpec) -> Iterator[str]:
 
 
 def memories(cluster: ClusterSpec) -> Iterator[str]:
-    """A device's memory far from its own: that of a machine, or another unit."""
+    """Device memory far from the device's own: a machine's, or another unit."""
     for place, each in _members(cluster):
         device, value = device_of(each), each.memory
         if device is None or value is None or MEMORY_SHARE <= value / device.memory <= MORE_MEMORY:
@@ -201,7 +201,7 @@ def memories(cluster: ClusterSpec) -> Iterator[str]:
 
 
 def device_figures(device: DeviceSpec | str | None) -> Iterator[str]:
-    """Figures of a device written in place that no device of the catalogue comes near: another unit."""
+    """Device figures in place far from the whole catalogue: another unit."""
     if not isinstance(device, DeviceSpec):
         return
     every = [_figures(each) for each in published_devices().values()]
@@ -217,7 +217,7 @@ def device_figures(device: DeviceSpec | str | None) -> Iterator[str]:
 
 
 def _figures(device: DeviceSpec) -> dict[str, tuple[float, str]]:
-    """What a device can do, with units, by the keys of its description."""
+    """Figures of a device with units, by key of its description."""
     peaks = {f"peak.{name}": (peak, "FLOP/s") for name, peak in asdict(device.peak).items() if peak}
     bandwidths = {key: (getattr(device, key), "B/s") for key in ("memory_bandwidth", "host_bandwidth")}
     figures = {"memory": (float(device.memory), "B"), **bandwidths, **peaks}
@@ -225,7 +225,7 @@ def _figures(device: DeviceSpec) -> dict[str, tuple[float, str]]:
 
 
 def sequence_length(length: int | None, model: Model | str) -> Iterator[str]:
-    """Samples far longer than the model's context, as where the tokens of a batch are given."""
+    """Samples far longer than the model's context: tokens of a batch."""
     context = None if isinstance(model, str) else context_length(model)
     if length is not None and context is not None and length > BEYOND_CONTEXT * context:
         yield (
@@ -235,7 +235,7 @@ def sequence_length(length: int | None, model: Model | str) -> Iterator[str]:
 
 
 def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
-    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
+    """Degrees excluded by `training.sequence_length` but not by the nearest multiple of `EVEN`."""
     length = problem.training.sequence_length
     if problem.model is None or length is None or length % EVEN == 0:
         return
@@ -255,7 +255,7 @@ def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
 
 
 def _degrees(options: Options, length: int, registry: Registry) -> dict[str, set[int]]:
-    """The degrees of each strategy with samples of so many tokens."""
+    """Degrees of each strategy with samples of so many tokens."""
     from nest.formulate.layer_classes import layer_classes
 
     training = evolve(options.training, sequence_length=length)
@@ -269,7 +269,7 @@ def _degrees(options: Options, length: int, registry: Registry) -> dict[str, set
 
 
 def operator_kinds(model: Model | str, training: Training, device: DeviceSpec | None, known: Registry) -> Iterator[str]:
-    """Kinds of operators of a graph that nobody knows: no share of the device's peak is known of them."""
+    """Unknown kinds of operators in a graph: their share of the device's peak is unknown."""
     if not isinstance(model, dict) or "model_type" in model:
         return
     try:
@@ -294,7 +294,7 @@ def operator_kinds(model: Model | str, training: Training, device: DeviceSpec | 
 
 
 def short_training(training: Training) -> Iterator[str]:
-    """Tokens of a whole training that are fewer than those of a step: billions or trillions were left out."""
+    """A training with fewer tokens than a step: missing billions or trillions."""
     if training.tokens is None or training.sequence_length is None:
         return
     step = training.global_batch * training.sequence_length
@@ -309,9 +309,9 @@ _STEP = "training.global_batch: a step of {:,} samples takes"
 
 
 def least_step(model: Model | str, training: Training, cluster: ClusterSpec, known: Registry) -> Iterator[str]:
-    """A batch as large as a sample is long whose FLOP alone take hours at the devices' peak: it is given in tokens.
+    """A batch as large as a sample is long whose FLOP take hours at peak: given in tokens.
 
-    It is told before the search, which takes long with so many micro-batches.
+    Checked before the search, which is slow with so many micro-batches.
     """
     batch, length = training.global_batch, training.sequence_length
     if length is None or not batch >= length > 1:
@@ -335,7 +335,7 @@ def _tokens_meant(batch: int, length: int) -> str:
 
 
 def long_step(plan: PlanDocument, seconds: float, training: Training) -> Iterator[str]:
-    """A step of hours, as where a batch is given in tokens."""
+    """A step of hours: batch given in tokens."""
     batch, length = training.global_batch, training.sequence_length
     if seconds <= LONGEST_STEP:
         return
@@ -359,13 +359,13 @@ def long_training(plan: PlanDocument, training: Training) -> Iterator[str]:
 
 
 OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})
-"""Names by which somebody decides how many replicas there are."""
+"""Names that determine the number of replicas."""
 
 
 def odd_batch(plan: PlanDocument, training: Training, asked: str, *, fixed: bool) -> Iterator[str]:
-    """A batch that does not divide: devices are idle, replicas are few, or much of it is padding.
+    """A batch that does not divide: idle devices, few replicas, or much padding.
 
-    `asked` are the names that decisions and constraints speak of, in a text; `fixed`: there are decisions.
+    `asked` has the names in decisions and constraints, in a text; `fixed`: there are decisions.
     """
     candidate, replicas = plan.candidate, plan.data_parallel
     devices, used = plan.summary.get("devices"), plan.summary.get("devices_used")
@@ -393,5 +393,5 @@ def odd_batch(plan: PlanDocument, training: Training, asked: str, *, fixed: bool
 
 
 def _even(batch: int, unit: int) -> str:
-    """The multiples of `unit` around `batch`."""
+    """Multiples of `unit` around `batch`."""
     return any_of(f"{count * unit:,}" for count in (batch // unit, batch // unit + 1) if count)

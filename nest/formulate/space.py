@@ -1,4 +1,4 @@
-"""The space of plans: what a problem demands of them (`constraints`, `fixed`) and lets them choose from (`search`)."""
+"""Space of plans: demands of a problem (`constraints`, `fixed`) and its choices (`search`)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from nest.formulate.options import Options
 
 USUAL_SCHEDULE = "1f1b"
-"""The pipeline schedule of frameworks that are told no other (PROBLEM.md section 4)."""
+"""Default pipeline schedule of frameworks (PROBLEM.md section 4)."""
 
 FIXED_ONLY = ("etp", "zero_degree", "recompute", "recompute_layers", "recompute_rest", "schedule", "rank_order")
-"""What `fixed` takes beside the names constraints know."""
+"""Names in `fixed` besides those of constraints."""
 
 Value = int | float | str | bool
 
 
 def constraint_names(registry: Registry, degrees: Iterable[str]) -> frozenset[str]:
-    """What constraints may name: registered, disabled and foreseen strategies, `degrees`, and what plans have."""
+    """Names in constraints: registered, disabled and foreseen strategies, `degrees`, and plan values."""
     strategies = {*registry.strategies(), *registry.missing("strategies"), *FORESEEN}
     return frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategies, *degrees})
 
@@ -42,10 +42,10 @@ def constraint_names(registry: Registry, degrees: Iterable[str]) -> frozenset[st
 def demands(
     constraints: Iterable[str], fixed: Mapping[str, Value], names: frozenset[str]
 ) -> tuple[tuple[str, Constraint], ...]:
-    """What `constraints` and `fixed` demand of a plan, each with its place; `names` are those that constraints know.
+    """Constraints from `constraints` and `fixed`, each with its place; `names` are the known ones.
 
     Raises:
-        InputErrors: what is wrong with any of them.
+        InputErrors: all their faults.
     """
     demanded: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
@@ -70,7 +70,7 @@ def demands(
 
 
 def _decision(name: str, value: Value, names: frozenset[str]) -> Iterable[Constraint]:
-    """What `fixed.name = value` demands of a plan; decisions on the space itself demand nothing further."""
+    """Constraints from `fixed.name = value`; decisions on the space itself add none."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     not_whole = InputError(f"fixed.{name} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and not whole:
@@ -91,7 +91,7 @@ def _decision(name: str, value: Value, names: frozenset[str]) -> Iterable[Constr
 def allowed_schedules(
     listed: Iterable[str], fixed: Value | None, known: Mapping[str, Schedule]
 ) -> tuple[Schedule, ...]:
-    """The schedules to choose from, preferred first: those `listed`, or that of `fixed`, of those `known`."""
+    """Schedules to choose from, preferred first: those `listed`, or that of `fixed`, among those `known`."""
     listed, decided = tuple(listed), () if fixed is None else (str(fixed),)
     for place, names in (("training.schedule", listed), ("fixed.schedule", decided)):
         for name in names:
@@ -101,7 +101,7 @@ def allowed_schedules(
 
 
 def allowed_rank_orders(listed: Iterable[str], fixed: Value | None = None) -> tuple[str, ...]:
-    """The rank orders to choose from, preferred first: those `listed`, or that of `fixed`."""
+    """Rank orders to choose from, preferred first: those `listed`, or that of `fixed`."""
     if fixed is None:
         return tuple(dict.fromkeys(listed))
     if fixed not in RANK_ORDERS:
@@ -110,7 +110,7 @@ def allowed_rank_orders(listed: Iterable[str], fixed: Value | None = None) -> tu
 
 
 def allowed_zero(listed: Iterable[int], fixed: Value | None = None) -> tuple[int, ...]:
-    """The ZeRO stages to choose from, preferred first: those `listed`, or that of `fixed`."""
+    """ZeRO stages to choose from, preferred first: those `listed`, or that of `fixed`."""
     if fixed is None:
         return tuple(dict.fromkeys(listed))
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):
@@ -119,7 +119,7 @@ def allowed_zero(listed: Iterable[int], fixed: Value | None = None) -> tuple[int
 
 
 def allowed_zero_degrees(listed: Collection[int | str], fixed: Value | None = None) -> tuple[int | None, ...]:
-    """The ranks over which ZeRO may shard at most, to choose from; all ranks (None) first, the others as listed.
+    """Most ranks for ZeRO sharding to choose from; all ranks (None) first, the others as listed.
 
     Raises:
         InputError: `fixed.zero_degree` is no number of ranks.
@@ -134,17 +134,15 @@ def allowed_zero_degrees(listed: Collection[int | str], fixed: Value | None = No
 def build_space(
     options: Options, registry: Registry, formulation: Formulation, device: DeviceSpec | None, binding: bool = True
 ) -> Space:
-    """The plans that a problem allows.
+    """Plans that a problem allows.
 
     Args:
-        options: of the problem; all but recompute modes, constraints and partition is within the target already.
-        registry: offers schedules.
-        formulation: layers and candidates.
-        device: the accelerator, whose calibration says how much communication is exposed; None: a profile.
-        binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
+        options: within the target already, except for recompute modes, constraints and partition.
+        device: its calibration gives exposed communication; None: a profile.
+        binding: plans must satisfy `constraints`; else these are the space's `wishes`.
 
     Raises:
-        InputErrors: names, values or layers that are unknown or impossible, all of them.
+        InputErrors: all unknown or impossible names, values or layers.
     """
     graph, candidates, together = formulation.graph, formulation.candidates, formulation.together
     training, search, fixed, limits = options.training, options.search, options.fixed.values, options.limits
@@ -212,7 +210,7 @@ def build_space(
 
 
 def _usual(options: Options) -> Usual:
-    """The decisions of the target, or of most frameworks, that is told nothing else."""
+    """Default decisions of the target, or of most frameworks."""
     known = options.limits or Limits()
     return Usual(
         schedule=USUAL_SCHEDULE,
@@ -222,7 +220,7 @@ def _usual(options: Options) -> Usual:
 
 
 def _unknown_layers(demanded: Sequence[tuple[str, Constraint]], formulation: Formulation) -> list[str]:
-    """The layers of constraints, each with its place, that nobody knows: a sentence each."""
+    """Unknown layers of constraints, a sentence each with its place."""
     known = {*formulation.graph.layers, *formulation.operators}
     unknown = [(place, each, name) for place, each in demanded for name in each.same_stage if name not in known]
     if not unknown:
@@ -236,13 +234,13 @@ def _unknown_layers(demanded: Sequence[tuple[str, Constraint]], formulation: For
 
 
 def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:
-    """The constraint with each layer of the model replaced by what it is planned as."""
+    """Constraint with each layer of the model replaced by its planned layers."""
     named = tuple(part for layer in constraint.same_stage for part in parts.get(layer, (layer,)))
     return evolve(constraint, same_stage=named)
 
 
 def _sending(options: Options) -> tuple[Schedule, ...]:
-    """The schedules that can send tensors as the problem wants them sent.
+    """Schedules that can send tensors as the problem demands.
 
     Raises:
         InputError: there are none, or the network is no hierarchy.
@@ -261,17 +259,17 @@ def _sending(options: Options) -> tuple[Schedule, ...]:
 
 
 FEW_CHUNKS = 4
-"""Up to so many chunks for each stage are tried where they come out even or not, more only where they can be even.
+"""Most chunks per stage that are tried even or not; more only if they can be even.
 
-More chunks make more messages for less and less bubble, and all sizes of their runs of blocks are searched."""
+More chunks add messages for ever less bubble, and all sizes of their runs of blocks are searched."""
 
 
 def tried_chunks(counts: Sequence[int], even: bool) -> list[int]:
-    """Numbers of chunks for each stage that a search tries where nothing fixes one, ascending.
+    """Chunks per stage that a search tries unless fixed, ascending.
 
-    These are the numbers that divide the blocks evenly for some number of stages and, unless chunks must be `even`,
-    those up to `FEW_CHUNKS` of which two stages have a block for each. Where there is none the fewest chunks stand for
-    it, so that the search can say that it has no plan. `counts` are the numbers of blocks, in each way of counting.
+    Those that divide the blocks evenly for some number of stages and, unless chunks must be `even`, those up to
+    `FEW_CHUNKS` for which two stages have enough blocks. If there is none, the fewest chunks are used, so that the
+    search can report that there is no plan. `counts` are the numbers of blocks, in each way of counting.
     """
     numbers = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
     if not even:
@@ -282,7 +280,7 @@ def tried_chunks(counts: Sequence[int], even: bool) -> list[int]:
 def _with_chunks(
     schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None, even: bool
 ) -> tuple[Schedule, ...]:
-    """The schedules as listed, those made with any number of chunks once for each number that is tried."""
+    """Schedules as listed; those for any number of chunks once for each number tried."""
     possible = [fixed] if isinstance(fixed, int) and fixed > 1 else tried_chunks(counts, even)
     result: list[Schedule] = []
     for schedule in schedules:
@@ -302,7 +300,7 @@ def _with_chunks(
 def _following(
     schedules: tuple[Schedule, ...], stages: tuple[tuple[int, ...], ...], graph: LayerGraph
 ) -> tuple[Schedule, ...]:
-    """The schedules with which stages may hold these layers: several chunks of each where one reads from a later one.
+    """Schedules with which stages may hold these layers: several chunks each if one reads from a later one.
 
     Raises:
         InputError: one does, and every schedule has one chunk for each stage.
@@ -322,10 +320,10 @@ def _following(
 def limit_constraints(
     target: str | None, limits: Limits | None, names: Collection[str], layers: Collection[str]
 ) -> list[Constraint]:
-    """The constraints of a target, with their reasons; what `same_stage` says of other layers is left out.
+    """Constraints of a target, with their reasons; without `same_stage` for other layers.
 
     Raises:
-        InputError: one is no constraint, or reads a name that none knows; the text names the target.
+        InputError: an invalid constraint, or an unknown name in it; the text names the target.
     """
     constraints: list[Constraint] = []
     if limits is None:

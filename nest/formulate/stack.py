@@ -1,4 +1,4 @@
-"""`training.stack`: what a problem leaves out, filled in by what its software does (docs/reference/stacks.md)."""
+"""`training.stack`: defaults of a problem from its software (docs/reference/stacks.md)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -28,22 +28,17 @@ PLACE = "training.stack"
 
 
 class Implied(NamedTuple):
-    """The stack of a problem that does not name one.
-
-    Attributes:
-        name: of the stack.
-        place: the key that implies it.
-    """
+    """The implied stack of a problem without one."""
 
     name: str
-    place: str
+    place: str  # The key that implies it.
 
 
 def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, base: Path | None = None) -> Problem:
-    """`problem` with each key of `training` that it leaves out as its stack has it, and with the stack that is implied.
+    """Fill in missing keys of `training` from the problem's stack, and record an implied stack.
 
-    A key of `training` wins over the stack; the usual stack of `device` is implied where neither `training.stack` nor
-    `search.target` says. A profile has no stack: its candidates state their times.
+    A key of `training` wins over the stack; without `training.stack` and `search.target`, the usual stack of `device`
+    is implied. A profile has no stack: its candidates state their times.
     """
     if problem.model is None:
         return problem
@@ -61,9 +56,9 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
 def implied(
     target: str | None, precision: str, zero: object, device: DeviceSpec | None, known: Registry
 ) -> Implied | None:
-    """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's.
+    """Stack of `search.target`, else of the training precision, else the device's usual one; None: none.
 
-    Where ZeRO 3 is fixed (`zero`) and the framework of the usual stack does not run it, the one that stack names.
+    If ZeRO 3 is fixed (`zero`) and the framework of the usual stack does not run it, the alternative it names.
     """
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
@@ -81,7 +76,7 @@ def implied(
 
 
 def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:
-    """The stack that `name` stands for: one in place, a registered one, or a file of one; errors name `place`."""
+    """Resolve a stack: in place, registered, or in a file; errors name `place`."""
     if isinstance(name, StackSpec):
         return name
     if is_file_name(name):
@@ -99,11 +94,11 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
 
 
 WHOLE = ("fp32", "fp16")
-"""Precisions whose parameters are in it: what a stack says of gradients of bf16 parameters is not about them."""
+"""Precisions with parameters of that format: a stack's gradients of bf16 parameters do not apply."""
 
 
 def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) -> Training:
-    """`training` with what it leaves out as `stack` has it; `schedules` are those that are known."""
+    """`training` with missing keys from `stack`; `schedules` are those known."""
     usual = stack.training
     overlap = usual.overlap
     if overlap.pipeline is None and stack.pipeline_overlap:
@@ -116,15 +111,14 @@ def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) ->
 
 
 def _over(written: Overlap, usual: Overlap) -> Overlap:
-    """What is written, and else what is usual."""
     left_out = {each.name: getattr(usual, each.name) for each in fields(Overlap) if getattr(written, each.name) is None}
     return evolve(written, **left_out)
 
 
 def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
-    """The device of a cluster in place, of pools the first one's; None: it has none, or one of a name that is unknown.
+    """Device of a cluster in place, or of the first pool; None: it has none, or an unknown name.
 
-    That is told with what else is wrong, when the problem is formulated.
+    Unknown names are reported with other errors at formulation.
     """
     if cluster.pools is not None:
         return device_of(cluster.pools[0].cluster)
@@ -134,13 +128,13 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
 
 
 HIDDEN = {"data": "DP", "tensor": "TP", "experts": "EP"}
-"""Communication by the keys of `overlap`, but for `pipeline`, which depends on the schedule."""
+"""Communication by key of `overlap`, without `pipeline`, which depends on the schedule."""
 
 
 def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
-    """The stack that was implied and what hides, in a sentence; None: the problem names one, or has a profile.
+    """Sentence on the implied stack and what it hides; None: the problem names one, or has a profile.
 
-    The stack of `problem` is filled in, its target as it was `written`.
+    `problem` has its stack filled in, and its target as `written`.
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
@@ -158,11 +152,11 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
 
 
 def data_parallel_exposure(training: Training, device: DeviceSpec | None, modelled: bool = True) -> Exposure:
-    """What `training` says of it; where there is a model, what it leaves out the device's calibration says.
+    """Exposure from `training`; with a model, missing parts come from the device's calibration.
 
-    Where a framework is said to overlap it (`overlap.data`), a model's hides under its compute as far as that lasts,
-    but for the share that a calibration found exposed; where it is not, ranks wait for each other. A profile keeps the
-    constants of PROBLEM.md section 4 unless it asks for others.
+    If a framework overlaps it (`overlap.data`), a model's hides under its compute as far as that lasts, except for the
+    share that a calibration found exposed; else ranks wait for each other. A profile keeps the constants of PROBLEM.md
+    section 4 unless it asks for others.
     """
     exposed, often, hiding, waiting, sharded = training.exposed_share, None, False, 1.0, 1.0
     if modelled and training.exposed is None:
@@ -182,7 +176,7 @@ def data_parallel_exposure(training: Training, device: DeviceSpec | None, modell
 
 
 def hidden_messages(training: Training, schedules: Iterable[str], known: Registry) -> tuple[str, ...]:
-    """The schedules of those allowed with which messages between stages hide under compute (`overlap.pipeline`).
+    """Allowed schedules with which messages between stages hide under compute (`overlap.pipeline`).
 
     Raises:
         InputError: one that is listed is no schedule.

@@ -1,4 +1,4 @@
-"""`search.target`: a problem narrowed to what the framework of an exporter can run."""
+"""`search.target`: narrows a problem to the limits of an exporter's framework."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -20,16 +20,16 @@ from nest.units import listed
 
 
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:
-    """What the framework named by `search.target` can run; None: none is named."""
+    """Limits of the framework named by `search.target`; None: none is named."""
     name = problem.search.framework
     return None if name is None else limits_of(name, problem, registry, "search.target")
 
 
 def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Limits:
-    """What the framework of the exporter called `name` can run of a problem.
+    """Limits of an exporter's framework for a problem.
 
     Raises:
-        InputError: there is none called so, or it does not say; the text names `place`.
+        InputError: there is none of that name, or it has no limits; the text names `place`.
     """
     exporters = registry.exporters()
     able = {each for each, exporter in exporters.items() if hasattr(exporter, "limits")}
@@ -53,7 +53,7 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
 
 
 def limits_on(limits: Limits, devices: int) -> Limits:
-    """The limits, with the constraint that says that all devices of the cluster must be used, if they must."""
+    """Limits with a constraint that all devices must be used, if so."""
     if not limits.all_devices:
         return limits
     return evolve(
@@ -62,7 +62,7 @@ def limits_on(limits: Limits, devices: int) -> Limits:
 
 
 def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
-    """What of a plan the target of its problem cannot run, a sentence each without its full stop.
+    """Decisions of a plan beyond the target of its problem, a sentence each without its full stop.
 
     Raises:
         InputError: there is no such target, or the plan is infeasible.
@@ -73,9 +73,9 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
 
 
 def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
-    """Why no files of a feasible plan can be written for each framework that states limits; none where they can.
+    """Reasons why each framework with limits gets no files of a feasible plan; empty if it does.
 
-    `among`: names of the exporters that are asked about; None: all are.
+    `among` has the names of the exporters; None: all.
     """
     if plan.problem["cluster"].get("pools"):
         from nest.formulate.pools import on_only_pool
@@ -104,19 +104,19 @@ def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | Non
 
 
 INTERLEAVED = "interleaved"
-"""The schedule that is searched beside the usual `1f1b` where no target limits them: most frameworks that have
-pipelines run it, and recipes of NVIDIA for more than one stage mostly do (Megatron-Bridge)."""
+"""Schedule searched besides the usual `1f1b` without a target's limits: most frameworks with pipelines run it, and most
+of NVIDIA's recipes for several stages use it (Megatron-Bridge)."""
 
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
-    """The exporters that write their files of a feasible plan, by name."""
+    """Exporters that write files of a feasible plan, by name."""
     return tuple(name for name, refusals in reasons(plan, registry).items() if not refusals)
 
 
 def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
-    """Which exporters that are registered here refuse a plan whose `runs_on` names them, a sentence each.
+    """Registered exporters that refuse a plan whose `runs_on` names them, a sentence each.
 
-    One that it does not name may have been installed, or learned more, since.
+    Others may have been installed, or extended, since.
     """
     return tuple(
         f"runs_on says that the plan can be exported to {name}, which is not so: {why[0]}."
@@ -126,15 +126,15 @@ def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
 
 
 def with_schedules(training: Training, limits: Limits) -> Training:
-    """`training` with the schedules of a framework behind its own."""
+    """`training` with the schedules of a framework after its own."""
     return evolve(training, schedule=tuple(dict.fromkeys((*training.schedule, *(limits.schedules or ())))))
 
 
 def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
-    """`problem` without the choices that are beyond `limits` of its target; recompute modes and constraints are kept.
+    """Remove choices beyond the `limits` of the target; recompute modes and constraints are kept.
 
     Raises:
-        InputErrors: of some decision no choice is left, each with what the problem allows and what the target has.
+        InputErrors: decisions without any choice left, each with the choices of problem and target.
     """
     wrong: list[str] = []
     target, fixed, search = str(problem.search.target), problem.decided, problem.search
@@ -176,7 +176,7 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
 
 
 def beyond(target: str, what: str, has: Iterable[object], place: str, wanted: Iterable[object]) -> str:
-    """That a problem asks for something that its target has not, and for nothing that it has."""
+    """Sentence that a problem asks only for things its target lacks."""
     return (
         f"{place} allows {', '.join(map(str, wanted))}, but search.target {target} has {what} "
         f"{', '.join(map(str, has)) or 'of no kind'} only; allow one that it has, or choose another target."
@@ -184,33 +184,27 @@ def beyond(target: str, what: str, has: Iterable[object], place: str, wanted: It
 
 
 class Target(NamedTuple):
-    """What became of a target that nobody named.
+    """Outcome for a target that the problem does not name."""
 
-    Attributes:
-        name: of the framework; None: the whole space is searched.
-        why: why it steps aside; empty: it does not.
-    """
-
-    name: str | None
-    why: str = ""
+    name: str | None  # Of the framework; None: the whole space is searched.
+    why: str = ""  # Reason for none; empty otherwise.
 
     @property
     def sentence(self) -> str:
-        """What is searched, and how to search otherwise."""
+        """Sentence on what is searched, and how to change it."""
         if self.name is None:
             return f"No target: {self.why}."
         return f"Searching only plans that {self.name} can run (`--target none` lifts this)."
 
 
 def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -> tuple[Problem, Target | None]:
-    """`problem` with the framework of its stack as its target, or with none where that cannot run what it names.
+    """Set the framework of the problem's stack as its target, or none if that cannot run what it names.
 
-    Schedules that nobody names are all that its framework has, the target or that of its stack; where no target limits
-    them, `interleaved` is among them.
+    Schedules default to all of the target or of the stack's framework; without a target, `interleaved` is among them.
 
     Returns:
-        The problem, and what was chosen; None: there was no choice, as the problem says it, has a profile, or a stack
-        without a framework.
+        The problem, and the choice; None: there was none, as the problem names it, has a profile, or a stack without a
+        framework.
     """
     if problem.model is None:
         return problem, None
@@ -237,7 +231,7 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
 
 
 def _interleaving(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
-    """The problem, of no target, with `interleaved` among its schedules where none is listed and no pools forbid it."""
+    """Add `interleaved` to the default schedules of a problem without target, unless pools forbid it."""
     named = "schedule" in (written.get("training") or {}) or INTERLEAVED not in known.schedules()
     if named or problem.cluster.pools is not None:
         return problem
@@ -245,7 +239,7 @@ def _interleaving(problem: Problem, written: Mapping[str, Any], known: Registry)
 
 
 def schedule_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
-    """Which schedules are searched where neither a list nor a target says so; None: one does, or there is no model."""
+    """Note on the schedules searched by default; None: a list or target sets them, or there is no model."""
     schedules, decided = problem.training.schedule, problem.decided
     named = "schedule" in (written.get("training") or {}) or "schedule" in decided or decided.get("pp") == 1
     if problem.model is None or named or problem.search.target != NO_TARGET or {*known.schedules()} <= {*schedules}:
@@ -254,7 +248,7 @@ def schedule_notice(problem: Problem, written: Mapping[str, Any], known: Registr
 
 
 def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
-    """`problem` with no target where it names none: what is decided is priced, whoever can run it."""
+    """Drop an unnamed target: decided plans are priced, whoever can run them."""
     if problem.model is None:
         return problem
     whole, _ = with_target(problem, written, known)
@@ -262,7 +256,7 @@ def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) ->
 
 
 def _frameworks(stack: str | StackSpec | None, device: DeviceSpec | None, known: Registry) -> list[str]:
-    """The exporters of the stack; behind one that the precision implies those of the `device`."""
+    """Exporters of the stack; for a stack implied by the precision, those of the `device` follow."""
     if stack is None or stack == NO_STACK:
         return []
     names = [*described(stack, known).targets, *([stack] if isinstance(stack, str) else [])]
@@ -278,7 +272,7 @@ ANY_PROBLEM: dict[str, Any] = {
     "training": {"global_batch": 8, "sequence_length": 128},
     "cluster": {"levels": [{"fanout": 8, "bandwidth": 1e9}]},
 }
-"""Stands for what people plan where limits are asked without a problem: they hang on a model and a training."""
+"""Stands in when limits are requested without a problem: they depend on a model and a training."""
 
 
 def _any_problem() -> Problem:
@@ -286,7 +280,7 @@ def _any_problem() -> Problem:
 
 
 def _with_schedules(problem: Problem, written: Mapping[str, Any], names: Iterable[str], known: Registry) -> Problem:
-    """The problem with all schedules of the first of some frameworks where none is listed, which it need not train."""
+    """Add all schedules of the first of some frameworks if none is listed."""
     if "schedule" in (written.get("training") or {}):
         return problem
     for name in names:
@@ -314,7 +308,7 @@ def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Reg
 
 
 def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known: Registry) -> Iterator[str]:
-    """What the problem names, or installed plug-ins bring, that a framework has not, the most telling first."""
+    """Named or plugged-in features that a framework lacks, the most telling first."""
     search, training, fixed = written.get("search") or {}, written.get("training") or {}, problem.decided
     if problem.search.mixed and not limits.mixed:
         yield "stages that are split differently (search.mixed)"
@@ -346,7 +340,7 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
 
 
 def _listed(place: str, written: Any, fixed: Any, has: Iterable[Any] | None) -> Iterator[str]:
-    """Choices that are written and not there."""
+    """Written choices that are missing."""
     if has is None:
         return
     named = [] if written is None else list(written) if isinstance(written, (list, tuple)) else [written]

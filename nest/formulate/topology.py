@@ -1,6 +1,6 @@
-"""Networks: which importer reads `cluster.topology`, and what it reads reduced to levels.
+"""Networks: the importer of `cluster.topology`, and its reduction to levels.
 
-`message` is the size in bytes that a reduction's stretch is measured with.
+`message` is the size in bytes of the message for which stretch is measured.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Source = str | Generated | dict[str, Any]
 
 
 def topology(source: Source, registry: Registry, base: Path | None) -> Cluster | Reduced:
-    """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
+    """Network of `source`, reduced to levels; a `Cluster` if it has levels of its own."""
     reduced = loaded(source, registry, base)
     return reduced if isinstance(reduced, Cluster) else reduced_network(reduced)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
-    """What an importer makes of `source`; of levels alone, a `Cluster` whose memory says nothing."""
+    """Import `source`; levels alone give a `Cluster` with undefined memory."""
     imported_network = imported(ClusterSpec(topology=source), registry, base)
     network = imported_network.network if isinstance(imported_network, Imported) else imported_network
     if isinstance(imported_network, Imported) and imported_network.pools:
@@ -60,7 +60,7 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | L
 def network(
     spec: ClusterSpec, registry: Registry, base: Path | None, message: float | None = None
 ) -> Cluster | Reduced:
-    """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing."""
+    """Network of a `cluster` section; levels or a name give a `Cluster` with undefined memory."""
     spec, reduced = read_in(spec, registry, base, message)
     if reduced is not None:
         return reduced
@@ -73,7 +73,7 @@ def network(
 def read_in(
     cluster: ClusterSpec, registry: Registry, base: Path | None, message: float | None = None
 ) -> tuple[ClusterSpec, Cluster | Reduced | None]:
-    """`cluster` with what an importer read of hosts and devices, and its network; None: levels or a name say it."""
+    """`cluster` with imported hosts and devices, and its network; None: levels or a name give it."""
     cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
@@ -87,9 +87,9 @@ def read_in(
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
-    """`cluster` with the file its `topology` names read into it, by `importer` or the first that knows it.
+    """Read the file of `topology` into `cluster`, with `importer` or the first that knows it.
 
-    What the section says itself (`device`, `memory`, `hosts`, `devices_per_host`) wins over what the file says.
+    Keys of the section (`device`, `memory`, `hosts`, `devices_per_host`) win over the file.
     """
     cluster = section_of(cluster, registry, base)
     file = file_of(cluster.topology, base)
@@ -109,7 +109,7 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
-    """`cluster`; where its `name` is that of a file, the section in it, with what `cluster` itself says beside it."""
+    """`cluster`, or the section in the file that its `name` gives, with the keys of `cluster` on top."""
     if cluster.name is not None and is_file_name(cluster.name):
         path = (base or Path()) / cluster.name
         if there_is(path) != "file":
@@ -125,7 +125,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
 
 
 def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -> ClusterSpec:
-    """`cluster` with what an importer read in its file."""
+    """`cluster` with the content of an imported file."""
     from nest.network import LinkGraph
 
     if network.pools:
@@ -152,7 +152,7 @@ def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -
 
 
 def _hosts_in_order(reduced: Cluster | Reduced, per_host: int) -> tuple[str, ...]:
-    """The hosts along the devices `HOST.INDEX` of a reduced network; empty where its order takes one apart."""
+    """Hosts along the devices `HOST.INDEX` of a reduced network; empty if its order splits one."""
     if isinstance(reduced, Cluster):
         return ()
     names = [name.rpartition(".")[0] for name in reduced.names]
@@ -162,7 +162,7 @@ def _hosts_in_order(reduced: Cluster | Reduced, per_host: int) -> tuple[str, ...
 
 
 def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
-    """A network as the keys of a `cluster` section."""
+    """A network as keys of a `cluster` section."""
     from nest.instance.pairs import Pairs
     from nest.network.graph import LinkGraph, written_graph
 
@@ -183,9 +183,9 @@ def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
 
 
 def reduced_network(network: LinkGraph | Pairs, message: float | None = None) -> Reduced:
-    """The network reduced to levels, once for the same content: reading, planning and describing ask for the same.
+    """Reduce a network to levels, cached by content: reading, planning and describing need the same.
 
-    `message`: bytes of the message stretch is measured with; None: `nest.network.REFERENCE_MESSAGE`.
+    `message`: bytes of the message for which stretch is measured; None: `nest.network.REFERENCE_MESSAGE`.
     """
     from nest.network import REFERENCE_MESSAGE, reduce
 
@@ -194,11 +194,11 @@ def reduced_network(network: LinkGraph | Pairs, message: float | None = None) ->
 
 
 _reductions = BoundedCache["Reduced"](1)
-"""The latest reduction, by what it was made of."""
+"""The latest reduction, by content."""
 
 
 def _digest(network: LinkGraph | Pairs) -> bytes:
-    """What networks of the same content have in common."""
+    """Digest of a network's content."""
     from nest.network import LinkGraph
 
     if isinstance(network, LinkGraph):
@@ -215,7 +215,7 @@ def _digest(network: LinkGraph | Pairs) -> bytes:
 def imported(
     cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
 ) -> Network | Imported:
-    """What the importer called `name`, or the first that knows it, makes of the `topology` of `cluster`.
+    """Import the `topology` of `cluster` with the named importer, or the first that knows it.
 
     Raises:
         InputError: no importer knows it, or it cannot be used.
@@ -248,7 +248,7 @@ def imported(
 def load_source(
     source: Any, cluster: ClusterSpec, registry: Registry, base: Path | None, name: str | None = None
 ) -> Network | Imported:
-    """As `imported`, of a source that is no file."""
+    """Same as `imported`, for a source that is no file."""
     importer = importer_of(source, registry, name)
     if importer is None:
         raise _unknown(source, registry)
@@ -270,7 +270,7 @@ def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, ba
 
 
 def importer_of(source: Any, registry: Registry, name: str | None = None) -> TopologyImporter | None:
-    """The importer called `name`, or the first, if it knows `source`; None: it does not."""
+    """The named importer, or the first, if it knows `source`; else None."""
     known = registry.topology_importers()
     if name is not None and name not in known:
         raise unknown_name("--format", "topology importer", name, known)
@@ -279,7 +279,7 @@ def importer_of(source: Any, registry: Registry, name: str | None = None) -> Top
 
 
 def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
-    """The file `source` names, or the part of one (`FILE#NAME`); None: it names none."""
+    """File that `source` names, or a part of one (`FILE#NAME`); None: it names none."""
     if not isinstance(source, str):
         return None
     path = (base or Path()) / source
@@ -291,7 +291,7 @@ def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
 
 
 def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
-    """The topology that a YAML, JSON or TOML file holds."""
+    """Topology in a YAML, JSON or TOML file."""
     text = read_text_of(path)
     try:
         source = parse(text, str(path))
@@ -307,7 +307,7 @@ def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
 
 
 def _unknown(source: Any, registry: Registry) -> InputError:
-    """The error for a source that no importer knows."""
+    """Error for a source that no importer knows."""
     importers = ", ".join(registry.topology_importers())
     if isinstance(source, Mapping):
         words = [*GENERATORS, "nodes"]
@@ -327,7 +327,7 @@ def _unknown(source: Any, registry: Registry) -> InputError:
 
 @contextmanager
 def named(path: Path | None) -> Iterator[None]:
-    """Let errors name the file, or the key that holds the network."""
+    """Let errors name the file, or the key with the network."""
     try:
         yield
     except InputError as error:
@@ -338,13 +338,13 @@ def named(path: Path | None) -> Iterator[None]:
 
 
 def _is_path(sentence: str) -> bool:
-    """Whether a sentence begins with the path of a value, such as `edges[3].bandwidth`."""
+    """True if a sentence begins with the path of a value, such as `edges[3].bandwidth`."""
     first = sentence.split(" ", 1)[0]
     return "[" in first or "." in first.rstrip(".")
 
 
 def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None:
-    """What `cluster` says of links, accelerators and hosts that a file may leave out; None: nothing.
+    """Links, accelerators and hosts in `cluster` that a file may leave out; None: none.
 
     Its own `device` and `devices_per_host` win over the profile's.
     """
@@ -375,7 +375,7 @@ def link_profile_of(cluster: ClusterSpec, base: Path | None = None) -> LinkProfi
 
 
 def _check_names(link_profile: LinkProfile, cluster: ClusterSpec, base: Path | None) -> None:
-    """Refuse links and devices that are not known here, where they are written, not in what is made of them."""
+    """Refuse unknown links and devices at the place where they are written."""
     written = cluster.link_profile
     file = (base or Path()) / written if isinstance(written, str) and is_file_name(written) else None
     place = "cluster.link_profile." if file is None else f"{file}: "

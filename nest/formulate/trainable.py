@@ -1,8 +1,8 @@
-"""What of a model is trained: low-rank adapters beside frozen products, frozen parameters, and where no gradient flows.
+"""Trained part of a model: low-rank adapters, frozen parameters, and operators without gradients.
 
 LoRA (Hu et al., arXiv 2106.09685, section 4.1): beside a frozen weight `W` of `d_out x d_in` the product `B A x` is
-trained, with `A` of `rank x d_in` and `B` of `d_out x rank`, and added to `W x`. Names of targets are those of the
-modules of Llama in transformers, which people list as `target_modules` of peft's `LoraConfig`.
+trained, with `A` of `rank x d_in` and `B` of `d_out x rank`, and added to `W x`. Targets are module names of Llama in
+transformers, as in `target_modules` of peft's `LoraConfig`.
 """
 
 from collections.abc import Iterator
@@ -27,42 +27,41 @@ MODULES = {
     "index_key": ("wk",),
     "index_weights": ("weights_proj",),
 }
-"""By the name of an operator within its layer (of feed-forward networks, how it ends), the modules of transformers that
-it stands for: with an axis `branch` one for each index, else the last."""
+"""Modules of transformers by operator name within a layer (suffixes for feed-forward networks): with an axis `branch`
+one for each index, else the last."""
 
 FUSED = {"query": "qkv_proj", "key_value": "qkv_proj", "up": "gate_up_proj"}
-"""Modules of other families that hold several of these, such as Phi-3's and Megatron Core's (`linear_qkv`,
-`linear_fc1`): one adapter, whose first product all of them share."""
+"""Modules of other families that fuse several of these, such as Phi-3's and Megatron Core's (`linear_qkv`,
+`linear_fc1`): one adapter, whose first product they share."""
 
 NETWORKS = ("mlp", "expert", "shared_expert")
-"""How names of operators of feed-forward networks begin."""
+"""Prefixes of operator names in feed-forward networks."""
 
 EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",), "index_query": ("wq_b",)}
-"""The same of projections out of a latent (`MODULES`)."""
+"""Same for projections out of a latent (`MODULES`)."""
 
 ABSORBED = ("absorbed_query", "context")
-"""The halves of `kv_b_proj`, in front of and behind sparse attention: no adapter is known there."""
+"""Halves of `kv_b_proj` around sparse attention: no adapter is known there."""
 
 BRANCH, RANK = "branch", "rank"
-"""Axes: of products put into one operator, and of what passes between the two products of an adapter."""
+"""Axes of products merged into one operator, and between the two products of an adapter."""
 
 LINEAR = ("matmul", "router")
 """Kinds of products with weights."""
 
 
 def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
-    """`graph` with adapters, with all that is not trained frozen, and with gradients only where they are needed.
+    """Add adapters, freeze what is not trained, and keep only the needed gradients.
 
-    A tensor has a gradient where something trained leads to it, as autograd has it; an operator none of whose results
-    has one has no backward pass and saves nothing. A product with a frozen weight saves no input: its backward pass
-    finds the gradient of its input alone, half as many FLOP as both.
+    As in autograd, a tensor has a gradient if something trained leads to it; an operator without such a result has no
+    backward pass and saves nothing. A product with a frozen weight saves no input: its backward pass only finds the
+    gradient of its input, half as many FLOP as both.
 
     Args:
-        graph: of one sample, as an importer made it.
-        trainable: what is trained.
+        graph: of one sample, from an importer.
 
     Raises:
-        InputError: a target or a layer is not there, nothing is trained, or of two layers that share a weight one is.
+        InputError: a target or a layer is missing, nothing is trained, or only one of two layers with a shared weight.
     """
     adapted = graph if trainable.lora is None else _with_adapters(graph, trainable.lora)
     originals = frozenset(operator.name for operator in graph.operators)
@@ -91,15 +90,15 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
 
 
 def trained_count(graph: OperatorGraph) -> int:
-    """Scalars that are trained; tied parameters count once."""
+    """Trained scalars; tied parameters count once."""
     return sum(p.count for operator in graph.operators for p in operator.parameters if not p.tied and not p.frozen)
 
 
 def backward_share(graph: OperatorGraph) -> float:
-    """Backward model FLOP over the forward ones, of products whose gradients are needed; 2 where all is trained.
+    """Ratio of backward to forward model FLOP, for products with needed gradients; 2 if all is trained.
 
-    By the convention of utilisation figures (PaLM, arXiv 2204.02311, appendix B), in which each of a product's
-    gradients takes what its forward pass takes.
+    By the convention of utilisation figures (PaLM, arXiv 2204.02311, appendix B), each of a product's gradients costs
+    one forward pass.
     """
     found = sum(min(operator.backward_flops_ratio, 2.0) * operator.model_flops for operator in graph.operators)
     return found / graph.model_flops if graph.model_flops else 2.0
@@ -116,7 +115,7 @@ def _examples(names: tuple[str, ...]) -> str:
 
 
 def _check_tied(graph: OperatorGraph, trained: set[str]) -> None:
-    """Refuse to train one of two layers that share a weight: no framework can."""
+    """Refuse to train one of two layers that share a weight, which no framework can."""
     sharing = [operator for operator in graph.operators if any(p.tied for p in operator.parameters)]
     tables = [
         o for o in graph.operators if o.kind == "embedding" and any(has_axis(p.shape, "vocab") for p in o.parameters)
@@ -129,7 +128,7 @@ def _check_tied(graph: OperatorGraph, trained: set[str]) -> None:
 
 
 def _with_gradients(operator: Operator, trained: bool, changed: dict[str, Tensor]) -> Operator:
-    """`operator`, trained or frozen, reading tensors as operators in front of it left them (`changed`)."""
+    """`operator`, trained or frozen, reading tensors as rewritten before it (`changed`)."""
     inputs = tuple(changed.get(tensor.name, tensor) for tensor in operator.inputs)
     entering = any(tensor.differentiable for tensor in inputs)
     learns = trained and (bool(operator.parameters) or _shares_weight(operator))
@@ -150,12 +149,12 @@ def _with_gradients(operator: Operator, trained: bool, changed: dict[str, Tensor
 
 
 def _shares_weight(operator: Operator) -> bool:
-    """Whether it is a product with the weight of another operator."""
+    """True for a product with the weight of another operator."""
     return operator.kind == "matmul" and not operator.parameters and len(operator.inputs) == 1
 
 
 def _modules(operator: Operator) -> dict[str, int | None]:
-    """What targets may call parts of `operator`: the modules it stands for, with their branch; None: all of it."""
+    """Target names of parts of `operator`: its modules, with their branch; None: all of it."""
     short = operator.name.removeprefix(f"{operator.layer}/")
     if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1 or short in ABSORBED:
         return {}
@@ -206,9 +205,9 @@ def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
 def _adapted(
     operator: Operator, modules: dict[str, int | None], rank: int, shared: dict[tuple[str, str], Tensor]
 ) -> Iterator[Operator]:
-    """`operator`, an adapter for each of `modules`, and the sum of what they make under its results' old names.
+    """`operator`, an adapter for each of `modules`, and the sum of their results under the old names.
 
-    Adapters of one module that read the same tensor share their first product, whose result is in `shared`.
+    Adapters of one module with the same input share their first product, kept in `shared`.
     """
     several = len(operator.outputs) > 1
     whole = None in modules.values()
@@ -247,7 +246,7 @@ def _adapted(
 def _adapter(
     operator: Operator, module: str, branch: int | None, makes: list[Tensor], rank: int
 ) -> tuple[Operator, Operator]:
-    """The two products of an adapter; what the second makes has the shapes of `makes`, one branch of them."""
+    """The two products of an adapter; the second makes the shapes of `makes`, one branch of them."""
     source, weight = operator.inputs[0], max(operator.parameters, key=lambda parameter: parameter.count)
     inner = tuple(axis for axis in weight.shape if axis[0] in operator.contracted)
     routed = tuple(axis for axis in weight.shape if not has_axis(operator.space, axis[0]))

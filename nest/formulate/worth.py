@@ -1,4 +1,4 @@
-"""Which of many candidates are priced at all: those that may beat a first plan, by what their operators compute."""
+"""Lower bounds on candidates from compute time, used to price only those that can win."""
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
@@ -21,19 +21,19 @@ from nest.spec.problem import Search
 from nest.tolerances import LIMIT_SLACK
 
 FEW, TRIED = 256, 32
-"""Blocks among which some are chosen to look for a first plan, and of these so many: as many of each size of
-micro-batches, and of those whose activations fit into memory as of the others, which take less time alone."""
+"""Blocks to choose from for a first plan, and the number chosen: equally many of each micro-batch size, and of those
+whose activations fit in memory and of others, which may take less time alone."""
 
 NEAR = 1.01
-"""Times the step time of a first plan up to which candidates are priced at once: for the answer none slower is needed,
-but beside it plans are looked for that are hardly slower."""
+"""Factor over the step time of a first plan up to which candidates are priced at once: the answer needs none slower,
+but slightly slower plans are also sought."""
 
 
 def can_be_worth(search: Search, registry: Registry) -> bool:
-    """Whether compute says which candidates cannot have a plan as fast as another.
+    """True if compute alone can rule out candidates.
 
-    All stages of a plan must have one candidate, and layers and steps take no less than all that one engine computes:
-    of models of layer times and schedules of plug-ins nobody knows.
+    All stages of a plan must share one candidate, and layers and steps must take at least the compute of one engine,
+    which is unknown for layer-time models and schedules of plug-ins.
     """
     read = (*registry.layer_times().values(), *registry.schedules().values())
     plain = search.granularity != "operator" and not search.mixed and search.tensors != "direct"
@@ -42,25 +42,18 @@ def can_be_worth(search: Search, registry: Registry) -> bool:
 
 @frozen(eq=False, repr=False)
 class BoundedCandidates:
-    """The candidates of a model, priced as far as plans need them.
+    """Candidates of a model, priced only if needed.
 
-    Each micro-batch is computed once, so that a step of `B` samples on `P` devices takes at least `B / P` times the
-    device seconds that a candidate's layers take for a sample, whatever the schedule (PROBLEM.md section 4):
-    recomputation, bubbles and devices left idle come on top.
-
-    Attributes:
-        made: the formulation, without candidates.
-        sharded: the blocks of all candidates.
-        with_priced: the formulation with some blocks priced, each once.
-        waiting: who waits; when the time is up, no more are looked for.
-        families: of the blocks.
+    Each micro-batch is computed once, so a step of `B` samples on `P` devices takes at least `B / P` times the device
+    seconds per sample of a candidate's layers, for any schedule (PROBLEM.md section 4); recomputation, bubbles and idle
+    devices come on top.
     """
 
-    made: Formulation
-    sharded: ShardedGraphs
-    with_priced: Callable[[Sequence[Block]], Formulation]
-    waiting: Waiting
-    families: tuple["BoundedFamily", ...] = field(init=False)
+    made: Formulation  # The formulation, without candidates.
+    sharded: ShardedGraphs  # Blocks of all candidates.
+    with_priced: Callable[[Sequence[Block]], Formulation]  # The formulation with some blocks priced, each once.
+    waiting: Waiting  # Its deadline ends the pricing.
+    families: tuple["BoundedFamily", ...] = field(init=False)  # Of the blocks.
 
     @families.default
     def _bounded(self) -> tuple["BoundedFamily", ...]:
@@ -70,11 +63,11 @@ class BoundedCandidates:
         return tuple(BoundedFamily(family, bounds) for family in self.sharded.families)
 
     def begun(self, first_plan: Callable[[Formulation], FirstPlan | None], share: float, memory: float) -> Formulation:
-        """The formulation with those candidates that may be as fast as a first plan, or hardly slower; else with all.
+        """Formulation with the candidates that may be as fast as a first plan, or slightly slower; else with all.
 
         Args:
-            first_plan: a plan of a formulation's candidates; None: there is none.
-            share: `B / P`, samples of a step for each device.
+            first_plan: finds a plan of a formulation's candidates; None: there is none.
+            share: `B / P`, samples of a step per device.
             memory: bytes of a device.
 
         Raises:
@@ -93,11 +86,9 @@ class BoundedCandidates:
         return evolve(result, first=(known[0].among(tried.candidates, result.candidates), known[1]))
 
     def up_to(self, most: float, computed: float) -> Formulation:
-        """The formulation with all candidates that may have plans of at most so many device seconds for a sample.
+        """Formulation with all candidates that may have plans of at most `most` device seconds per sample.
 
-        Args:
-            most: device seconds.
-            computed: the same on a network on which nothing that is sent takes time.
+        `computed` is the same limit on a network with free communication.
         """
         left, most = list[Block](), most or inf
         while not left and most < inf:
@@ -116,7 +107,7 @@ class BoundedCandidates:
 
 
 def _tried(families: Sequence["BoundedFamily"], memory: float, watch: Callable[[], None]) -> list[Block]:
-    """Blocks that a first plan is looked for of, the less they take the more of them; none: few are admitted."""
+    """Blocks to search for a first plan, more of the faster ones; empty: few are admitted."""
     groups: dict[tuple[bool, int], list[BoundedFamily]] = {}
     for family in families:
         watch()
@@ -136,40 +127,30 @@ def _tried(families: Sequence["BoundedFamily"], memory: float, watch: Callable[[
 
 @frozen
 class Bounds:
-    """What bounds of the time of blocks are computed from.
-
-    Attributes:
-        pricing: prices operators.
-        counts: layers of each class.
-    """
+    """Data for lower bounds on blocks."""
 
     pricing: Pricing
-    counts: Sequence[int]
+    counts: Sequence[int]  # Layers of each class.
 
 
 @frozen(eq=False, slots=False, repr=False)
 class BoundedFamily:
-    """A family of blocks, and what the layers of each of them take at least.
+    """A family of blocks, with lower bounds on their layers.
 
-    What the strategies that are left do not change is in each block of the family, and takes no less there than in the
-    family's own block: it computes as much, and calls reach at least as far.
-
-    Attributes:
-        family: the blocks.
-        bounds: what bounds are computed from.
-        whole: the family that this is a part of; None: it is none.
+    Parts that the remaining strategies do not change are in each block of the family, and take no less there than in
+    the family's own block: equal compute, and calls that reach at least as far.
     """
 
-    family: Family
+    family: Family  # The blocks.
     bounds: Bounds
-    whole: "BoundedFamily | None" = None
+    whole: "BoundedFamily | None" = None  # The family that this is a part of; None: none.
     _known: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
     _loads: dict[tuple[int, bool], Array] = field(factory=dict, init=False)
 
     def within(self, most: float, computed: float = 0.0) -> Iterator["BoundedFamily"]:
-        """The single blocks of the family whose bound is at most `most` device seconds for a sample.
+        """Single blocks of the family with a bound of at most `most` device seconds per sample.
 
-        Or at most `computed`, that of what they compute alone.
+        Or of at most `computed` for compute alone.
         """
         if most < inf and self.least > most and (not computed or self.computed > computed):
             return
@@ -182,12 +163,12 @@ class BoundedFamily:
 
     @cached_property
     def parts(self) -> "tuple[BoundedFamily, ...]":
-        """The families that the next strategy makes of it, by degree."""
+        """Families after the next strategy, by degree."""
         return tuple(BoundedFamily(each, self.bounds, self) for each in self.family.parts)
 
     @property
     def saved(self) -> float:
-        """Bytes that all layers save of a micro-batch, as the first stage of `1f1b` holds."""
+        """Bytes that all layers save of a micro-batch, as on the first stage of `1f1b`."""
         saved = 0.0
         for operators, count in zip(self.family.block.graph.by_layer, self.bounds.counts, strict=True):
             sizes = tensor_bytes(operators)
@@ -198,12 +179,12 @@ class BoundedFamily:
 
     @cached_property
     def least(self) -> float:
-        """Device seconds that all layers of each block take for a sample at least, both passes, with what they send."""
+        """Lower bound (device seconds per sample) on all layers of each block, both passes, with communication."""
         return self._least(silent=False)
 
     @cached_property
     def computed(self) -> float:
-        """Device seconds that all layers of each block compute for a sample at least, both passes."""
+        """Lower bound (device seconds per sample) on the compute of all layers of each block, both passes."""
         return self._least(silent=True)
 
     def _least(self, *, silent: bool) -> float:
@@ -212,7 +193,7 @@ class BoundedFamily:
         return block.width / block.samples * whole
 
     def _load(self, index: int, silent: bool) -> Array:
-        """The load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
+        """Load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
         key = (index, silent)
         if key not in self._loads:
             new = self._new(index)
@@ -223,14 +204,14 @@ class BoundedFamily:
         return self._loads[key]
 
     def _new(self, index: int) -> list[Operator]:
-        """The operators of a class's layer that are in all blocks, but for those that are in all of `whole`."""
+        """Operators of a class's layer in all blocks, except those in all of `whole`."""
         before: Container[str] = self.whole._in_all(index) if self.whole else ()
         if not self.family.last:
             return [each for each in self.family.block.graph.by_layer[index] if each.name not in before]
         return [each for name, each in self._in_all(index).items() if name not in before]
 
     def _in_all(self, index: int) -> dict[str, Operator]:
-        """The operators of a class's layer that are in all blocks, and call ranks that lie alike there, by name."""
+        """Operators of a class's layer in all blocks whose calls have equally placed ranks, by name."""
         if index not in self._known:
             block, groups = self.family.block, {group_changed(each) for each in self.family.last}
             operators = block.graph.by_layer[index]
