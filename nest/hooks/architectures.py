@@ -1,4 +1,4 @@
-"""What a problem describes, as its importers read it: the model's architecture, and the cluster's network."""
+"""Architecture and network of a problem, as its importers read them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def architecture(plan: PlanDocument) -> Architecture | None:
-    """The transformer that the plan's problem describes; None: it has measured layers or an operator graph."""
+    """Transformer of the plan's problem; None: it has measured layers or an operator graph."""
     return architecture_of(plan.problem.get("model"))
 
 
 def architecture_of(model: Any) -> Architecture | None:
-    """The transformer that a self-contained problem's `model` describes; None: it is something else.
+    """Transformer of a self-contained problem's `model`; None: it is something else.
 
     Raises:
         InputErrors: the description contradicts itself.
@@ -51,13 +51,13 @@ def cluster_spec(plan: PlanDocument) -> ClusterSpec:
     """The `cluster` section of a plan's problem.
 
     Raises:
-        InputErrors: it is none.
+        InputErrors: it is invalid.
     """
     return structure(plan.problem["cluster"], ClusterSpec)
 
 
 def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]:
-    """The network of a self-contained `cluster` section; of one given by levels, those.
+    """Network of a self-contained `cluster` section; its levels if it gives these.
 
     Raises:
         InputError: no registered importer knows it.

@@ -1,6 +1,6 @@
-"""Bundled distributions (`plugins/`): which of nest's own entry points name them.
+"""Bundled distributions (`plugins/`), found by nest's own entry points.
 
-An entry point of the group `nest.KIND` names a module that has the hook `nest_KIND`; it is loaded when that is called.
+An entry point of the group `nest.KIND` names a module with the hook `nest_KIND`, which is imported when that is called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DISTRIBUTION = "nest-planner"
 
 
 def bundled_entries(group: str) -> Mapping[str, str]:
-    """Entry points of this distribution in a group, by name; none where nest runs from a folder uninstalled."""
+    """Entry points of this distribution in a group, by name; empty if nest runs from a folder uninstalled."""
     found: dict[str, str] = {}
     within = ""
     for line in _own_entry_points().splitlines():
@@ -34,7 +34,7 @@ def bundled_entries(group: str) -> Mapping[str, str]:
 
 
 def bundled_folders() -> list[str]:
-    """Folders of the packages of bundled distributions."""
+    """Package folders of bundled distributions."""
     found = [find_spec(module) for module in sorted(bundled_modules())]
     return [folder for each in found if each is not None for folder in each.submodule_search_locations or ()]
 
@@ -46,7 +46,7 @@ def bundled_modules() -> frozenset[str]:
 
 
 def bundled_verb(name: str) -> Any:
-    """The function of a bundled distribution that the package `nest` offers by this name.
+    """Function of a bundled distribution that the package `nest` offers by this name.
 
     Raises:
         AttributeError: there is none.
@@ -60,7 +60,7 @@ def bundled_verb(name: str) -> Any:
 
 @cache
 def _own_entry_points() -> str:
-    """The entry points of this distribution, as its metadata have them."""
+    """Entry points in this distribution's metadata."""
     for folder in sys.path:
         for file in Path(folder).glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/entry_points.txt"):
             return file.read_text(encoding="utf-8")

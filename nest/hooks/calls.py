@@ -1,10 +1,8 @@
-"""Calls into plug-ins: each in a thread of its own and for so long only, so that one that never returns is left behind.
+"""Calls into plug-ins: each in its own thread and with a time limit, so that a call that never returns is abandoned.
 
-A signal would interrupt the main thread only, and a process could be given nothing that cannot be pickled. Handing a
-call over and its answer back takes 16 microseconds, 60 on a busy machine (2026-11-21, 2 cores of an AMD EPYC, Python
-3.11); a solve asks plug-ins some 10,000 times.
-
-Objects of plug-ins have stand-ins (`Guarded`) that call so and check results, so that an error harms nothing.
+A signal would interrupt only the main thread, and a process would need picklable arguments. Handing over a call and its
+answer takes 16 microseconds, 60 on a busy machine (2026-11-21, 2 cores of an AMD EPYC, Python 3.11); a solve makes some
+10,000 calls. `Guarded` stands in for a plug-in's object, calls it this way and checks its results.
 """
 
 from __future__ import annotations
@@ -28,21 +26,21 @@ if TYPE_CHECKING:
     from nest.hooks.unchanged import Kept
 
 CALL_LIMIT = 5.0
-"""Seconds one call into a plug-in may take: half of the 10 s that people attend to something that does not answer
-(Nielsen, Usability Engineering, 1993, section 5.5). What nest brings itself answers within milliseconds."""
+"""Seconds of one call into a plug-in: half of the 10 s for which people attend to something that does not answer
+(Nielsen, Usability Engineering, 1993, section 5.5). Built-ins answer within milliseconds."""
 
 TOTAL_SHARE = 6.0
-"""All calls into one plug-in during one walk may take so many times the limit of one: 30 s."""
+"""Factor over the limit of one call for all calls into one plug-in during one walk: 30 s."""
 
 UNCOUNTED = 0.01
-"""The share of the limit of one call that counts towards no total: 50 ms. The search for a plan of a large model asks a
+"""Share of the limit of one call that counts towards no total: 50 ms. The search for a plan of a large model calls a
 strategy some 10,000 times, which takes a minute although every answer comes within milliseconds."""
 
 SECONDS = "NEST_PLUGIN_SECONDS"
-"""The environment variable that changes the limit of one call, and with it that of all."""
+"""Environment variable for the limit of one call, and so of all."""
 
 LONGEST = 1e6
-"""Seconds: more than a week is no limit, and what waits for threads takes no more than `threading.TIMEOUT_MAX`."""
+"""Seconds: more than a week is no limit, and threads wait for at most `threading.TIMEOUT_MAX`."""
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +48,7 @@ _here = local()
 
 
 class CallError(Exception):
-    """A call into a plug-in failed; the text follows the name of what was called: `raised ValueError: ...`."""
+    """A failed call into a plug-in; the text follows the name of the called member: `raised ValueError: ...`."""
 
 
 class CallTimeoutError(CallError):
@@ -58,12 +56,12 @@ class CallTimeoutError(CallError):
 
 
 class PluginError(Exception):
-    """An object of a plug-in failed: no error of nest or its user, planning goes on without the object.
+    """A failed object of a plug-in: no error of nest or its user; planning continues without the object.
 
     Attributes:
         kind: its kind, as in `KINDS`.
         name: its name.
-        reason: what it did, to follow its name.
+        reason: follows its name.
     """
 
     def __init__(self, kind: str, name: str, reason: str) -> None:
@@ -78,19 +76,19 @@ class TimedOut(Exception):  # noqa: N818 - an event, put into words by whoever w
 
 
 class Raised(NamedTuple):
-    """What a call raised, and its class and message in one line."""
+    """An exception of a call, with its class and message in one line."""
 
     error: BaseException
     text: str
 
 
 def inside() -> bool:
-    """Whether this is the thread of a worker."""
+    """True in a worker's thread."""
     return getattr(_here, "serving", False)
 
 
 def message(error: BaseException) -> str:
-    """The class and message of an error in one line of at most 300 characters."""
+    """Class and message of an error in one line of at most 300 characters."""
     try:
         words = " ".join(str(error).split())
     except Exception:  # A foreign error may fail to say what it is.
@@ -100,7 +98,7 @@ def message(error: BaseException) -> str:
 
 
 class Worker:
-    """A daemon thread that runs one call after the other; the end of the process does not wait for it."""
+    """Daemon thread that runs calls one by one; the process does not wait for it at exit."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -113,14 +111,14 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there; in a process forked from that which made it, it is not."""
+        """True if the thread exists; it does not in a fork of the process that made it."""
         return self._thread.is_alive()
 
     def call(self, function: Callable[[], Any], seconds: float) -> tuple[Any, Raised | None, float]:
-        """What `function` returned, what it raised, and the seconds it took.
+        """Call `function`; return its result, its exception, and the seconds it took.
 
         Raises:
-            TimedOut: it has not returned within `seconds`; the worker must not be used any more.
+            TimedOut: it has not returned within `seconds`; the worker must not be used again.
         """
         self._calls.put(function)
         try:
@@ -130,7 +128,7 @@ class Worker:
             raise TimedOut from None
 
     def _end(self) -> None:
-        """Ask the thread to end: one that computes does at once, one that waits does once it returns."""
+        """Stop the thread: at once if it computes, else once its wait returns."""
         if self._thread.ident is not None:
             import ctypes
 
@@ -153,10 +151,10 @@ def _serve(
 
 
 def call_limit() -> float:
-    """Seconds one call may take.
+    """Seconds of one call.
 
     Raises:
-        InputError: the environment variable holds no positive number.
+        InputError: the environment variable is no positive number.
     """
     written = os.environ.get(SECONDS, "").strip()
     try:
@@ -169,26 +167,26 @@ def call_limit() -> float:
 
 
 class Guard:
-    """Calls into one plug-in: in a thread of its own, and for so long only."""
+    """Calls into one plug-in, in its own thread and with time limits."""
 
     def __init__(self, limit: float) -> None:
-        """Guard a plug-in, `limit` being the seconds one call may take."""
+        """Guard a plug-in with `limit` seconds per call."""
         self._limit = limit
         self._left = limit * TOTAL_SHARE
         self._worker: Worker | None = None
         self._lock = Lock()  # Several threads of one process may plan.
 
     def renew(self) -> None:
-        """Give the plug-in its whole time again."""
+        """Reset the plug-in's total time."""
         self._left = self._limit * TOTAL_SHARE
 
     def call(
         self, function: Callable[[], Answer], member: str = "", messages: tuple[type[Exception], ...] = ()
     ) -> Answer:
-        """What `function`, which calls `member` of the plug-in, returns.
+        """Call `function`, which calls `member` of the plug-in.
 
         Raises:
-            CallError: it raised something but `messages`, took too long, or returned an invalid result.
+            CallError: it raised something other than `messages`, took too long, or returned an invalid result.
             PluginError: it called into another plug-in, which failed.
         """
         try:
@@ -257,28 +255,28 @@ MESSAGES = frozenset(
         ("plan_readers", "read_launch"),
     }
 )
-"""Kinds and members whose `InputError` tells the user what is wrong with a file, a device or a plan.
+"""Kinds and members whose `InputError` is meant for the user: a fault of a file, a device or a plan.
 
-A cost model takes part only where the problem names it: who asked for measured costs must not get others."""
+A cost model takes part only if the problem names it: a request for measured costs must not get others."""
 
 OF_ITS_KIND = frozenset({("schedules", "with_chunks"), ("planners", "with_options")})
-"""Kinds and members whose result is another object of the kind, with the same name."""
+"""Kinds and members that return another object of the kind with the same name."""
 
 MADE = ("strategies", "apply")
-"""Kind and member whose results other objects go on with, so that later calls may not change them either."""
+"""Kind and member whose results other objects use, so later calls may not change them."""
 
 MOST_GIVEN = 8
-"""Arguments whose contents are remembered, as the same ones come again: a block, a training, a device."""
+"""Arguments whose contents are remembered, as the same ones recur: a block, a training, a device."""
 
 
 class Guarded:
-    """Stands in for an object of a plug-in: attributes are read once, results are checked (`nest.hooks.results`).
+    """Stand-in for an object of a plug-in: reads attributes once, and checks results (`nest.hooks.results`).
 
-    What it is given stays as it is: what the object changes in place is put back, and is an error.
+    Arguments stay unchanged: in-place changes are undone, and are an error.
     """
 
     def __init__(self, kind: str, name: str, item: Any, guard: Guard) -> None:
-        """Stand in for `item`, an object of `kind` called `name` of the plug-in that `guard` guards."""
+        """Stand in for `item`, an object of `kind` called `name`."""
         self.name = name
         self._kind = kind
         self._item = item
@@ -291,7 +289,7 @@ class Guarded:
         return f"Guarded({self._kind}, {self.name!r})"
 
     def __getattr__(self, member: str) -> Any:
-        """The object's attribute or method, from now on an attribute of this one.
+        """Read the object's attribute or method, and keep it as an attribute of this one.
 
         Raises:
             AttributeError: the object has none.
@@ -316,7 +314,7 @@ class Guarded:
         return self._item
 
     def read_members(self) -> None:
-        """Read every member there may be, so that errors show at the start and `isinstance` knows what is there.
+        """Read every possible member, so that errors show at the start and `isinstance` works.
 
         Raises:
             PluginError: one cannot be read.
@@ -344,7 +342,7 @@ class Guarded:
         return watched
 
     def _noted(self, argument: Any) -> Kept:
-        """What `argument` holds; as noted before where it was among the last ones given."""
+        """Contents of `argument`; remembered for recent arguments."""
         from nest.hooks.unchanged import Kept
 
         noted = next((kept for given, kept in tuple(self._given) if given is argument), None)
@@ -354,7 +352,7 @@ class Guarded:
         return noted
 
     def _put_back(self, kept: list[Kept], member: str) -> None:
-        """Put back what the object changed of what it was given or returned before.
+        """Undo the object's changes to its arguments and earlier results.
 
         Raises:
             PluginError: it changed something.
@@ -365,7 +363,7 @@ class Guarded:
             raise PluginError(self._kind, self.name, f"changed {told[0]} in place in {member}")
 
     def _another(self, item: Any) -> Guarded:
-        """The stand-in for an object of the same kind and name that the object made."""
+        """Stand-in for an object of the same kind and name made by the object."""
         made = Guarded(self._kind, self.name, item, self._guard)
         made.read_members()
         return made
@@ -379,15 +377,15 @@ class Guarded:
 
 
 def attribute(item: object, reason: str) -> None:
-    """Attribute a failure to the registered object `item`, `reason` following its name.
+    """Attribute a failure to the registered object `item`; `reason` follows its name.
 
     Raises:
-        PluginError: a plug-in brings it; what nest brings itself is not done without.
+        PluginError: it belongs to a plug-in; built-ins are not skipped.
     """
     if isinstance(item, Guarded):
         raise PluginError(item._kind, item.name, reason)
 
 
 def _own(argument: Any) -> Any:
-    """`argument`; a copy of a file's mapping, which an object could change for others: all else is frozen or new."""
+    """Copy a file's mapping, which an object could change for others; all else is frozen or new."""
     return deepcopy(argument) if isinstance(argument, dict) else argument

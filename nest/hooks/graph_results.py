@@ -1,4 +1,4 @@
-"""Whether graphs, blocks and networks that plug-ins return can be planned with."""
+"""Checks of graphs, blocks and networks that plug-ins return."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ def one_line(value: Any) -> str:
 
 
 def instance_of(kind: type[Value], called: str = "") -> Callable[[Any], Value]:
-    """The check that a value is a `kind`, `called` so for people."""
+    """Make a check that a value is a `kind`; `called` names it in messages."""
 
     def check(value: Any) -> Value:
         if not isinstance(value, kind):
@@ -35,7 +35,7 @@ def instance_of(kind: type[Value], called: str = "") -> Callable[[Any], Value]:
 
 
 def sound_block(result: Any, name: str, before: Block, degree: int) -> Block:
-    """`result`, what the strategy called `name` made of `before` for `degree`.
+    """Check the block that the strategy `name` made of `before` for `degree`.
 
     Raises:
         InvalidResult: it is no block, or none that `before` can become; the text says why.
@@ -85,7 +85,7 @@ def _axes(block: Block) -> set[str]:
 
 
 def _check_axes(block: Block, before: Block) -> None:
-    """Collectives run along axes there are: along another they would have one rank, and cost nothing."""
+    """Check that collectives run along existing axes: along others they would have one rank, and cost nothing."""
     known = _axes(block)
     sound = {id(operator) for operator in before.graph.operators}
     for operator in block.graph.operators:
@@ -99,14 +99,10 @@ def _check_axes(block: Block, before: Block) -> None:
 
 
 def sound_graph(result: Any, before: OperatorGraph | None = None) -> OperatorGraph:
-    """`result`, an operator graph.
-
-    Args:
-        result: what was returned.
-        before: a graph whose operators are known to be sound.
+    """Check an operator graph; operators of `before` are known to be sound.
 
     Raises:
-        InvalidResult: it is none, or holds what no operator can; the text says what.
+        InvalidResult: it is none, or has something that no operator can have.
     """
     graph = instance_of(OperatorGraph)(result)
     if not graph.operators or not all(isinstance(layer, str) for layer in graph.layers):
@@ -176,22 +172,22 @@ def _check_amount(what: str, *values: Any) -> None:
 
 
 def _made(graph: OperatorGraph) -> dict[str, str]:
-    """The layer that makes each tensor."""
+    """Layer that makes each tensor."""
     return {tensor.name: operator.layer for operator in graph.operators for tensor in operator.outputs}
 
 
 def _leaving(graph: OperatorGraph) -> dict[str, str]:
-    """The tensors that other layers may read, with the layers that make them: their own does not, or others do."""
+    """Tensors that other layers may read, with their layers."""
     read = {(tensor.name, operator.layer) for operator in graph.operators for tensor in operator.inputs}
     crossing = {item.tensor.name for item in graph.layer_tensors}
     return {name: layer for name, layer in _made(graph).items() if name in crossing or (name, layer) not in read}
 
 
 def sound_network(result: Any) -> Cluster | LinkGraph | Pairs | Imported:
-    """`result`, a cluster, or a network by links or pairs.
+    """Check a cluster, or a network by links or pairs.
 
     Raises:
-        InvalidResult: it is none of them, or has figures no network has; the text says what.
+        InvalidResult: it is none of them, or has impossible figures.
     """
     if isinstance(result, Imported):
         _check_words(result)

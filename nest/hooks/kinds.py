@@ -1,4 +1,4 @@
-"""Kinds of object that plug-ins bring: their words, and what an object must offer to be registered."""
+"""Kinds of objects in plug-ins: their words, and required members."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -11,7 +11,7 @@ from nest.records import Record
 
 
 class InvalidResult(ValueError):  # noqa: N818 - says what a value is
-    """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
+    """Unusable result of a plug-in; the text says why, without naming the plug-in."""
 
 
 @frozen(eq=False, repr=False)
@@ -19,9 +19,9 @@ class Kind(Record):
     """A kind of object that a plug-in can bring.
 
     Attributes:
-        registered: what the registry calls it; its hook is `nest_<registered>`.
-        word: what people write as `--kind`.
-        use: how a problem comes to use it, `$name` standing for its name.
+        registered: its name in the registry; its hook is `nest_<registered>`.
+        word: its name for `--kind`.
+        use: how a problem uses it; `$name` stands for the object's name.
         phrase: one such object, for people.
         summary: of a distribution with one.
     """
@@ -42,12 +42,12 @@ class Kind(Record):
 
     @property
     def class_name(self) -> str:
-        """Of its protocol in `nest.hooks.protocols`; ends the name of a class of such objects."""
+        """Name of its protocol in `nest.hooks.protocols`, and suffix of class names of such objects."""
         return self.word.title().replace("-", "")
 
     @property
     def members(self) -> tuple[str, ...]:
-        """What each object must offer."""
+        """Required members of each object."""
         from nest.hooks import protocols
 
         bases = getattr(protocols, self.class_name).__mro__
@@ -114,17 +114,17 @@ _KINDS = (
 )
 
 KINDS = {kind.registered: kind for kind in _KINDS}
-"""Every kind of registered object, by what the registry calls it."""
+"""Kinds of registered objects by their name in the registry."""
 
 MEMBERS = "members"
 
 OPTIONAL = {("collective_models", "time"): MEMBERS, ("collective_models", "times"): MEMBERS}
-"""The keyword that a member may take or lack, by kind and member: what newer versions of nest pass besides. Pluggy
-treats hooks alike: an implementation names those of the arguments that matter to it."""
+"""Optional keyword of a member, by kind and member, passed by newer versions of nest. As with pluggy's hooks, an
+implementation names only the arguments it needs."""
 
 
 def called_with(method: Callable[..., Any], optional: str) -> Callable[..., Any]:
-    """`method`, to be called with the keyword `optional`, which is left out where it does not take it."""
+    """Wrap `method` to drop the keyword `optional` if it does not take it."""
     if takes(method, optional):
         return method
 
@@ -135,7 +135,7 @@ def called_with(method: Callable[..., Any], optional: str) -> Callable[..., Any]
 
 
 def takes(method: Callable[..., Any], name: str) -> bool:
-    """Whether `method` can be called with the keyword; one whose parameters cannot be read, as of C, is not."""
+    """True if `method` takes the keyword; False if its parameters cannot be read, as for C functions."""
     try:
         parameters = signature(method).parameters
     except (TypeError, ValueError):
@@ -146,13 +146,13 @@ def takes(method: Callable[..., Any], name: str) -> bool:
 
 
 def name_of(item: Any) -> str:
-    """The name of an object; empty where it has none."""
+    """Name of an object; empty if it has none."""
     name = getattr(item, "name", "")
     return str(name) if isinstance(name, str) else ""
 
 
 def refusal(kind: str, item: Any) -> str | None:
-    """What keeps `item` from being used as an object of `kind`; None: nothing."""
+    """Reason why `item` cannot be used as an object of `kind`; None: it can."""
     missing = sorted(name for name in KINDS[kind].members if not hasattr(item, name))
     if missing:
         return f"which lacks {', '.join(missing)}"
@@ -172,7 +172,7 @@ def refusal(kind: str, item: Any) -> str | None:
 
 
 def reserved_names() -> frozenset[str]:
-    """Words that mean something else than a strategy in constraints, under `fixed` or among the ranks of a block."""
+    """Words with another meaning than a strategy in constraints, under `fixed` or among the ranks of a block."""
     from nest.graph.sharded_graph import COPIES
     from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 
@@ -180,7 +180,7 @@ def reserved_names() -> frozenset[str]:
 
 
 def listed(answers: list[Any]) -> list[Any]:
-    """The objects of a plug-in's answers, one by one: nothing could end `list` of what has no end.
+    """Yield the objects in a plug-in's answers one by one; `list` might never end.
 
     Raises:
         InvalidResult: there is no answer.

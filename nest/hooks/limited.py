@@ -1,4 +1,4 @@
-"""A call that may take so many seconds only, whoever brings what is called."""
+"""A call with a time limit."""
 
 from collections.abc import Callable
 from contextvars import copy_context
@@ -11,10 +11,10 @@ Answer = TypeVar("Answer")
 
 
 def call_within(seconds: float | None, function: Callable[[], Answer]) -> Answer:
-    """What `function` returns, called in a thread of its own; None: here, and for as long as it takes.
+    """Call `function` in its own thread; `seconds` None: in this one, without limit.
 
     Raises:
-        nest.hooks.calls.TimedOut: it has not returned; the thread is ended where it can be, and left behind.
+        nest.hooks.calls.TimedOut: it has not returned; the thread is ended if possible, and abandoned.
     """
     if seconds is None:
         return function()

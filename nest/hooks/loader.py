@@ -1,4 +1,4 @@
-"""Plug-ins: built-in, installed, named by the environment or handed over; each loaded and called on its own.
+"""Plug-ins: built-in, installed, named by the environment or passed in; each is loaded and called separately.
 
 So a broken one harms no other.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 GROUP = "nest"
-"""The entry-point group plug-ins join."""
+"""Entry-point group of plug-ins."""
 
 DISABLED, ALL = "NEST_DISABLED_PLUGINS", "all"
-"""The variable that switches plug-ins off: names of distributions or entry points between commas, or all others."""
+"""Variable that switches plug-ins off: names of distributions or entry points between commas, or all others."""
 
 NAMED = "NEST_PLUGINS"
-"""The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
+"""Variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
 
 BUILT_INS = {
     "nest_model_importers": "nest.models",
@@ -49,24 +49,23 @@ BUILT_INS = {
     "nest_schedules": "nest.schedules",
     "nest_stacks": "nest.catalogue.registered",
 }
-"""The module of the core's own objects by hook: nobody imports it before the hook is called."""
+"""Module of the core's own objects by hook, imported when the hook is called."""
 
 HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
-"""Every hook there is."""
+"""All hooks."""
 
 Answer = TypeVar("Answer")
 
 
 class Plugin(NamedTuple):
-    """A module (or object) with hook functions, and where it comes from.
+    """A module (or object) with hook functions, and its origin.
 
     Attributes:
         name: unique among plug-ins.
-        distribution: that brings it.
-        version: of the distribution; empty when it has none.
+        version: of the distribution; empty if it has none.
         load: imports it.
-        entry: name of its entry point, if it has one.
-        built_in: whether it is part of nest.
+        entry: name of its entry point, if any.
+        built_in: it is part of nest.
     """
 
     name: str
@@ -88,7 +87,7 @@ class Plugin(NamedTuple):
 
 
 def built_in_plugins(hook: str) -> list[Plugin]:
-    """Plug-ins of this distribution that have a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
+    """Plug-ins of this distribution with a hook: the core's, then bundled ones (entry-point group `nest.KIND`)."""
     core = [_built_in(BUILT_INS[hook])] if hook in BUILT_INS else []
     bundled = bundled_entries(hook.replace("_", ".", 1)).items()
     return [*core, *(_built_in(path)._replace(entry=name) for name, path in bundled)]
@@ -99,14 +98,14 @@ def _built_in(path: str) -> Plugin:
 
 
 def only_own(versions: Mapping[str, str]) -> bool:
-    """Whether of these installed distributions, with their versions, no plug-in is somebody else's."""
+    """True if only nest's own distribution has plug-ins."""
     return versions.keys() == {DISTRIBUTION}
 
 
 def _may_be_installed() -> bool:
-    """Whether a distribution may bring plug-ins, as far as the files of entry points in folders of the path show.
+    """True if a distribution may bring plug-ins, by the entry-point files in folders of the path.
 
-    `importlib.metadata` knows for sure, and takes 4 % of solving a small problem to be loaded.
+    `importlib.metadata` knows for sure, but takes 4 % of the time of a small solve to import.
     """
     if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
         return True
@@ -123,7 +122,7 @@ def _may_be_installed() -> bool:
 
 
 def installed_plugins() -> list[Plugin]:
-    """The plug-ins of other distributions, by distribution and entry point, those switched off among them."""
+    """Plug-ins of other distributions, by distribution and entry point, with those switched off."""
     if not _may_be_installed():
         return []
     from importlib import metadata
@@ -144,7 +143,7 @@ def installed_plugins() -> list[Plugin]:
 
 
 def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
-    """Entry points of the distributions whose entry points can be read; those that may join nest and cannot be read."""
+    """Readable entry points, and plug-ins for unreadable ones that may be nest's."""
     from importlib import metadata
 
     entries: list[metadata.EntryPoint] = []
@@ -166,7 +165,7 @@ def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
 
 
 def _may_join(distribution: metadata.Distribution) -> bool:
-    """Whether the damaged entry points of a distribution may be nest's."""
+    """True if the damaged entry points of a distribution may be nest's."""
     try:
         return f"[{GROUP}]" in (distribution.read_text("entry_points.txt") or "")
     except Exception:
@@ -178,7 +177,7 @@ def _raise(error: Exception) -> Any:
 
 
 def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the distribution of an entry point; where its metadata are damaged, what can be known."""
+    """Name and version of an entry point's distribution, as far as damaged metadata tell."""
     name, version = "", ""
     with suppress(Exception):  # What is raised, or missing, depends on the version of Python and on the damage.
         name = str((entry.dist and entry.dist.name) or entry.module)
@@ -187,7 +186,7 @@ def _distribution(entry: metadata.EntryPoint) -> tuple[str, str]:
 
 
 def named_plugins() -> list[Plugin]:
-    """The files (`FILE.py`) and modules that `NEST_PLUGINS` names, in its order."""
+    """Files (`FILE.py`) and modules in `NEST_PLUGINS`, in order."""
     names = dict.fromkeys(name.strip() for name in os.environ.get(NAMED, "").split(os.pathsep) if name.strip())
     return [
         Plugin(name, Path(name).name, "", partial(_from_file, Path(name)), Path(name).stem)
@@ -198,7 +197,7 @@ def named_plugins() -> list[Plugin]:
 
 
 def add_named(files: Iterable[str]) -> None:
-    """Let `NEST_PLUGINS` name `files`, too, for this process and those it starts.
+    """Add `files` to `NEST_PLUGINS`, for this process and its children.
 
     Raises:
         InputError: one is no Python file.
@@ -211,7 +210,7 @@ def add_named(files: Iterable[str]) -> None:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """The module in a file; it joins `sys.modules`, where dataclasses and pickles look for it."""
+    """Import a module from a file; it joins `sys.modules`, where dataclasses and pickles look for it."""
     name = f"nest_plugin_{normal_name(path.stem).replace('-', '_')}"
     specification = spec_from_file_location(name, path)
     assert specification is not None  # The name ends with `.py`.
@@ -222,7 +221,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
-    """Those of `plugins` that `NEST_DISABLED_PLUGINS` names, and what it names beside them."""
+    """Plug-ins named by `NEST_DISABLED_PLUGINS`, and its other names."""
     plugins = list(plugins)
     written = {normal_name(name): name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
     if written.pop(ALL, None):
@@ -234,7 +233,7 @@ def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
 
 
 def given_plugins(modules: Iterable[Any]) -> list[Plugin]:
-    """Modules or objects handed over directly, as plug-ins named after themselves."""
+    """Modules or objects passed in, as plug-ins named after themselves."""
     plugins = []
     for position, module in enumerate(modules):
         name = getattr(module, "__name__", type(module).__name__)
@@ -243,17 +242,17 @@ def given_plugins(modules: Iterable[Any]) -> list[Plugin]:
 
 
 def normal_name(distribution: str) -> str:
-    """A distribution name in its normal form (PyPA, name normalization)."""
+    """Normalized name of a distribution (PyPA, name normalization)."""
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 
 
 class PluginState(NamedTuple):
-    """A distribution that has plug-ins.
+    """A distribution with plug-ins.
 
     Attributes:
-        hooks: those it implements, with the names of the objects that are registered.
-        faults: what of it is disabled, and why.
-        off: whether it is switched off.
+        hooks: implemented hooks, with the names of registered objects.
+        faults: disabled parts, with reasons.
+        off: it is switched off.
     """
 
     distribution: str
@@ -273,14 +272,14 @@ class PluginState(NamedTuple):
 
 
 class Loader:
-    """Loads plug-ins and calls their hooks one plug-in at a time; what fails is disabled.
+    """Loads plug-ins and calls their hooks one plug-in at a time; failing parts are disabled.
 
-    Built-ins run unguarded: what they raise is a bug in nest, and nothing to go on without.
+    Built-ins run unguarded: their errors are bugs of nest.
 
     Attributes:
-        strict: whether a plug-in error ends nest.
-        warnings: a line for each plug-in error, and for what is odd but no error.
-        errors: plug-ins with what is wrong with them.
+        strict: a plug-in error ends nest.
+        warnings: a line for each plug-in error, and for oddities.
+        errors: plug-ins with their faults.
     """
 
     def __init__(self, strict: bool = False) -> None:
@@ -292,16 +291,16 @@ class Loader:
         self._limit = call_limit()
 
     def guard(self, plugin: Plugin) -> Guard:
-        """The guard of a plug-in that is no built-in."""
+        """Guard of a plug-in that is no built-in."""
         return self._guards.setdefault(plugin.name, Guard(self._limit))
 
     def renew(self) -> None:
-        """Give every plug-in its whole time again."""
+        """Reset every plug-in's total time."""
         for guard in self._guards.values():
             guard.renew()
 
     def register(self, plugins: Iterable[Plugin]) -> list[Plugin]:
-        """Load and register `plugins`; those that cannot be are disabled. Returns the others."""
+        """Load and register `plugins`; failing ones are disabled. Returns the others."""
         registered = []
         for plugin in plugins:
             try:
@@ -314,7 +313,7 @@ class Loader:
         return registered
 
     def watch(self, plugin: Plugin, function: Callable[[], Answer]) -> Answer:
-        """What `function`, which calls into `plugin`, returns.
+        """Call `function`, which calls into `plugin`.
 
         Raises:
             CallError: the plug-in is no built-in, and fails.
@@ -322,14 +321,14 @@ class Loader:
         return function() if plugin.built_in else self.guard(plugin).call(function)
 
     def hooks(self, plugin: Plugin) -> tuple[str, ...]:
-        """Names of the hooks that a plug-in implements, in the order of `nest.hooks.spec`."""
+        """Names of a plug-in's hooks, in the order of `nest.hooks.spec`."""
         manager = self._managers.get(plugin.name)
         return () if manager is None else tuple(each for each in HOOKS if getattr(manager.hook, each).get_hookimpls())
 
     def call(self, hook: str, plugin: Plugin, read: Callable[[list[Any]], Answer], **arguments: Any) -> Answer | None:
-        """What `read` makes of a plug-in's answers to `hook`; None: it has no such hook, or fails and is disabled.
+        """Apply `read` to a plug-in's answers to `hook`; None: it has no such hook, or fails and is disabled.
 
-        A plug-in that timed out is called no more.
+        A plug-in that timed out is not called again.
         """
         manager = self._managers.get(plugin.name)
         if manager is None or hook not in self.hooks(plugin):
@@ -344,7 +343,7 @@ class Loader:
             return None
 
     def disable(self, plugin: Plugin, reason: str, instead: str = "") -> None:
-        """Note in one line that something of `plugin` is not used, why, and what takes its place, if anything does.
+        """Record that something of `plugin` is not used, why, and what replaces it, if anything.
 
         Raises:
             InputError: plug-in errors end nest.
@@ -357,7 +356,7 @@ class Loader:
         self.check_strict()
 
     def check_strict(self) -> None:
-        """Refuse to go on where plug-in errors end nest and there is one.
+        """Stop on the first plug-in error if these end nest.
 
         Raises:
             InputError: the first of them.
@@ -367,7 +366,7 @@ class Loader:
             raise InputError(f"plug-in error in {plugin.origin}, which --strict-plugins does not allow: {text}.")
 
     _of_built_ins = cached_property(lambda _: _manager())
-    """The manager that built-ins share: each hook is that of one of them alone."""
+    """Manager shared by built-ins: each hook belongs to one of them."""
 
     def _warn_of_unknown_hooks(self, plugin: Plugin) -> None:
         manager = self._managers[plugin.name]
@@ -387,7 +386,7 @@ def _manager() -> pluggy.PluginManager:
 
 
 def _registered(plugin: Plugin, loader: Loader) -> pluggy.PluginManager:
-    """The manager of a plug-in, shared by the core's own alone: one that loads too late can join none."""
+    """Manager of a plug-in; only the core's own share one, as one that loads late can join none."""
     manager = loader._of_built_ins if plugin.built_in and not plugin.entry else _manager()
     loaded = plugin.load()
     needed = getattr(loaded, "hook_version", spec.VERSION)

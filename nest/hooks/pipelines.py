@@ -1,4 +1,4 @@
-"""The schedule of a plan, for exporters: where the chunks of its stages lie, and what every device runs when."""
+"""Schedule of a plan, for exporters: stages of the chunks, and the passes of every device."""
 
 from nest.deployment import Deployment, deployment
 from nest.errors import InputError
@@ -8,14 +8,14 @@ from nest.spec import PlanDocument
 
 
 def schedule_of(plan: PlanDocument, known: Registry | None = None) -> Schedule:
-    """The schedule that `plan` names, with the chunks it has.
+    """Schedule of `plan`, with its chunks.
 
     Args:
         plan: feasible.
         known: offers schedules; None: those installed.
 
     Raises:
-        InputError: nobody brings a schedule of that name.
+        InputError: no schedule of that name is installed.
     """
     schedule = (known or registry()).schedules().get(plan.schedule or "")
     if schedule is None:
@@ -31,20 +31,20 @@ def schedule_of(plan: PlanDocument, known: Registry | None = None) -> Schedule:
 
 
 def deployed(plan: PlanDocument) -> Deployment:
-    """`plan` in the terms frameworks use, its runs of layers in the order in which a micro-batch passes them.
+    """`plan` in frameworks' terms, its runs of layers in the order of a micro-batch.
 
     Raises:
-        InputError: the plan is infeasible, or nobody brings its schedule.
+        InputError: the plan is infeasible, or its schedule is not installed.
     """
     several = (plan.chunks or 1) > 1
     return deployment(plan, schedule_of(plan) if several else None)
 
 
 def orders(plan: PlanDocument) -> tuple[tuple[Pass, ...], ...] | None:
-    """For each stage the passes that its device runs, one after the other; None: the schedule does not say.
+    """Order of passes on each stage's device; None: the schedule gives none.
 
     Raises:
-        InputError: nobody brings the plan's schedule.
+        InputError: the plan's schedule is not installed.
     """
     order = getattr(schedule_of(plan), "order", None)
     if order is None:

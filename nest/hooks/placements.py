@@ -1,4 +1,4 @@
-"""Which rank of a plan is which accelerator of which host, for exporters."""
+"""Host and accelerator of each rank of a plan, for exporters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Placed:
     """A rank in its place: accelerator `gpu` of the host `node`.
 
     Attributes:
-        named: whether somebody gave the host its name; otherwise the name stands for one, by its number.
+        named: the host has a given name; else the name is a placeholder with its number.
     """
 
     rank: Rank
@@ -37,11 +37,10 @@ class Placed:
 
 
 def rank_order(plan: PlanDocument) -> tuple[str, ...]:
-    """How ranks of `plan` are counted: coordinates as a mixed radix, the fastest first (docs/explanation/ranks.md).
+    """Order in which ranks of `plan` are counted: a mixed radix, fastest first (docs/explanation/ranks.md).
 
-    As the framework does that the plan was made for, `search.target`; of a plan without one, as that of the first
-    exporter does which says how. Of a plan it cannot run, as all others do. Strategies that declare a column come
-    behind `cp`.
+    That of the plan's framework (`search.target`), else of the first exporter with an order. For a plan it cannot run,
+    the order of all others. Strategies with a column of their own come after `cp`.
     """
     exporters = registry().exporters()
     target = plan.problem.get("search", {}).get("target", NO_TARGET)
@@ -59,14 +58,14 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
 
 
 def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[Placed, ...]:
-    """Every rank of `plan` with its host and accelerator, by its number (docs/explanation/ranks.md).
+    """Every rank of `plan` with its host and accelerator, by number (docs/explanation/ranks.md).
 
-    Hosts are those of `cluster.hosts`, or those in the names of the devices, `HOST.INDEX`; where nobody names any they
-    are called `node0`, `node1`, ..., in each of several pools `POOL-node0` and so on.
+    Hosts are those of `cluster.hosts`, or those in the devices' names, `HOST.INDEX`; unnamed ones are called `node0`,
+    `node1`, ..., in several pools `POOL-node0` and so on.
 
     Args:
-        plan: feasible, its stages alike in their candidates.
-        order: the coordinates as a mixed radix, the fastest first, as for `nest.deployment.rank_table`; None: that of
+        plan: feasible, with equal candidates on all stages.
+        order: coordinates as a mixed radix, fastest first, as for `nest.deployment.rank_table`; None: that of
             `rank_order`.
 
     Raises:
@@ -79,7 +78,6 @@ def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[P
 
 
 def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
-    """The seat of each rank."""
     spec = cluster_spec(plan)
     if spec.pools is not None:
         of_pools = _seats_of_pools(spec.pools)
@@ -99,7 +97,7 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
 
 
 def _seats_of_pools(pools: Sequence[PoolSpec]) -> list[Seat]:
-    """The seat of every device, pool after pool; hosts that nobody names are called `POOL-node0`, `POOL-node1`, ..."""
+    """Seat of every device, pool after pool; unnamed hosts are called `POOL-node0`, `POOL-node1`, ..."""
     along: list[Seat] = []
     for pool in pools:
         fanouts = [level.fanout for level in pool.levels]
@@ -109,9 +107,9 @@ def _seats_of_pools(pools: Sequence[PoolSpec]) -> list[Seat]:
 
 
 def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:
-    """The seats of devices by their names in a network; of those that name no host, by their places along its levels.
+    """Seats of devices by their names in a network; without hosts in the names, by their places along its levels.
 
-    Hosts of a generated network have numbers for names: what the problem says of hosts wins over these.
+    Hosts of a generated network are numbered: hosts in the problem win over these.
     """
     given = spec.hosts is not None or spec.devices_per_host is not None
     named = named_seats(names)

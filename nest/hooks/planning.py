@@ -1,4 +1,4 @@
-"""What planners are given and what they answer (`nest_planners`)."""
+"""Inputs and answers of planners (`nest_planners`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,19 +12,19 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 LONGEST_OPTION = 12
-"""Digits of the longest number that an option of a planner may be."""
+"""Most digits of a number in a planner's option."""
 
 
 @frozen
 class Proposal:
-    """What a planner decides.
+    """Decisions of a planner.
 
     Attributes:
-        solution: the decisions; None: it finds no plan.
-        remarks: what to tell of them, a sentence each; of no plan, why there is none.
-        bound: seconds per step that no plan is below by the planner's own objective; None: it proves nothing.
-        decisions: in place of `solution`, what `fixed` of the problem would say: for a plan that the instance has no
-            candidate for, such as another micro-batch. `nest evaluate` prices it.
+        solution: the decisions; None: no plan found.
+        remarks: a sentence each; without a plan, the reasons.
+        bound: lower bound (s per step) by the planner's own objective; None: none.
+        decisions: instead of `solution`, the content of the problem's `fixed`: for a plan without a candidate in the
+            instance, such as another micro-batch. `nest evaluate` prices it.
     """
 
     solution: Solution | None
@@ -35,10 +35,10 @@ class Proposal:
 
 @frozen
 class Assessment:
-    """What decisions come to on the problem that is planned.
+    """Decisions assessed on the planned problem.
 
     Attributes:
-        faults: why they are no plan of the problem, a sentence each; none: they are one, which may yet not fit.
+        faults: reasons why they are no plan, a sentence each; empty: they are one, which may not fit.
         priced: every number of the plan; None: it is none.
     """
 
@@ -47,17 +47,17 @@ class Assessment:
 
     @property
     def admitted(self) -> bool:
-        """Whether they are a plan of the problem with the memory that its search allows (`training.memory_risk`)."""
+        """True for a plan within the memory of the problem's search (`training.memory_risk`)."""
         return self.priced is not None and self.priced.admitted
 
     @property
     def refutes(self) -> bool:
-        """Whether they have so little memory that, if they are faster, no plan was the best that a search found."""
+        """True if memory is so low that, if they are faster, the search's best plan was not the best."""
         return self.priced is not None and not any(self.priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     @property
     def missing(self) -> float:
-        """Bytes that its fullest stage needs beyond those a search allows; 0 where it is admitted or no plan."""
+        """Bytes of its fullest stage beyond the search's limit; 0 if admitted or no plan."""
         if self.priced is None or self.priced.admitted:
             return 0.0
         return max(stage.memory for stage in self.priced.stages) - self.priced.capacity
@@ -65,15 +65,15 @@ class Assessment:
 
 @frozen
 class PlannerContext:
-    """What a planner may use beside the instance.
+    """Helpers of a planner besides the instance.
 
     Attributes:
-        seed: of random numbers; planners that draw none do not look at it.
-        evaluations: plans that a planner which tries plans out may price.
-        assess: what decisions come to on the instance; plans are priced by `nest.plan.evaluate`.
+        seed: of random numbers.
+        evaluations: number of plans that a planner may price.
+        assess: assesses decisions on the instance; `nest.plan.evaluate` prices plans.
         search: the exact dynamic program, for any instance: its result may be that of another problem.
-        on_network: the instance with another network, level by level as many devices in all: what depends on the
-            network is priced anew, and candidates keep their places.
+        on_network: the instance with another network of as many devices: network-dependent parts are priced again, and
+            candidates keep their places.
     """
 
     seed: int
@@ -84,10 +84,10 @@ class PlannerContext:
 
 
 def whole_options(name: str, options: Mapping[str, str], least: Mapping[str, int]) -> dict[str, int]:
-    """The options of a planner that are whole numbers, from `least` on, by name.
+    """Integer options of a planner, from `least` on, by name.
 
     Raises:
-        InputError: the planner called `name` has no such option, or it is no such number.
+        InputError: the planner `name` has no such option, or it is no such number.
     """
     for option, value in options.items():
         if option not in least:
@@ -98,13 +98,13 @@ def whole_options(name: str, options: Mapping[str, str], least: Mapping[str, int
 
 
 def assessed(instance: Instance, solution: Solution) -> Assessment:
-    """What decisions come to."""
+    """Assess decisions."""
     faults = structure_violations(instance, solution) or permission_violations(instance, solution)
     return Assessment(tuple(faults), None if faults else evaluate(instance, solution))
 
 
 def widened(instance: Instance, solution: Solution, known: Mapping[str, Schedule]) -> Instance:
-    """The instance where stages may differ in their candidates, and with the decisions' schedule of those `known`."""
+    """Instance in which stages may differ in their candidates, with the decisions' schedule from `known`."""
     schedule, schedules = known.get(solution.schedule), instance.space.schedules
     if isinstance(schedule, ChunkedSchedule) and solution.chunks > 1:
         schedule = schedule.with_chunks(solution.chunks)

@@ -1,4 +1,4 @@
-"""What a call into a plug-in leaves of the process as it was."""
+"""Process state that calls into plug-ins must not change."""
 
 import os
 import sys
@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def process_state_restored() -> Iterator[None]:
-    """Put back the working directory, the standard streams and a lowered limit of recursion after a call.
+    """Restore the working directory, the standard streams and a lowered recursion limit after a call.
 
-    Files of a problem are found from the working directory, results go to the standard streams, and reading nested
-    input takes recursion. A raised limit stays: the plug-in may need it.
+    Files of a problem are found from the working directory, results go to the standard streams, and nested input needs
+    recursion. A raised limit stays: the plug-in may need it.
     """
     folder, streams, depth = _folder(), (sys.stdout, sys.stderr), sys.getrecursionlimit()
     try:

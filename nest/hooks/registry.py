@@ -1,4 +1,4 @@
-"""The registry: every registered object by kind and name, from built-ins and plug-ins alike."""
+"""Registry of all objects by kind and name, from built-ins and plug-ins."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _NO_OTHER = ("model_importers", "topology_importers", "planners", "exporters", "plan_readers", "stacks", "engines")
-"""Kinds of which no object takes the place of another that fails."""
+"""Kinds without a replacement for an object that fails."""
 
 _planning: ContextVar[Registry | None] = ContextVar("_planning", default=None)
 
 
 class _Credits(local):
-    """What the run of each thread has used so far."""
+    """Objects used in each thread's current run."""
 
     def __init__(self) -> None:
         self.used: set[tuple[str, str]] = set()
@@ -51,12 +51,12 @@ class _Credits(local):
 class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
 
-    Objects of plug-ins are handed out guarded: a call that fails raises `PluginError`. `run` goes on without them.
-    Threads may share one: each kind is filled once, and handed out when it is full.
+    Objects of plug-ins are guarded: a failing call raises `PluginError`, and `run` continues without them. Threads may
+    share a registry: each kind is filled once before use.
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
-        """Find installed and named plug-ins, and those of `extra`; built-ins of a kind are loaded when first asked for.
+        """Find installed and named plug-ins, and those of `extra`; built-ins of a kind load on first use.
 
         Raises:
             InputError: a plug-in fails, and that ends nest (`strict`).
@@ -81,7 +81,7 @@ class Registry:
         self._lock = RLock()
 
     def memoized(self, name: str, key: object, make: Callable[[], Answer]) -> Answer:
-        """`make()`, remembered under a name until it is asked for with another key or an object is disabled."""
+        """Cache `make()` under a name until another key is requested or an object is disabled."""
         key = len(self.warnings), key
         found = self._latest.get(name)
         if found is None or found[0] != key:
@@ -90,32 +90,32 @@ class Registry:
         return answer
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep what outlives a question for the next one, in place of the last of that name."""
+        """Keep a value between questions, replacing the last of that name."""
         self._lasting[name] = value
 
     def take(self, name: str) -> Any:
-        """What was kept under a name, which nobody else gets meanwhile; None: nothing is."""
+        """Take a kept value, which nobody else gets meanwhile; None: there is none."""
         return self._lasting.pop(name, None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each plug-in, hook or object that is disabled so far."""
+        """A line for each plug-in, hook or object disabled so far."""
         return tuple(self._loader.warnings)
 
     @property
     def strict(self) -> bool:
-        """Whether a plug-in error ends nest."""
+        """True if a plug-in error ends nest."""
         return self._loader.strict
 
     def be_strict(self, strict: bool = True) -> None:
-        """Let plug-in errors end nest from now on, or no longer; an `InputError` where one has failed before."""
+        """Set whether plug-in errors end nest; `InputError` if one has failed before."""
         self._loader.strict = strict
         self._loader.check_strict()
 
     def run(self, planning: Callable[[], Answer]) -> Answer:
-        """What `planning` returns; where an object of a plug-in fails, it is called again without that object.
+        """Call `planning`; if an object of a plug-in fails, call it again without that object.
 
-        A run inside another leaves errors to the outer one, whose objects would no longer be those registered.
+        A run inside another leaves errors to the outer one, whose objects would no longer be registered.
 
         Raises:
             InputError: a plug-in fails, and that ends nest.
@@ -137,7 +137,7 @@ class Registry:
             _planning.reset(token)
 
     def disable(self, error: PluginError) -> None:
-        """Do without the object that failed, and note in one line why, and what takes its place.
+        """Disable the object that failed, and record why, and its replacement.
 
         Raises:
             InputError: plug-in errors end nest.
@@ -155,7 +155,7 @@ class Registry:
         self._loader.disable(plugin, f"its {KINDS[kind].phrase} {name!r} {error.reason}", self._in_its_place(kind))
 
     def missing(self, kind: str) -> frozenset[str]:
-        """Names of the objects of `kind` that are disabled and that no other object has."""
+        """Names of disabled objects of `kind` without a replacement."""
         self._collect(kind)
         return frozenset(name for of, name in self._absent if of == kind and name not in self._objects[kind])
 
@@ -169,7 +169,7 @@ class Registry:
         return f"; in its place: {others}{usual}"
 
     def strategies(self) -> Mapping[str, protocols.Strategy]:
-        """Sub-graph strategies, each behind those its `after` names.
+        """Sub-graph strategies, each after those in its `after`.
 
         Raises:
             InputError: the `after` of some strategies form a cycle; the text names their distributions.
@@ -204,7 +204,7 @@ class Registry:
         return self._collect("schedules")
 
     def planners(self) -> Mapping[str, protocols.Planner]:
-        """Planners to compare with."""
+        """Alternative planners."""
         return self._collect("planners")
 
     def exporters(self) -> Mapping[str, protocols.Exporter]:
@@ -212,7 +212,7 @@ class Registry:
         return self._collect("exporters")
 
     def plan_readers(self) -> Mapping[str, protocols.PlanReader]:
-        """Readers of the plans that files of frameworks run."""
+        """Readers of frameworks' launch files."""
         return self._collect("plan_readers")
 
     def stacks(self) -> Mapping[str, protocols.Stack]:
@@ -224,12 +224,12 @@ class Registry:
         return self._collect("engines")
 
     def origin(self, kind: str, name: str) -> tuple[str, str]:
-        """Distribution and version of the object of `kind` called `name`; a `KeyError` where there is none."""
+        """Distribution and version of the object of `kind` called `name`; `KeyError` if there is none."""
         self._collect(kind)
         return self._origins[kind, name].release
 
     def distributions(self) -> dict[str, str]:
-        """Distributions that registered something, by name, with their versions."""
+        """Versions of distributions with registered objects, by name."""
         if not self._plugins:  # No built-in need be loaded to know that.
             return {DISTRIBUTION: __version__}
         for kind in KINDS:
@@ -237,18 +237,15 @@ class Registry:
         return dict(sorted(each.release for each in self._origins.values()))
 
     def installed(self) -> dict[str, str]:
-        """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
+        """Versions of distributions with active plug-ins, nest's own included, by name."""
         return {DISTRIBUTION: __version__, **dict(each.release for each in self._used)}
 
     def count_use(self, kind: str, name: str) -> None:
-        """Note that the object of `kind` called `name` was used in the current `run`."""
+        """Record that the object of `kind` called `name` was used in the current `run`."""
         self._credits.used.add((kind, name))
 
     def contributing(self, objects: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Distributions of objects, each its kind and name, and of those credited, by name, with their versions.
-
-        Nest's own is among them.
-        """
+        """Versions of distributions of objects, by kind and name, and of those recorded, nest's own included."""
         versions = {DISTRIBUTION: __version__}
         if not self._plugins:  # No built-in need be loaded to know that.
             return versions
@@ -256,7 +253,7 @@ class Registry:
         return dict(sorted(versions.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
-        """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.
+        """The object of `kind` called `name` without a guard: for trials, not for planning.
 
         Raises:
             KeyError: there is none.
@@ -265,7 +262,7 @@ class Registry:
         return item.unguarded if isinstance(item, Guarded) else item
 
     def states(self) -> tuple[PluginState, ...]:
-        """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
+        """Every distribution with plug-ins, built-ins first, with its objects and faults."""
         for kind in KINDS:
             self._collect(kind)
         loaded = [*self._built_ins.values(), *self._plugins]
@@ -286,9 +283,9 @@ class Registry:
     def commands(
         self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
     ) -> Iterator[tuple[Plugin, Answer, tuple[str, ...]]]:
-        """The plug-ins that add commands, each with a command line of its own (`make`), and its commands' `names`.
+        """Plug-ins that add commands, each with a command line of its own (`make`), and its commands' `names`.
 
-        What `names` raises is the plug-in's error.
+        Errors of `names` are the plug-in's.
         """
         for plugin in self._plugins:
             own = make()
@@ -302,11 +299,11 @@ class Registry:
             yield plugin, own, added
 
     def refuse(self, plugin: Plugin, reason: str) -> None:
-        """Note in one line that something of `plugin` is not used; where plug-in errors end nest, an `InputError`."""
+        """Record that something of `plugin` is not used; `InputError` if plug-in errors end nest."""
         self._loader.disable(plugin, reason)
 
     def _plugins_of(self, hook: str) -> list[Plugin]:
-        """The plug-ins that may have a hook: of nest's own, which declare theirs, those that have it."""
+        """Plug-ins that may have a hook; nest's own declare theirs."""
         own = built_in_plugins(hook)
         with self._lock:
             for each in own:
@@ -347,7 +344,7 @@ class Registry:
             self._origins[kind, name] = plugin
 
     def _guarded(self, kind: str, plugin: Plugin, name: str, item: Any) -> Any:
-        """`item`, or what stands in for it; None: it is disabled."""
+        """`item`, or its stand-in; None: it is disabled."""
         if plugin.built_in:
             return item
         guarded = Guarded(kind, name, item, self._loader.guard(plugin))
@@ -360,7 +357,7 @@ class Registry:
         return guarded
 
     def _ordered(self, strategies: dict[str, protocols.Strategy]) -> dict[str, protocols.Strategy]:
-        """Strategies in an order that respects `after`, as registered where it leaves a choice."""
+        """Sort strategies by `after`, else as registered."""
         waiting = dict(strategies)
         ordered: dict[str, protocols.Strategy] = {}
         while waiting:
@@ -376,9 +373,9 @@ class Registry:
 
 
 def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
-    """The registry: one for the process, or a new one with `extra` modules or objects as further plug-ins.
+    """Registry of the process, or a new one with `extra` modules or objects as further plug-ins.
 
-    Where plug-in errors end nest (`strict`), the registry of the process is another one.
+    There are separate process registries with and without `strict`, where plug-in errors end nest.
 
     Raises:
         InputError: a plug-in fails, and that ends nest.
@@ -396,4 +393,4 @@ def _shared(strict: bool, *environment: str) -> Registry:
 
 
 _LOCK = RLock()
-"""Held while the registry of the process is made: `cache` would make one for each thread that comes meanwhile."""
+"""Held while the registry of the process is made: `cache` would make one per waiting thread."""

@@ -1,4 +1,4 @@
-"""What the objects of plug-ins may return, by kind and member: each check returns the value, or says what is wrong."""
+"""Checks of results of plug-ins, by kind and member: each returns the value, or raises."""
 
 import math
 from collections import Counter
@@ -27,25 +27,25 @@ from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
 
 MOST_COMPARED = 4096
-"""Sizes of one call for the times of collectives that are compared with each other."""
+"""Most sizes of one call whose collective times are compared."""
 
 
 def whole(value: Any, what: str, least: int = 1) -> int:
-    """`value`, a whole number from `least` to `LARGEST`."""
+    """Check an integer from `least` to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= LARGEST:
         raise InvalidResult(f"{what} is {one_line(value)}, no whole number from {least} to {LARGEST:g}")
     return int(value)
 
 
 def amount(value: Any, what: str) -> float:
-    """`value`, a number from 0 to `LARGEST`."""
+    """Check a number from 0 to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LARGEST:
         raise InvalidResult(f"{what} is {one_line(value)}, no number from 0 to {LARGEST:g}")
     return float(value)
 
 
 def truth(value: Any) -> bool:
-    """`value`, true or false."""
+    """Check a boolean."""
     if not isinstance(value, (bool, numpy.bool_)):
         raise InvalidResult(f"{one_line(value)} is neither true nor false")
     return bool(value)
@@ -69,7 +69,7 @@ def _degrees(result: Any, block: Block, context: Any) -> tuple[int, ...]:
 
 
 def operator_cost(result: Any) -> OperatorCost:
-    """`result`, an `OperatorCost` of plain numbers."""
+    """Check an `OperatorCost` of plain numbers."""
     instance_of(OperatorCost)(result)
     names = ("forward", "backward", "update", "saved", "transient", "host")
     weights = result.weight_gradients
@@ -101,7 +101,7 @@ def _times(result: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
 
 
 def require_rising(sizes: Array, times: Array) -> None:
-    """That no more bytes take less time, of some of the sizes where they are many (docs/explanation/proofs.md).
+    """Check that more bytes never take less time, for a sample of many sizes (docs/explanation/proofs.md).
 
     Raises:
         InvalidResult: some do.
@@ -122,7 +122,7 @@ def _falls(less: tuple[float, float], more: tuple[float, float]) -> NoReturn:
 
 
 class _Rising:
-    """Checks the time of one collective, and that no more bytes take less than in the call before of its kind."""
+    """Checks the time of a collective, also against the previous call of its kind: more bytes never take less."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[float, float]] = {}
@@ -145,7 +145,7 @@ class _Rising:
 
 
 def sound_weights(result: Any, micro_batches: int, stages: int) -> Weighted:
-    """`result`, the weights `A` and `B` of a schedule, or `A`, `Bf`, `Bb` and `Bw`: no less than one stage needs.
+    """Check the weights `A` and `B` of a schedule, or `A`, `Bf`, `Bb` and `Bw`: at least those of one stage.
 
     Else a plan would take less than the work of its slowest stage (PROBLEM.md section 4).
     """
@@ -161,7 +161,7 @@ def sound_weights(result: Any, micro_batches: int, stages: int) -> Weighted:
 
 
 def plain_weights(result: Any) -> Weighted:
-    """`result`, weights of plain numbers, whether they are enough for one stage or not."""
+    """Check for weights of plain numbers, sufficient for one stage or not."""
     count = len(_sequence(result, "weights"))
     if count not in (2, 4):
         raise InvalidResult(f"{one_line(result)} is no pair of weights, nor `A`, `Bf`, `Bb` and `Bw`")
@@ -179,7 +179,7 @@ def plain_weights(result: Any) -> Weighted:
 
 
 def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) -> Held:
-    """`result`: from 1 to all micro-batches, or rows of what each chunk holds of them."""
+    """Check micro-batches in flight: from 1 to all, or rows by chunk."""
     if not isinstance(result, Sequence) or isinstance(result, str):
         if isinstance(result, bool) or not isinstance(result, Real) or not 1 <= result <= micro_batches:  # type: ignore[operator]
             raise InvalidResult(f"{one_line(result)} micro-batches are in flight; there are {micro_batches}")
@@ -195,7 +195,7 @@ def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) ->
 
 
 def _placement(result: Any, stages: int | None = None) -> str | tuple[int, ...]:
-    """`result`, the name of a placement, or the stages of the chunks of so many stages."""
+    """Check the name of a placement, or the stages of chunks."""
     if stages is None:
         if result not in (ROUND, V):
             raise InvalidResult(f"{one_line(result)} is no placement; it is {ROUND!r}, {V!r}, or a method")
@@ -223,7 +223,7 @@ def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pa
 
 
 def files_by_name(result: Any) -> dict[str, str]:
-    """`result`, texts by the names of files inside a folder."""
+    """Check texts by names of files inside a folder."""
     if not isinstance(result, Mapping):
         raise InvalidResult(f"{one_line(result)} is no mapping of file names to contents")
     for name, text in result.items():
@@ -279,8 +279,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("stacks", "pipeline_overlap"): _names,
     ("stacks", "training"): instance_of(StackDefaults),
 }
-"""Each takes what was returned. What is not listed here or below, such as a member that newer versions of nest ask for,
-is used as it is."""
+"""Checks of results. Members in neither table, such as those of newer versions of nest, are used unchecked."""
 
 CHECKS_WITH_ARGUMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("strategies", "degrees"): _degrees,
@@ -293,17 +292,17 @@ CHECKS_WITH_ARGUMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "admits"): lambda result, *_: truth(result),
     ("planners", "plan"): lambda result, instance, context: sound_proposal(result, instance),
 }
-"""Each takes what was returned and what the member was given."""
+"""Checks of results that also get the member's arguments."""
 
 
 def members_of(kind: str) -> tuple[str, ...]:
-    """Members that an object of `kind` has or may have."""
+    """Required and possible members of an object of `kind`."""
     checked = (member for of, member in (*CHECKS, *CHECKS_WITH_ARGUMENTS) if of == kind)
     return tuple(dict.fromkeys([*KINDS[kind].members, *checked]))
 
 
 def check_of(kind: str, name: str, member: str) -> Callable[..., Any]:
-    """The check of a member of the object of `kind` called `name`: takes what was returned, and what it was given."""
+    """Check of a member of the object of `kind` called `name`: gets the result and the arguments."""
     if (kind, member) == ("strategies", "apply"):
         return lambda result, block, degree, context: sound_block(result, name, block, degree)
     if (kind, member) == ("collective_models", "time"):
@@ -315,10 +314,10 @@ def check_of(kind: str, name: str, member: str) -> Callable[..., Any]:
 
 
 def sound_proposal(result: Any, instance: Instance) -> Proposal:
-    """`result`, its numbers plain ones, which names only what `instance` has; whether it is a plan is another question.
+    """Check a proposal of plain numbers that refers only to parts of `instance`; it may be no plan.
 
     Raises:
-        InvalidResult: it does not.
+        InvalidResult: it is invalid.
     """
     instance_of(Proposal)(result)
     remarks, solution, decisions = result.remarks, result.solution, result.decisions

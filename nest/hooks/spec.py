@@ -1,8 +1,8 @@
-"""The hooks: the page a plug-in author reads.
+"""Hook signatures for plug-in authors.
 
-A distribution joins by an entry point in the group `nest` that names a module (or object) with functions of
-these names marked `@nest.hooks.hook`. Each function returns a list of objects; what each object must offer is
-in `nest.hooks.protocols`. The registry checks every object and disables a broken one with a warning.
+A distribution joins by an entry point in the group `nest` that names a module (or object) with functions of these names
+marked `@nest.hooks.hook`. Each function returns a list of objects with the members in `nest.hooks.protocols`. The
+registry checks every object and disables broken ones with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hook = pluggy.HookimplMarker(PROJECT)
 
 VERSION = 1
-"""Version of the hooks and protocols. A plug-in whose module says `hook_version = N` is refused where this is less."""
+"""Version of the hooks and protocols. A plug-in whose module has a larger `hook_version` is refused."""
 
 
 @hookspec
@@ -54,7 +54,7 @@ def nest_collective_models() -> Iterable[protocols.CollectiveModel]:  # type: ig
 
 @hookspec
 def nest_layer_times() -> Iterable[protocols.LayerTimes]:  # type: ignore[empty-body]
-    """Models of layer times: each puts the times of a layer's operators together."""
+    """Models of layer times: each combines the times of a layer's operators."""
 
 
 @hookspec
@@ -64,7 +64,7 @@ def nest_schedules() -> Iterable[protocols.Schedule]:  # type: ignore[empty-body
 
 @hookspec
 def nest_planners() -> Iterable[protocols.Planner]:  # type: ignore[empty-body]
-    """Planners: each plans in a way of its own, to be compared with."""
+    """Planners: each plans in its own way, for comparison."""
 
 
 @hookspec
@@ -74,12 +74,12 @@ def nest_exporters() -> Iterable[protocols.Exporter]:  # type: ignore[empty-body
 
 @hookspec
 def nest_plan_readers() -> Iterable[protocols.PlanReader]:  # type: ignore[empty-body]
-    """Plan readers: each reads from files of a framework the plan that they run."""
+    """Plan readers: each reads a plan from a framework's launch files."""
 
 
 @hookspec
 def nest_stacks() -> Iterable[protocols.Stack]:  # type: ignore[empty-body]
-    """Software stacks: each says what a framework does where a problem leaves it open."""
+    """Software stacks: each gives defaults of a framework."""
 
 
 @hookspec

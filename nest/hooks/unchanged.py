@@ -1,4 +1,4 @@
-"""What plug-ins are given stays as it is: frozen records change all the same, by `object.__setattr__`."""
+"""Protection of plug-ins' arguments: frozen records can be changed by `object.__setattr__`."""
 
 import sys
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from attrs import fields
 
 
 class Kept:
-    """The contents of values, to be compared later and put back: records, lists, mappings and arrays inside them."""
+    """Contents of values for later comparison and restoration: records, lists, mappings and arrays inside them."""
 
     def __init__(self, *values: Any, besides: "Kept | None" = None) -> None:
-        """Note the contents of `values`, leaving out what `besides` has noted."""
+        """Record the contents of `values`, except those recorded by `besides`."""
         self._noted: dict[int, tuple[Any, Any]] = {}
         known = {} if besides is None else besides._noted
         waiting = list(values)
@@ -31,7 +31,7 @@ class Kept:
                     waiting += content if type(content) is tuple else content.values() if kind is dict else ()
 
     def put_back(self) -> str:
-        """Put back what changed; returns what did, for people, the first of it. Empty: nothing."""
+        """Restore changed contents; return the first change for people, or an empty text."""
         told = ""
         for value, before in self._noted.values():
             now = _content(value)
@@ -50,7 +50,7 @@ class Kept:
 
 
 def _clear_caches() -> None:
-    """Clear the bounded caches of nest: they may hold prices of the changed records under the records put back."""
+    """Clear nest's bounded caches: they may hold prices of changed records under the restored ones."""
     modules = [module for name, module in sys.modules.items() if name.startswith("nest.")]
     for value in [each for module in modules for each in vars(module).values()]:
         if isinstance(value, _lru_cache_wrapper) and value.cache_parameters()["maxsize"] is not None:
@@ -62,7 +62,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None), frozenset, bytes})
 
 @cache
 def _reader(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] | None:
-    """The names of the fields of a class of records and what reads them; None: it is no such class."""
+    """Names of the fields of a record class and their reader; None: it is no such class."""
     if not hasattr(kind, "__attrs_attrs__"):
         return None
     names = tuple(each.name for each in fields(kind))
@@ -77,7 +77,7 @@ def _reader_of(value: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, 
 
 
 def _content(value: Any) -> Any:
-    """What a value holds: a tuple, or a copy of a mapping or an array; None: nothing that is looked after."""
+    """Contents of a value: a tuple, or a copy of a mapping or an array; None: untracked."""
     reader = _reader_of(value)
     if reader is not None:
         return reader[1](value)
