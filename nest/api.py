@@ -1,6 +1,6 @@
-"""Every verb of nest, once: what the package offers, the command line calls.
+"""Every verb of nest, once, for the package and the command line.
 
-A verb takes a path, a mapping or a record. It imports what it needs, as `nest --help` and `import nest` pass here.
+A verb takes a path, a mapping or a record. It imports what it needs itself, to keep `import nest` fast.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 INSTALLED: Any = None
-"""In the place of a registry: that of the installed plug-ins, which each verb is then called with."""
+"""Default registry: that of the installed plug-ins, which each verb is then called with."""
 
 SEED, EVALUATIONS = 1, 1000
-"""Of planners that draw random numbers; and plans that one may price."""
+"""Defaults for planners: the seed of random numbers, and the number of plans that one may price."""
 
 
 class PluginWarning(UserWarning):
@@ -53,7 +53,7 @@ class PluginWarning(UserWarning):
 
 @contextmanager
 def registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
-    """The registry given, or that of the installed plug-ins, with warnings of those disabled meanwhile."""
+    """The given registry, or that of the installed plug-ins, with warnings of newly disabled ones."""
     from nest.hooks.registry import registry
 
     known = plugins or registry(strict=strict)
@@ -65,7 +65,7 @@ def registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
 
 
 def restarted(verb: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The verb, given a registry, which starts again without an object of a plug-in that fails."""
+    """Restart a verb, called with a registry, without an object of a plug-in that fails."""
 
     @wraps(verb)
     def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
@@ -91,20 +91,19 @@ def solve(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> PlanDocument:
-    """The simplest plan within `search.within` of the fastest, both proved; or why there is none.
+    """Find the simplest plan within `search.within` of the fastest, both proved; or the reason for none.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        time_limit: seconds, proof and all, after which the best plan so far is taken with its bound; or a deadline.
-        progress: called now and then with how far the search is.
-        verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
-        workers: threads CP-SAT uses.
-        jobs: how many processes prove where that takes long, with the same answer; None: one for each processor. Those
-            beside this one are forked from it, or are none where that is not safe (as of `explain`).
-        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
-        changes: keys of its sections in place of what is written, such as `{"search": {"target": "none"}}`.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        time_limit: seconds in all; then the best plan so far is returned with its bound; or a deadline.
+        progress: called regularly with the state of the search.
+        verify: prove the plan with CP-SAT; `"free"`: also against blocks anywhere, in any order.
+        workers: threads of CP-SAT.
+        jobs: processes for long proofs, with the same answer; None: one per processor. Forks, if that is safe.
+        message: called with each assumption on the problem, and each likely slip in it.
+        changes: replacement keys by section, such as `{"search": {"target": "none"}}`.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
@@ -152,19 +151,19 @@ def shortlist(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> tuple[Entry, ...]:
-    """The best plans of a problem, fastest first, each the best of those left; where there is none, what `solve` says.
+    """List the best plans of a problem, fastest first; if there is none, the result of `solve`.
 
     They differ in degrees, stages, micro-batch, schedule, ZeRO or recomputation (`nest.solve.dp.configurations`).
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        count: how many at most.
-        time_limit: seconds for all searches together, after which the plans so far are taken; or a deadline.
-        progress: called now and then with how far the search is.
-        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
-        changes: keys of its sections in place of what is written.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        count: most plans.
+        time_limit: seconds for all searches; then the plans so far are returned; or a deadline.
+        progress: called regularly with the state of the search.
+        message: called with each assumption on the problem, and each likely slip in it.
+        changes: replacement keys by section, such as `{"search": {"target": "none"}}`.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
@@ -194,17 +193,17 @@ def evaluate(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> PlanDocument:
-    """The plan that the problem's `fixed` describes, priced; what it leaves open takes the usual framework default.
+    """Price the plan of the problem's `fixed`, completed with framework defaults.
 
-    It need not satisfy `constraints`: those it does not are its `violates`; what `solve` would not try, its `outside`.
+    Unsatisfied `constraints` are its `violates`; decisions that `solve` would not try are its `outside`.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        fix: further decisions by name, which win over the problem's `fixed`.
-        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
-        changes: keys of its sections in place of what is written.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        fix: further decisions by name, which override the problem's `fixed`.
+        message: called with each assumption on the problem, and each likely slip in it.
+        changes: replacement keys by section, such as `{"search": {"target": "none"}}`.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
@@ -219,12 +218,12 @@ def evaluate(
 
 @restarted
 def check(plan: Source | PlanDocument, *, strict_plugins: bool = False, plugins: Registry = INSTALLED) -> CheckReport:
-    """Whether every number of a plan follows from its decisions and its problem; no solver takes part.
+    """Check that every number of a plan follows from its decisions and its problem; without a solver.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, or names things its problem does not have.
@@ -249,17 +248,17 @@ def verify(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Verdict:
-    """Whether CP-SAT, a second and independent solver, finds a better plan; if not, the plan is proved optimal.
+    """Let CP-SAT, an independent solver, look for a better plan; if there is none, the plan is proved optimal.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        free: also ask for plans whose blocks lie anywhere and in any order.
-        time_limit: seconds after which what is not proved is left open; or a deadline.
-        workers: threads CP-SAT uses.
-        jobs: as of `solve`.
-        progress: called now and then with how far the proof is.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        free: also search blocks anywhere and in any order.
+        time_limit: seconds, or a deadline; unproved parts then stay open.
+        workers: threads of CP-SAT.
+        jobs: see `solve`.
+        progress: called regularly with the state of the proof.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
@@ -299,24 +298,23 @@ def simulate(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Replay:
-    """A plan's batch, replayed pass by pass in the order of its schedule; the plan is checked first.
+    """Check a plan, and replay its batch pass by pass in the order of its schedule.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        trace: file the timeline is written to, for Perfetto; None: it is not written.
+        trace: file for the timeline, for Perfetto; None: none.
         jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
         seed: of the random numbers.
-        runs: batches replayed with jitter; left out, 100.
-        slow_devices: by `STAGE` or `STAGE/REPLICA`, how many times as long it computes; stages are counted from 1,
-            replicas from 0, the one meant where none is named.
-        progress: called with what is being done and which share of it is.
-        source: the file that a `PlanDocument` was read from, which errors then name; a pipe can be read only once.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered schedules and the like; left out, those installed.
+        runs: batches replayed with jitter; None: 100.
+        slow_devices: factors on compute times by `STAGE` (from 1) or `STAGE/REPLICA` (from 0, the default).
+        progress: called with the current step and its share done.
+        source: file of a `PlanDocument`, for errors; a pipe can be read only once.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered schedules and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the plan cannot be read, is infeasible or does not hold; its schedule cannot be
-            replayed; or what is asked for does not fit it.
+            replayed; or the arguments do not fit it.
     """
     from nest.formulate.fixed_plan import decided_instance
     from nest.formulate.problem import carried_problem, naming
@@ -354,25 +352,25 @@ def explain(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Explanation:
-    """Why a plan is what it is: what binds, what restrictions cost, the next best by decision, what would change it.
+    """Explain a plan: what binds, the cost of restrictions, alternatives by decision, and what would change it.
 
     The plan is checked first; each answer but what binds is a search of a changed problem.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
-        only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
-        time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
-        jobs: how many processes answer questions where these take long, with the same answers; None: one for each
-            processor. Those beside this one are forked from it or, where that is not safe, started anew.
-        progress: called with what is being asked and which share of the questions is answered.
+        only: requested parts among `binding`, `constraints`, `alternatives` and `flips`; empty: all.
+        time_limit: seconds for each search; then its best plan so far counts; None: no limit.
+        jobs: processes for long questions, with the same answers; None: one per processor. The others are forked from
+            this one or, if that is not safe, started anew.
+        progress: called with the current question and the share of questions answered.
         ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies and the like; left out, those installed.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; default: those installed.
 
     Raises:
-        nest.errors.InputError: the plan cannot be read or does not hold, a faster one shows that it is wrongly called
-            optimal, or there is no such part.
+        nest.errors.InputError: the plan cannot be read or does not hold, a faster one refutes that it is optimal, or
+            there is no such part.
     """
     from nest.solve.effort import check_effort
     from nest.whatif.engines import processes
@@ -399,17 +397,17 @@ def frontier(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> tuple[FrontierPoint, ...]:
-    """The Pareto front: the fastest plans of a plan's problem with fewer devices, and with less and more memory.
+    """Find the Pareto front: the fastest plans with fewer devices, and with less and more memory.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
-        complete: whether all devices and memories up to the problem's are asked about, in steps that leave no plan out:
-            the points that are `efficient` are all Pareto-optimal plans, and the others the proof.
-        memory_step: with `complete`, a share of memory that is too small to matter; 0: none is.
-        time_limit: seconds for each solve; None: as long as it takes.
-        progress: called before each solve with what is asked, and how many solves were done.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies and the like; left out, those installed.
+        complete: search all devices and memories up to the problem's, in steps that miss no plan: the `efficient`
+            points are all Pareto-optimal plans, and the others the proof.
+        memory_step: with `complete`, a share of memory too small to matter; 0: every step matters.
+        time_limit: seconds for each solve; None: no limit.
+        progress: called before each solve with the question, and the number of solves done.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
@@ -430,14 +428,14 @@ def sensitivity(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> tuple[Response, ...]:
-    """What a plan takes, as it is or planned anew, when numbers of its problem change; it is checked first.
+    """Find how the step time of a plan, kept or planned anew, depends on numbers of its problem.
 
     Args:
-        plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        time_limit: seconds for each solve; None: as long as it takes.
-        progress: called before each solve with what is asked, and how many solves were done.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies and the like; left out, those installed.
+        plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
+        time_limit: seconds for each solve; None: no limit.
+        progress: called before each solve with the question, and the number of solves done.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
@@ -468,29 +466,29 @@ def compare(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Comparison:
-    """Our plan beside those of other planners, of plan files and of frameworks' flags, all priced by the same code.
+    """Compare the best plan with other planners, plan files and launch files, all priced by the same code.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        planners: their names (`nest compare --list`), with options as in `mcmc:seed=3`; None: all for such a cluster.
+        planners: names (`nest compare --list`), with options as in `mcmc:seed=3`; None: all for such a cluster.
         plans: plan files, whose decisions are priced on the problem.
-        flags: files of frameworks by the name of the plan reader that reads them, such as `megatron`.
-        nodes: machines that they are launched on; None: as they say.
-        options: what else is said of their launch; None: nothing.
+        flags: launch files by name of their plan reader, such as `megatron`.
+        nodes: machines of the launch; None: those in the files.
+        options: further launch options.
         seed: of planners that draw random numbers.
-        evaluations: plans that a planner which tries plans out may price.
-        time_limit: seconds for the search for our plan, and for each search of a planner.
+        evaluations: plans that a planner may price.
+        time_limit: seconds for the search of the best plan, and for each search of a planner.
         planner_limit: seconds for each planner; None: those of plug-ins have `NEST_PLUGIN_SECONDS`.
-        progress: called now and then with how far the search for our plan is.
-        step: called with whose plan is made, how many are and how many there will be.
-        unbeaten: whether a plan that is faster than the one proved to be the fastest is an error.
-        timings: whether to say how long each plan took to find; the same input then gives other bytes every time.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered planners and the like; left out, those installed.
+        progress: called regularly with the state of the search.
+        step: called with the plan in progress, the number done and the total.
+        unbeaten: raise if a plan is faster than the one proved fastest.
+        timings: report how long each plan took to find; results then differ between runs.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered planners and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
-        nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
+        nest.errors.InternalError: a plan is faster than the one proved fastest.
     """
     from attrs import evolve
 
@@ -525,18 +523,18 @@ def export(
     nearest: bool = False,
     strict_plugins: bool = False,
 ) -> dict[str, str]:
-    """The files of a framework, a launcher or another tool for a plan, which is checked first.
+    """Check a plan, and write the files of a framework, a launcher or another tool for it.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`.
-        to: name of an exporter, as `nest export --list` shows it.
-        output: folder the files are written into, made if need be; None: they are not written.
-        nearest: whether the nearest plan is exported in place of one that the exporter's framework cannot run; it is
-            then among the files, as `plan.json`.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        to: name of an exporter (`nest export --list`).
+        output: folder for the files, created if needed; None: write none.
+        nearest: if the exporter's framework cannot run the plan, export the nearest one; it is then among the files, as
+            `plan.json`.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
 
     Returns:
-        Contents by file name. A warning is given where the plan does not fit into memory, or another is exported.
+        Contents by file name. Warns if the plan does not fit into memory, or another is exported.
 
     Raises:
         nest.errors.InputError: there is no such exporter, it cannot express the plan, or the plan cannot be read, is
@@ -563,18 +561,18 @@ def exported(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Exported:
-    """What the exporters called `to` make of a plan, with what is to be known before it is used.
+    """Export a plan with several exporters, with what to know before use.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
         to: names of exporters.
-        near: whether the nearest plan is exported in place of one that an exporter's framework cannot run.
-        progress: called now and then with how far the search for a nearest plan is.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered exporters and the like; left out, those installed.
+        near: if a framework cannot run the plan, export the nearest one.
+        progress: called regularly with the state of a search for a nearest plan.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered exporters and the like; default: those installed.
 
     Raises:
-        nest.whatif.launch_files.NothingNear: an exporter's framework can run no feasible plan, `near` though it be.
+        nest.whatif.launch_files.NothingNear: a framework can run no feasible plan, even with `near`.
         nest.errors.InputError: there is no such exporter; the plan cannot be read, is infeasible or does not hold; an
             exporter refuses it; or two exporters give files of one name.
     """
@@ -601,14 +599,14 @@ def nearest(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Nearest | None:
-    """The nearest plan to `plan` that a framework can run; None where it can run none that is feasible.
+    """Find the nearest plan that a framework can run; None: it can run no feasible plan.
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; feasible.
-        target: name of an exporter that says what its framework can run.
-        progress: called now and then with how far the search is.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered exporters and the like; left out, those installed.
+        target: name of an exporter with limits.
+        progress: called regularly with the state of the search.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered exporters and the like; default: those installed.
 
     Raises:
         nest.errors.InputError: there is no such target, or the plan cannot be read.
@@ -621,7 +619,7 @@ def nearest(
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
-    """The plan of a path or a mapping, its numbers as they are.
+    """Read a plan from a path or a mapping, without checking its numbers.
 
     Raises:
         nest.errors.InputError: it cannot be read.
@@ -653,15 +651,15 @@ def _held(plan: Source | PlanDocument, plugins: Registry) -> PlanDocument:
 def blocks(
     problem: Source | Problem, *, strict_plugins: bool = False, plugins: Registry = INSTALLED
 ) -> tuple[Block, ...]:
-    """What one device of each candidate of a problem would run, for commands that measure it; nothing is priced.
+    """List what one device of each candidate runs, for commands that measure it; nothing is priced.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
-        plugins: registered strategies, importers and the like; left out, those installed.
+        strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
+        plugins: registered strategies, importers and the like; default: those installed.
 
     Raises:
-        nest.errors.InputError: the problem cannot be used, or has a profile in place of a model.
+        nest.errors.InputError: the problem cannot be used, or has a profile instead of a model.
     """
     from nest.formulate.instance import model_blocks
     from nest.formulate.problem import naming, whole_problem
