@@ -23,8 +23,8 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest_networks.nvidia_smi import NvidiaSmiImporter
     from nest_networks.rocm_smi import RocmSmiImporter
     from nest_networks.slurm_files import SlurmConfImporter, SlurmYamlImporter
-    from nest_networks.slurm_nodes import SlurmNodesImporter
-    from nest_networks.topograph import TopographInstancesImporter, TopographModelImporter
+    from nest_networks.slurm_nodes import SinfoImporter, SlurmNodesImporter
+    from nest_networks.topograph import AwsInstancesImporter, TopographInstancesImporter, TopographModelImporter
 
     return [
         NodeLinkImporter(),
@@ -35,12 +35,14 @@ def nest_topology_importers() -> list[TopologyImporter]:
         HwlocImporter(),
         SlurmConfImporter(),
         SlurmNodesImporter(),
+        SinfoImporter(),
         gml,
         AstraSimImporter(),
         Ns3Importer(),
         HtsimImporter(),
         TopographModelImporter(),
         TopographInstancesImporter(),
+        AwsInstancesImporter(),
         KubernetesImporter(),
         IbnetdiscoverImporter(),
         NetqImporter(),

@@ -13,25 +13,36 @@ from nest.io import read_value, structure
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
 from nest_networks.files import beginning, host_names, path_of, text_of
+from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL
 from nest_networks.switched.slurm import Block, Point, Region, Ring, Switch, block, layers_of, ring, torus, tree
 
 KEYS = {
-    "switchname": ("nodes", "switches", "linkspeed"),
-    "blockname": ("nodes",),
+    "switchname": ("nodes", "switches", "linkspeed", "level"),
+    "blockname": ("nodes", "blockindex", "blocksize"),
+    "aggregatedblock": ("nodes", "blockindex", "blocksize"),
     "ringname": ("nodes",),
     "blocksizes": (),
 }
-"""What a line may begin with, and what may follow it; letters count alike large and small."""
+"""What a line may begin with, and what may follow it, letters alike large and small; `level` and what follows a block
+are of `scontrol show topology` (scontrol(1); plugins/topology/block/block_record.c)."""
+
+RACKS = "ClusterUUID"
+"""In comments above the blocks that Azure's `azslurm topology` writes of NVLink domains (Azure/cyclecloud-slurm)."""
 
 WRITTEN = ("SwitchName", "BlockName", "RingName", "BlockSizes", "Nodes", "Switches", "LinkSpeed")
 
-_KNOWN = re.compile(r"^[ \t]*(SwitchName|BlockName|BlockSizes|RingName)[ \t]*=", re.IGNORECASE | re.MULTILINE)
+_KNOWN = re.compile(
+    r"^[ \t]*(SwitchName|BlockName|AggregatedBlock|BlockSizes|RingName)[ \t]*=", re.IGNORECASE | re.MULTILINE
+)
 _PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*=\s*(?:"([^"]*)"|(\S+))(?=\s|$)')
 _COMMENT = re.compile(r"(?<!\\)#.*")
 
 
 class SlurmConfImporter:
-    """Reads `topology.conf`; `topology.conf#NAME` stands for the hosts below one switch, or in one block or ring."""
+    """Reads `topology.conf` and what `scontrol show topology` prints.
+
+    `topology.conf#NAME` stands for the hosts below one switch, or in one block or ring.
+    """
 
     name = "slurm-conf"
     profiled = True
@@ -56,7 +67,8 @@ class SlurmConfImporter:
         if switches:
             return tree(switches, blocks, part, profile)
         if blocks:
-            return block(blocks, sizes, part, profile)
+            racks = RACKS in beginning(path)
+            return block(blocks, sizes, part, profile, usual=DOMAIN_PROFILE if racks else USUAL)
         if rings:
             return ring(rings, part, profile)
         raise InputError("the file describes no switches, no blocks and no rings: it has no line that names one.")
@@ -85,9 +97,19 @@ class SlurmConfImporter:
             kind, name = next(iter(pairs.items()))
             nodes = pairs.get("nodes", "")
             if kind == "switchname":
-                switches.append(Switch(name, pairs.get("switches", ""), nodes))
+                below = pairs.get("switches", "")
+                if "level" in pairs and below:  # scontrol lists the nodes of the switches below, too.
+                    nodes = ""
+                if bool(below) == bool(nodes) and "level" not in pairs:
+                    has = "both nodes and switches" if nodes else "neither nodes nor switches"
+                    raise InputError(f"line {number}: switch {name!r:.60} has {has}; Slurm takes one of them.")
+                switches.append(Switch(name, below, nodes))
             elif kind == "blockname":
                 blocks.append(Block(name, nodes))
+                sizes[:1] = _sizes(pairs["blocksize"], number) if "blocksize" in pairs else sizes[:1]
+            elif kind == "aggregatedblock":
+                size = _sizes(pairs.get("blocksize", ""), number)
+                sizes += [each for each in size if each not in sizes]
             elif kind == "ringname":
                 rings.append(Ring(name, nodes))
             else:
@@ -219,7 +241,7 @@ class SlurmYamlImporter:
     def accepts(self, source: Any) -> bool:
         """Whether `source` is such a file: a list in YAML of topologies and their kinds."""
         path = path_of(source)
-        if path is None or path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        if path is None:
             return False
         text = beginning(path)
         return bool(_LIST.match(text) and _TOPOLOGY.search(text) and _KIND.search(text))
@@ -262,12 +284,11 @@ def _chosen(topologies: Sequence[_Topology], wanted: str | None) -> tuple[_Topol
     if not names:
         raise InputError("the file lists no topologies.")
     if wanted is not None:
-        name, _, part = wanted.partition("/")
-        if wanted in names:
-            return topologies[names.index(wanted)], None, []
+        whole = [each for each in names if wanted == each or wanted.startswith(f"{each}/")]
+        name = max(whole, key=len, default=wanted.partition("/")[0])
         if name not in names:
             raise InputError(f"there is no topology {name!r:.60} in the file; it has {', '.join(names)[:200]}.")
-        return topologies[names.index(name)], part or None, []
+        return topologies[names.index(name)], wanted[len(name) + 1 :] or None, []
     place = next((place for place, each in enumerate(topologies) if each.cluster_default), 0)
     if len(names) == 1:
         return topologies[0], None, []

@@ -1,7 +1,8 @@
 """Files of NVIDIA topograph: models of clusters, its list of instances, and requests for either.
 
 Models: NVIDIA/topograph@e2b6250 docs/modeling.md and pkg/models/model.go; the two older forms as in the history of
-tests/models/medium.yaml. Instances: pkg/topology/instances.go (`graph` engine). Requests: pkg/topology/request.go.
+tests/models/medium.yaml. Instances: pkg/topology/instances.go (`graph` engine), and AWS's own list of them. Requests:
+pkg/topology/request.go.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,13 @@ from nest.spec import LinkProfile
 from nest_networks.files import host_names
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.pools import pools_of_hosts
-from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
+from nest_networks.switched.profiles import (
+    DOMAIN_PROFILE,
+    USUAL,
+    machine_profile,
+    product_device,
+    with_machines,
+)
 from nest_networks.switched.tree import LocatedHost, tree_of_layers
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -81,6 +88,58 @@ class TopographInstancesImporter:
             host = LocatedHost(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels))
             hosts.setdefault(str(labels.get(PRODUCT, "")), []).append(host)
         return _imported(hosts, profile)
+
+
+class AwsInstancesImporter:
+    """Reads `aws ec2 describe-instance-topology`: instances under network nodes, of which AWS lists the top first.
+
+    docs.aws.amazon.com/AWSEC2/latest/APIReference, InstanceTopology; a capacity block of P6e-GB200 is an UltraServer,
+    as topograph's provider `aws` has it.
+    """
+
+    name = "aws-instances"
+    profiled = True
+    examples = ({"Instances": [{"InstanceId": each, "NetworkNodes": ["top", "leaf"]} for each in ("i-1", "i-2")]},)
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with such instances."""
+        instances = source.get("Instances") if isinstance(source, Mapping) else None
+        return isinstance(instances, (list, tuple)) and all(
+            isinstance(each, Mapping) and "InstanceId" in each for each in instances
+        )
+
+    def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
+        """Its instances as hosts; device and links are those of the instance type, where the catalogue has it.
+
+        Raises:
+            InputError: there are no instances, or several types of which the catalogue does not have one.
+        """
+        hosts: dict[str, list[LocatedHost]] = {}
+        for index, item in enumerate(source.get("Instances") or ()):
+            nodes = item.get("NetworkNodes") or ()
+            if not isinstance(nodes, (list, tuple)):
+                raise InputError(f"Instances[{index}].NetworkNodes must be a list of nodes, the top first.")
+            kind = str(item.get("InstanceType") or "")
+            block = item.get("CapacityBlockId") if "gb200" in kind else None
+            host = LocatedHost(str(item["InstanceId"]), tuple(map(str, reversed(nodes))), block and str(block))
+            hosts.setdefault(kind, []).append(host)
+        profile = with_machines(profile, list(hosts))
+        if len(hosts) > 1:
+            known = {kind: machine_profile(kind) for kind in hosts}
+            unknown = next((kind for kind, found in known.items() if found is None), None)
+            if unknown is not None:
+                raise InputError(
+                    f"instances have {len(hosts)} types, and the catalogue does not have {unknown!r:.40}; list one: "
+                    "`--filters Name=instance-type,Values=TYPE`."
+                )
+            pools: dict[str, list[LocatedHost]] = {}
+            for kind, own in hosts.items():
+                pools.setdefault(str((known[kind] or LinkProfile()).device), []).extend(own)
+            return pools_of_hosts(pools, profile)
+        every = [host for own in hosts.values() for host in own]
+        tree, sentences = tree_of_layers(every)
+        usual = DOMAIN_PROFILE if any(host.domain for host in every) else USUAL
+        return switched_network(tree, profile, usual=usual, assumptions=sentences)
 
 
 def _refused(source: Mapping[str, Any]) -> InputError:

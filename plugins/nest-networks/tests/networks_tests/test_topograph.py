@@ -157,3 +157,44 @@ def test_shared_samples(shared: Path) -> None:
     for path in requests:
         with pytest.raises(InputError, match="request to topograph"):
             imported(path)
+
+
+def ec2(kind: str | None, nodes: int = 8, **more: str) -> dict[str, Any]:
+    """What AWS lists of instances, out of order: two below each lowest network node, four below each middle one."""
+    said = more | ({} if kind is None else {"InstanceType": kind})
+    order = [at * 5 % nodes for at in range(nodes)]
+    rows = [{"InstanceId": f"i-{at}", "NetworkNodes": ["nn-0", f"nn-m{at // 4}", f"nn-l{at // 2}"]} for at in order]
+    return {"Instances": [{**row, **said} for row in rows]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "link"),
+    [
+        ("p5.48xlarge", "h100-sxm", "efa"),
+        ("p4d.24xlarge", "a100-sxm-40g", "efa"),
+        ("x9.metal", "h100-sxm", "infiniband-ndr"),
+    ],
+)
+def test_instances_of_aws(kind: str, device: str, link: str) -> None:
+    found = imported(ec2(kind))
+    assert isinstance(found.network, tuple)
+    assert ([each.fanout for each in found.network], found.device) == ([8, 2, 2, 2], device)
+    assert {each.link for each in found.network[1:]} == {link}
+    assert {frozenset(found.hosts[at : at + 2]) for at in range(0, 8, 2)} == {
+        frozenset((f"i-{at}", f"i-{at + 1}")) for at in range(0, 8, 2)
+    }
+
+
+def test_ultraservers_and_several_types_of_aws() -> None:
+    rack = ec2("p6e-gb200.36xlarge", 36)["Instances"]
+    for place, each in enumerate(rack):
+        each |= {"CapacityBlockId": f"cb-{place % 2}", "NetworkNodes": ["top", "leaf"]}
+    assert levels(imported({"Instances": rack}))[0] == (72, 900e9)
+    both = ec2("p5.48xlarge", 4)["Instances"] + [
+        {**each, "InstanceId": f"j-{at}"} for at, each in enumerate(ec2("p4d.24xlarge", 4)["Instances"])
+    ]
+    assert [each.device for each in imported({"Instances": both}).pools] == ["h100-sxm", "a100-sxm-40g"]
+    with pytest.raises(InputError, match=r"2 types, and the catalogue does not have 't3\.micro'"):
+        imported({"Instances": both[:4] + ec2("t3.micro", 2)["Instances"]})
+    with pytest.raises(InputError, match="no hosts"):
+        imported({"Instances": []})

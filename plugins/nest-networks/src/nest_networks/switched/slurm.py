@@ -15,6 +15,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest_networks.files import host_names
 from nest_networks.switched.network import host_grid, switched_network
+from nest_networks.switched.profiles import USUAL
 from nest_networks.switched.tree import Host, SwitchTree, united_switches
 
 
@@ -135,6 +136,8 @@ def block(
     part: str | None,
     profile: LinkProfile | None,
     assumptions: Sequence[str] = (),
+    *,
+    usual: str = USUAL,
 ) -> Imported:
     """The network of topology/block: blocks, and groups of blocks next to each other.
 
@@ -142,6 +145,7 @@ def block(
     have fewer. All blocks together are above them.
 
     `sizes`: base size and further sizes, in hosts; none: blocks only.
+    `usual`: name of the catalogue's profile that completes it.
 
     Raises:
         InputError: sizes are none that Slurm takes, or no block is called `part`.
@@ -171,7 +175,8 @@ def block(
     if len(below) > 1:
         tiers.append(ROOT)
         parents |= dict.fromkeys(below, ROOT)
-    return switched_network(SwitchTree(tuple(hosts), parents, names=tiers), profile, assumptions=assumptions)
+    tree = SwitchTree(tuple(hosts), parents, names=tiers)
+    return switched_network(tree, profile, usual=usual, assumptions=assumptions)
 
 
 def _check_sizes(sizes: Sequence[int]) -> None:
