@@ -21,7 +21,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest_networks.netq import NetqDomainsImporter, NetqImporter
     from nest_networks.ns3 import Ns3Importer
     from nest_networks.nvidia_smi import NvidiaSmiImporter
-    from nest_networks.rocm_smi import RocmSmiImporter
+    from nest_networks.rocm_smi import AmdSmiImporter, RocmSmiImporter
     from nest_networks.slurm_files import SlurmConfImporter, SlurmYamlImporter
     from nest_networks.slurm_nodes import SinfoImporter, SlurmNodesImporter
     from nest_networks.topograph import AwsInstancesImporter, TopographInstancesImporter, TopographModelImporter
@@ -31,6 +31,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         graphml,
         NvidiaSmiImporter(),
         RocmSmiImporter(),
+        AmdSmiImporter(),
         NcclXmlImporter(),
         HwlocImporter(),
         SlurmConfImporter(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nest.errors import InputError
-from nest.io.source import read_text_of
+from nest.io.source import LARGEST_FILE, read_text_of
 from nest.network.imported import PartOf
 
 if TYPE_CHECKING:
@@ -24,18 +24,23 @@ def path_of(source: object) -> Path | None:
     return source if isinstance(source, Path) else None
 
 
-def beginning(source: object) -> str:
-    """The first characters of the file that a source is; empty: it is no whole file, cannot be read, or is no text."""
+def beginning(source: object, most: int = BEGINNING) -> str:
+    """The first `most` bytes of a file that a source is; empty: it is no whole file, cannot be read, or is no text."""
     try:
         if not isinstance(source, Path) or not source.is_file():
             return ""
         with source.open("rb") as stream:
-            data = stream.read(BEGINNING)
+            data = stream.read(most)
     except (OSError, ValueError):
         return ""
     if b"\0" in data:
         return ""
     return data.decode("utf-8-sig", errors="replace")
+
+
+def all_of(source: object) -> str:
+    """As `beginning`, of all that is read of files: logs have what is looked for anywhere."""
+    return beginning(source, LARGEST_FILE)
 
 
 def text_of(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest_networks.files import beginning, text_of
+from nest_networks.files import all_of, text_of
 from nest_networks.hosts.matrix import Connections, machine
 from nest_networks.hosts.network import host_network
 
@@ -34,9 +34,7 @@ class NvidiaSmiImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a file with such a matrix."""
-        lines = _lines(beginning(source))
-        header = _header(lines)
-        return header is not None and any(_ROW.match(line) for line in lines[header + 1 : header + 3])
+        return _header(_lines(all_of(source)), rows=True) is not None
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.
@@ -53,12 +51,11 @@ def _lines(text: str) -> list[str]:
     return _ESCAPE.sub("", text).splitlines()
 
 
-def _header(lines: list[str]) -> int | None:
-    """The first line of column names."""
-    for index, line in enumerate(lines):
-        if _HEADER.match(line) and not _ROW.match(line):
-            return index
-    return None
+def _header(lines: list[str], *, rows: bool = False) -> int | None:
+    """The first line of column names with a row below it; without `rows`, else the first of all."""
+    found = [at for at, line in enumerate(lines) if "GPU" in line and _HEADER.match(line) and not _ROW.match(line)]
+    followed = (at for at in found if any(_ROW.match(line) for line in lines[at + 1 : at + 3]))
+    return next(followed, found[0] if found and not rows else None)
 
 
 def _connections(lines: list[str]) -> Connections:

@@ -1,19 +1,23 @@
-"""What `rocm-smi --showtopo` prints: weights, hops and kinds of the links between every two GPUs of a machine.
+"""What `rocm-smi --showtopo` and `amd-smi topology` print: weights, hops and kinds of links of a machine's GPUs.
 
 Matrices under a line `Weight between two GPUs` and so on, then `GPU[0] : (Topology) Numa Node: 0` (ROCm/rocm_smi_lib
 python_smi_tools/rocm_smi.py, `showHwTopology`). A kind is XGMI or PCIE; of XGMI, two GPUs with a link of their own have
-the smallest weight, 15 a hop (ROCm/rocm_smi_lib#108 has weights of PCI Express).
+the smallest weight, 15 a hop (ROCm/rocm_smi_lib#108 has weights of PCI Express). `amd-smi topology` prints tables of
+the same by PCI address (ROCm/amdsmi amdsmi_cli/amdsmi_commands.py, `topology`); its weights may all be 0.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from nest.errors import InputError
+from nest.network.graph import components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest_networks.files import beginning, text_of
+from nest_networks.files import all_of, text_of
 from nest_networks.hosts.hardware import AMD, PRODUCTS, USUAL_XGMI, Fabric, infinity_fabric
 from nest_networks.hosts.matrix import Connections, machine
 from nest_networks.hosts.network import host_network
@@ -29,6 +33,14 @@ ARCHITECTURES: Mapping[str, str] = {"mi300x": "gfx942"}
 """Of devices of the catalogue (rocm.docs.amd.com, GPU hardware specifications)."""
 
 
+INSIDE = 13
+"""Weight between two partitions of one card; between those of two cards it is 41 (Linux, drivers/gpu/drm/amd/amdkfd
+kfd_crat.h, `KFD_CRAT_INTRA_SOCKET_WEIGHT`)."""
+
+MOST_CARDS = 8
+"""Cards that Infinity Fabric joins in a machine: more devices are partitions of them (AMD, MI300X data sheet)."""
+
+
 class RocmSmiImporter:
     """Reads the matrices of one machine's GPUs, whatever stands before and behind them."""
 
@@ -37,7 +49,7 @@ class RocmSmiImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of a file with kinds of links."""
-        return KINDS in beginning(source)
+        return KINDS in all_of(source)
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.
@@ -46,15 +58,106 @@ class RocmSmiImporter:
             InputError: the matrix cannot be read, or leaves out a connection.
         """
         text = text_of(source)
-        notes: list[str] = []
-        number = _MODEL.search(text)
-        product, device = PRODUCTS.get((AMD, int(number[1], 16)), (None, None)) if number else (None, None)
-        if product is not None and device is None:
-            notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
-        given = (profile or LinkProfile()).device
-        connections = _connections(text, _fabric(text, device or given, notes), notes)
-        known = LinkProfile(device=device) if profile is None and device is not None else profile
-        return host_network(machine(connections, known, notes), known, notes)
+        kinds, weights = _matrix(text, KINDS), _matrix(text, WEIGHTS)
+        return _machine(text, kinds, weights, {int(gpu): node for gpu, node in _NODE.findall(text)}, profile)
+
+
+class AmdSmiImporter:
+    """Reads the tables that `amd-smi topology` prints of one machine's GPUs."""
+
+    name = "amd-smi"
+    profiled = True
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is the path of a file with such a table of kinds of links."""
+        return _TABLE.search(all_of(source)) is not None
+
+    def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
+        """The machine.
+
+        Raises:
+            InputError: a table cannot be read, or leaves out a connection.
+        """
+        text = text_of(source)
+        names, kinds = _table(text, "LINK TYPE TABLE")
+        weights = _table(text, "WEIGHT TABLE")[1]
+        if not any(cell.isdecimal() and int(cell) for row in weights for cell in row):
+            weights = _table(text, "HOPS TABLE")[1]
+        cards = [name.rpartition(".")[0] for name in names]
+        return _machine(text, kinds, weights, {}, profile, cards if len(set(cards)) < len(cards) else [])
+
+
+_TABLE = re.compile(r"^[ \t]*LINK TYPE TABLE:[ \t]*\n(?:[ \t]+[0-9a-f:.]+)+[ \t]*\n", re.MULTILINE)
+_ADDRESS = re.compile(r"[ \t]*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])((?:[ \t]+\S+)*)[ \t]*", re.IGNORECASE)
+
+
+def _table(text: str, title: str) -> tuple[list[str], list[list[str]]]:
+    """PCI addresses and cells of the table under a title; both empty: there is none.
+
+    Raises:
+        InputError: rows or cells are missing.
+    """
+    _, found, rest = text.partition(f"{title}:")
+    names, rows = list[str](), list[list[str]]()
+    for line in rest.splitlines()[2:] if found else ():
+        row = _ADDRESS.fullmatch(line)
+        if row is None:
+            break
+        names.append(row[1])
+        rows.append(row[2].split())
+    if any(len(row) != len(rows) for row in rows) or (found and not rows):
+        raise InputError(f"`{title}` must have a row and a column for each GPU; lines must not be wrapped.")
+    return names, rows
+
+
+def _machine(
+    text: str,
+    kinds: list[list[str]],
+    weights: list[list[str]],
+    nodes: Mapping[int, str],
+    profile: LinkProfile | None,
+    cards: Sequence[object] = (),
+) -> Imported:
+    """The machine with such kinds and weights of links; `cards`: that of each GPU, where they are partitions."""
+    notes: list[str] = []
+    number = _MODEL.search(text)
+    product, device = PRODUCTS.get((AMD, int(number[1], 16)), (None, None)) if number else (None, None)
+    if product is not None and device is None:
+        notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
+    given = (profile or LinkProfile()).device
+    cards = cards or _cards(kinds, weights)
+    parts = len(kinds) // len(set(cards)) if cards else 1
+    connections = _connections(kinds, weights, nodes, _fabric(text, device or given, notes), notes)
+    if parts > 1:
+        count = len(set(cards))
+        share = f"each is planned with a {parts}th of its card's links to the {count - 1} others"
+        notes.append(f"the {len(kinds)} GPUs are partitions of {count} cards: {share}; `device` must be a partition's.")
+        connections = evolve(connections, cards=count)
+        device = None
+    known = LinkProfile(device=device) if profile is None and device is not None else profile
+    return host_network(machine(connections, known, notes), known, notes)
+
+
+def _cards(kinds: list[list[str]], weights: list[list[str]]) -> list[int]:
+    """The card that each GPU is a partition of; empty: they are whole.
+
+    Of partitions that weights do not tell apart there are equally many on each of 8 or 4 cards.
+    """
+    count = len(kinds)
+    pairs = [(one, two) for two in range(count) for one in range(two)]
+    inside = [pair for pair in pairs if _weighed(weights, pair) and int(weights[pair[0]][pair[1]]) == INSIDE]
+    if inside and len(inside) < len(pairs):
+        return [
+            card
+            for _, card in sorted(
+                (gpu, card) for card, group in enumerate(components(range(count), inside)) for gpu in group
+            )
+        ]
+    alike = len({weights[one][two] for one, two in pairs if _weighed(weights, (one, two))}) <= 1
+    if count <= MOST_CARDS or not alike or any(kinds[one][two] != "XGMI" for one, two in pairs):
+        return []
+    cards = next((each for each in (MOST_CARDS, MOST_CARDS // 2) if count % each == 0), count)
+    return [gpu * cards // count for gpu in range(count)]
 
 
 def _fabric(text: str, device: str | None, notes: list[str]) -> Fabric:
@@ -68,16 +171,15 @@ def _fabric(text: str, device: str | None, notes: list[str]) -> Fabric:
     return infinity_fabric(architecture or "")
 
 
-def _connections(text: str, fabric: Fabric, notes: list[str]) -> Connections:
+def _connections(
+    kinds: list[list[str]], weights: list[list[str]], nodes: Mapping[int, str], fabric: Fabric, notes: list[str]
+) -> Connections:
     """The kinds of connection; XGMI of two GPUs over a third is what they would have without it.
 
     Raises:
         InputError: the matrix is cut off, contradicts itself, or has kinds that are not known.
     """
-    kinds = _matrix(text, KINDS)
-    weights = _matrix(text, WEIGHTS)
     count = len(kinds)
-    nodes = {int(gpu): node for gpu, node in _NODE.findall(text)}
     joined = [(one, two) for two in range(count) for one in range(two) if kinds[one][two] == "XGMI"]
     heavy = {pair: int(weights[pair[0]][pair[1]]) for pair in joined if _weighed(weights, pair)}
     least = min(heavy.values(), default=0)

@@ -1,6 +1,7 @@
 """Machines of which the kind of connection of every two GPUs is known, as tools of drivers print it."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 
@@ -12,6 +13,7 @@ from nest.network.graph import components
 from nest.spec import LinkProfile
 from nest.units import percent
 from nest_networks.hosts.hardware import (
+    NVLINKS,
     PCI_LINK,
     UNKNOWN_PROCESSOR,
     USUAL_CAPABILITY,
@@ -22,6 +24,7 @@ from nest_networks.hosts.hardware import (
     slot_bandwidth,
 )
 from nest_networks.hosts.network import Bus, Machine
+from nest_networks.switched.profiles import nominal_bandwidth
 
 NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Paths over PCI Express, nearest first."""
@@ -41,11 +44,13 @@ class Connections:
         kinds: of every two of them, by their places in `names`, the smaller first: NV and a number of direct links, or
             one of `NEAREST`.
         fabric: what the direct links are; None: NVLink, of the profile's device.
+        cards: cards that the GPUs are partitions of, equally many of each; None: they are whole.
     """
 
     names: tuple[str, ...]
     kinds: Mapping[tuple[int, int], str]
     fabric: Fabric | None = None
+    cards: int | None = None
 
 
 def machine(connections: Connections, profile: LinkProfile | None, notes: list[str]) -> Machine:
@@ -67,11 +72,19 @@ def machine(connections: Connections, profile: LinkProfile | None, notes: list[s
     links = {pair: int(match[1]) for pair, kind in kinds.items() if (match := _NVLINKS.fullmatch(kind))}
     device = None if profile is None else profile.device
     switched = _switched(len(names), links)
+    fabric = (connections.fabric or _fabric(device, notes)) if links else None
+    if fabric is not None and connections.cards is not None:  # Links lead from card to card, and partitions share them.
+        fabric = evolve(fabric, rate=fabric.rate * connections.cards / len(names))
+        links, switched = {}, dict.fromkeys(range(len(names)), (0, connections.cards - 1))
+    if fabric is not None and profile is not None and profile.host is not None:
+        ends = Counter(gpu for pair, count in links.items() for gpu in pair for _ in range(count))
+        most = max((count for _, count in switched.values()), default=0) or max(ends.values())
+        fabric = _as_profiled(fabric, profile.host, most, notes)
     rests_on: list[str] = []
-    buses = _buses(connections, device, rests_on)
+    buses = _buses(connections, device, profile, rests_on)
     return Machine(
         devices=names,
-        fabric=(connections.fabric or _fabric(device, notes)) if links else None,
+        fabric=fabric,
         bundles={pair: count for pair, count in links.items() if pair[0] not in switched},
         switched=switched,
         buses=buses,
@@ -95,6 +108,19 @@ def _switched(count: int, links: Mapping[tuple[int, int], int]) -> dict[int, tup
     return switches
 
 
+def _as_profiled(fabric: Fabric, host: TierSpec, links: int, notes: list[str]) -> Fabric:
+    """`fabric` with what the link profile says of a host: of all `links` of a device together."""
+    bandwidth, own = nominal_bandwidth(host, "host") / host.oversubscription, None
+    if host.link is not None and host.bandwidth in (None, link(host.link).bandwidth):
+        own = next((rate for _, name, rate in NVLINKS if name == host.link), None)
+    rate = own or bandwidth / links
+    if rate == fabric.rate and host.link in (None, fabric.link):
+        return fabric
+    notes[:] = [each for each in notes if "is taken to have" not in each and "how fast an Infinity" not in each]
+    notes.append(f"one {fabric.label} link has {rate / 1e9:.4g} GB/s per direction: the link profile's `host`.")
+    return Fabric(fabric.label, host.link or fabric.link, rate)
+
+
 def _fabric(device: str | None, notes: list[str]) -> Fabric:
     known = capability(device)
     fabric = nvlink(USUAL_CAPABILITY if known is None else known)
@@ -110,10 +136,17 @@ def _fabric(device: str | None, notes: list[str]) -> Fabric:
     return fabric
 
 
-def _buses(connections: Connections, device: str | None, notes: list[str]) -> tuple[Bus, ...]:
+def _buses(
+    connections: Connections, device: str | None, profile: LinkProfile | None, notes: list[str]
+) -> tuple[Bus, ...]:
     """A tree of PCI Express over the GPUs, and the processors with paths between every two of them."""
     kinds, count = connections.kinds, len(connections.names)
-    bandwidth = _pci(device, notes)
+    host = None if profile is None else profile.host
+    if host is not None and (host.link is None or host.link.startswith("pcie")):
+        bandwidth = pci_reached(nominal_bandwidth(host, "host"))
+        notes.append(f"messages reach {bandwidth / 1e9:.4g} GB/s of PCI Express: the link profile's `host`.")
+    else:
+        bandwidth = _pci(device, notes)
     above = list(connections.names)  # The bridge or processor that each GPU has reached.
     buses: list[Bus] = []
 

@@ -89,6 +89,7 @@ def host_network(machine: Machine, profile: LinkProfile | None, assumptions: Seq
     """
     check_size(len(machine.devices), len(machine.devices), len(machine.bundles))
     notes = list(assumptions)
+    _tell_unlinked(machine, notes)
     machine = _with_meshes(machine, notes)
     level = _level(machine, notes) if machine.complete else _completed(machine, profile, notes)
     return Imported(
@@ -98,6 +99,18 @@ def host_network(machine: Machine, profile: LinkProfile | None, assumptions: Seq
         devices_per_host=machine.devices_per_host,
         adapters=machine.nics,
     )
+
+
+def _tell_unlinked(machine: Machine, notes: list[str]) -> None:
+    """Tell of devices without direct links where most have some."""
+    linked = {*machine.switched, *(device for pair in machine.bundles for device in pair)}
+    bare = [name for place, name in enumerate(machine.devices) if place not in linked]
+    if machine.fabric is not None and 0 < len(bare) < len(linked):
+        notes.append(
+            f"{', '.join(bare)} {'has' if len(bare) == 1 else 'have'} no {machine.fabric.label}, the other "
+            f"{len(linked)} devices do: a fault of the machine. Repair it, or plan without "
+            f"{'it' if len(bare) == 1 else 'them'}."
+        )
 
 
 def _with_meshes(machine: Machine, notes: list[str]) -> Machine:
