@@ -26,6 +26,7 @@ from nest.catalogue import (
     published_devices,
     scale_up_levels,
 )
+from nest.catalogue.entries import Link
 from nest.errors import InputError
 from nest.instance import EstimateError, Level
 from nest.spec import DeviceSpec, LevelSpec, Training
@@ -307,6 +308,10 @@ def device_figures(device: DeviceSpec) -> list[float]:
     ]
 
 
+def link_figures(link: Link) -> list[float]:
+    return [link.latency * 1e6, link.efficiency, (link.bandwidth or nan) / 1e9]
+
+
 @pytest.mark.parametrize("table", ["devices", "links", "clusters", "precisions", "optimizers"])
 def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> None:
     """docs/reference/devices.md is written by hand; this keeps it fresh."""
@@ -319,7 +324,7 @@ def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> No
     }
     expected = {
         "devices": lambda: {d.name: device_figures(d) for d in published_devices().values()},
-        "links": lambda: {e.name: [e.latency * 1e6, e.efficiency] for e in links().values()},
+        "links": lambda: {e.name: link_figures(e) for e in links().values()},
         "clusters": lambda: {e.name: [] for e in clusters().values()},
         "precisions": lambda: {e.name: [e.weights, e.gradients] for e in precisions().values()},
         "optimizers": lambda: {e.name: [e.moments] for e in optimizers().values()},
@@ -328,3 +333,11 @@ def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> No
     for name, figures in expected.items():
         shown = [float(re.sub(r"[^0-9.]", "", cell) or "nan") for cell in rows[name][: len(figures)]]
         assert shown == pytest.approx(figures, rel=1e-4, nan_ok=True), name
+
+
+def test_the_reference_page_has_the_device_and_levels_of_every_cluster() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "devices.md").read_text()
+    for each in clusters().values():
+        pairs = zip(network_levels(each.levels), each.levels, strict=True)
+        levels = ", ".join(f"{level.fanout} x {written.bandwidth / 1e9:g} GB/s" for level, written in pairs)
+        assert f"| {each.device} | {levels} |" in page, each.name
