@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from nest.catalogue import link
 from nest.errors import InputError
 from nest.network.graph import components
-from nest.spec import LinkProfile
+from nest.spec import LinkProfile, TierSpec
 from nest.units import percent
 from nest_networks.hosts.hardware import (
     NVLINKS,
