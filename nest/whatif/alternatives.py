@@ -1,4 +1,4 @@
-"""For each decision of a plan, the best plan in which that decision differs."""
+"""Alternatives: for each decision of a plan, the best plan in which it differs."""
 
 from collections.abc import Iterator
 
@@ -22,14 +22,13 @@ from nest.whatif.solver import Solver
 
 @frozen
 class Question:
-    """One decision of a plan, and how the problem is asked for plans that decide it otherwise.
+    """One decision of a plan, and the problem whose plans decide otherwise.
 
     Attributes:
-        decision: its name, as constraints and `fixed` know it.
-        value: what the plan, or some of its stages, has.
-        asked: what is demanded in addition, such as the constraint `tp != 8`; empty: nothing is asked, as nothing else
-            is offered.
-        problem: the problem with that demand; None: nothing is asked.
+        decision: its name in constraints and `fixed`.
+        value: of the plan, or of some of its stages.
+        asked: additional demand, such as the constraint `tp != 8`; empty: there is no other choice.
+        problem: the problem with that demand; None: there is none.
         refusal: why nothing is asked.
     """
 
@@ -42,37 +41,28 @@ class Question:
 
 @frozen
 class Alternative:
-    """The best plan in which one decision differs.
+    """The best plan in which one decision differs."""
 
-    Attributes:
-        decision: its name.
-        value: what the plan asked about, or some of its stages, has, and no stage of this one.
-        asked: what was demanded in addition; empty: nothing was asked.
-        instead: what this one has; None: there is none.
-        outcome: this one beside the plan asked about.
-    """
-
-    decision: str
-    value: str
-    asked: str
-    instead: str | None
-    outcome: Outcome
+    decision: str  # Its name.
+    value: str  # Of the original plan, or of some of its stages, and of no stage of this one.
+    asked: str  # Additional demand; empty: none.
+    instead: str | None  # Value of this plan; None: there is no plan.
+    outcome: Outcome  # This plan compared with the original.
 
     def to_dict(self) -> dict[str, object]:
-        """All of it in plain mappings, lists and numbers."""
+        """Convert to plain mappings, lists and numbers."""
         return {**asdict(self, recurse=False, filter=exclude("outcome")), **self.outcome.to_dict()}
 
 
 def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Question, ...]:
-    """What can be asked of a plan's decisions, the most important first.
+    """Questions on a plan's decisions, the most important first.
 
-    A decision that stages take for themselves (ZeRO, recomputation, with `search.mixed` the degrees) is asked once for
-    each of its values: what is the best plan in which no stage has it?
+    Decisions made by stage (ZeRO, recomputation, degrees with `search.mixed`) are asked once for each of their values:
+    what is the best plan in which no stage has it?
 
     Args:
         plan: feasible.
         problem: of the plan, self-contained.
-        solver: will answer them.
 
     Raises:
         InputError: the problem cannot be used.
@@ -104,15 +94,15 @@ def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Que
 
 
 def searched_problem(plan: PlanDocument, problem: Problem) -> Problem:
-    """The problem among whose plans alternatives are looked for.
+    """Problem whose plans are alternatives.
 
-    A plan that no search found is fixed in all it decides, and no constraint binds it: its problem is asked without.
+    For a plan that no search found, `fixed` and constraints are dropped, as they do not bind it.
     """
     return problem if plan.lower_bound is not None else evolve(problem, fixed=None, constraints=())
 
 
 def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
-    """The answer to one of the `questions` about a plan; at most one solve."""
+    """Answer one of the `questions` about a plan, with at most one solve."""
     name = question.decision
     if question.problem is None:
         result = Outcome(None, refusal=question.refusal)
@@ -124,7 +114,7 @@ def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alter
 
 
 def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
-    """The answer to a question about a plan, which does not show that the plan is wrongly called the best.
+    """Answer a question about a plan, and check that the answer does not refute that the plan is best.
 
     Raises:
         InputError: it does.
@@ -140,7 +130,7 @@ def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alterna
 
 
 def _values(plan: PlanDocument, shape: Deployment, name: str) -> tuple[int | str, ...]:
-    """What a plan, or each of its stages, has; each value once."""
+    """Distinct values of a plan, or of its stages."""
     if name in EACH_STAGE:
         return tuple(dict.fromkeys(getattr(shape, name)))
     one: dict[str, int | str | None] = {
@@ -164,7 +154,7 @@ def _degree_names(instance: Instance) -> set[str]:
 
 
 def _offered(instance: Instance) -> dict[str, tuple[int | str, ...]]:
-    """What the problem lets the search choose from, by decision; one that is missing follows from the others."""
+    """Choices of the problem by decision; others follow from these."""
     space, candidates = instance.space, instance.candidates
     modes = tuple(mode.name for candidate in candidates for mode in candidate.recompute)
     return {
@@ -180,7 +170,7 @@ def _offered(instance: Instance) -> dict[str, tuple[int | str, ...]]:
 
 
 def _shard_groups(problem: Problem, shape: Deployment) -> Iterator[Question]:
-    """Shard groups of another size; asked by the list of sizes, as a constraint on them reads all ranks as a number."""
+    """Questions on shard groups of another size, by the list of sizes, as constraints read all ranks as a number."""
     value: int | str = ALL_RANKS if shape.zero_degree is None else shape.zero_degree
     others = tuple(each for each in problem.search.zero_degree if each != value)
     if others:
@@ -190,13 +180,12 @@ def _shard_groups(problem: Problem, shape: Deployment) -> Iterator[Question]:
 
 
 def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> Outcome:
-    """What the planner `name` decides, beside the plan asked about; no search.
+    """Compare the plan of the planner `name` with the original, without a search.
 
     Args:
-        plan: asked about.
         problem: of the plan, self-contained.
         name: of a registered planner that draws no random numbers.
-        solver: gives the registry, and the time limit of searches that a planner makes.
+        solver: has the registry, and the time limit of a planner's searches.
 
     Raises:
         InputError: the problem cannot be used.

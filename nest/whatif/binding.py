@@ -1,4 +1,4 @@
-"""What a plan runs into, from its own figures: memory, its slowest stage, idle stages, exchanges, batch, devices."""
+"""Limits of a plan, from its own figures: memory, slowest stage, idle stages, communication, batch, devices."""
 
 from typing import Any
 
@@ -12,25 +12,20 @@ from nest.report.plan_summary import level_name, memory_capacity, upper_memory
 from nest.spec import PlanDocument
 
 ALIKE = 0.01
-"""Stages whose figure is within this share of the largest are told with it."""
+"""Share of the largest figure within which stages are reported with it."""
 
 
 @frozen
 class Binding:
-    """One thing that a plan runs into.
+    """One limit of a plan."""
 
-    Attributes:
-        name: `memory`, `recomputation`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or
-            `devices`.
-        figures: by name; times in seconds, sizes in bytes, shares of the step time. Stages are counted from 1.
-    """
-
+    # `memory`, `recomputation`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or `devices`.
     name: str
-    figures: dict[str, Any]
+    figures: dict[str, Any]  # By name; times in seconds, sizes in bytes, shares of the step time. Stages count from 1.
 
 
 def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
-    """What a plan with a `summary` runs into, as it is told; nothing of an infeasible one, whose diagnosis says it."""
+    """Limits of a plan with a `summary`; empty for an infeasible one, whose diagnosis tells."""
     if plan.status == "infeasible" or plan.batch_time is None:
         return ()
     bindings = [_memory(plan), _slowest(plan, plan.batch_time, known)]
@@ -79,7 +74,7 @@ def _slowest(plan: PlanDocument, batch_time: float, known: Registry) -> Binding:
 
 
 def _times_slowest(plan: PlanDocument, known: Registry) -> float:
-    """How many times the step time has that of the slowest stage: `A` of PROBLEM.md section 4."""
+    """Weight of the slowest stage in the step time: `A` of PROBLEM.md section 4."""
     return weights_of(schedule_of(plan, known), plan.micro_batches or 1, len(plan.stages)).slowest
 
 
@@ -138,6 +133,6 @@ def _devices(plan: PlanDocument) -> Binding:
 
 
 def _alike(values: list[float]) -> list[int]:
-    """The stages, counted from 1, whose value is about the largest."""
+    """Stages, counted from 1, with about the largest value."""
     largest = max(values)
     return [index + 1 for index, value in enumerate(values) if value >= largest * (1 - ALIKE)]

@@ -1,4 +1,4 @@
-"""At which bandwidth, memory, peak or batch another plan becomes the best: looked for by solving on both sides."""
+"""Breakpoints: the bandwidth, memory, peak or batch at which another plan becomes the best, found by solving."""
 
 from collections.abc import Sequence
 from math import inf, log, sqrt
@@ -18,87 +18,73 @@ from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver
 
 PRECISION = 0.01
-"""A breakpoint lies between two values that differ by at most this share."""
+"""Relative precision of a breakpoint."""
 
 REACH = 4.0
-"""How many times as much, and how small a part, of what the problem has is looked at: two doublings, as from one
-generation of a network to the next but one."""
+"""Largest factor over, and smallest part of, the problem's value: two doublings, as between network generations two
+apart."""
 
 MOST_SOLVES = 16
-"""For one breakpoint; halving the reach on a logarithmic scale comes to the precision in 8, crossings mostly in 3."""
+"""Most solves for one breakpoint; halving the reach on a logarithmic scale takes 8, crossings mostly 3."""
 
 CLOSER = 0.9
-"""Share of the stretch, on a logarithmic scale, that a guess must not leave; else it is halved next."""
+"""Share of the range, on a logarithmic scale, below which a guess must shrink it; else it is halved next."""
 
 NARROW = 0.03
-"""Stretch of memory up to which what a plan needs is often the breakpoint itself; in farther ones the best plans are
-many, and strides that double, then halves, are quicker."""
+"""Range of memory within which a plan's need is often the breakpoint; farther ranges have many best plans, and doubling
+then halving strides are faster."""
 
 FINER = 20
-"""Times as precisely crossings of plans that are known are found: pricing them takes a hundredth of a search."""
+"""Factor by which crossings of known plans are found more precisely: pricing takes a hundredth of a search."""
 
 ASIDE = 1e-6
-"""Relative distance of the two sides where the breakpoint is known: the memory that a plan needs."""
+"""Relative distance of both sides of a known breakpoint: a plan's memory."""
 
 LESS, MORE = "less", "more"
 
 
 @frozen
 class Breakpoint:
-    """Where a parameter, all else as it is, makes another plan the best.
+    """Value of a parameter at which another plan becomes the best, all else equal."""
 
-    Attributes:
-        parameter: its name.
-        unit: its unit.
-        value: what the problem has.
-        direction: `less` or `more` than that.
-        same_at: the farthest value solved at which the plan is still the best.
-        changed_at: the nearest value solved at which it is not; None: it is the best as far as was looked.
-        kept: by how much the plan takes longer than the best at `changed_at`, as a share of that; None: it does not fit
-            there, or there is no plan at all.
-        same_kept: the same at `same_at`: above 0, or None, where the best plan there decides the same but for what is
-            no breakpoint, such as which stage has which layers, or is faster by `HARDLY_FASTER` at most.
-        outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
-        proved: whether all plans it rests on were proved the best.
-        precise: whether the two values are neighbours, or at most `PRECISION` apart; else the search for it ended
-            at `MOST_SOLVES`.
-    """
-
-    parameter: str
+    parameter: str  # Its name.
     unit: str
-    value: float
-    direction: str
-    same_at: float
-    changed_at: float | None = None
+    value: float  # Of the problem.
+    direction: str  # `less` or `more` than that.
+    same_at: float  # Farthest value solved with the same best plan.
+    changed_at: float | None = None  # Nearest value solved with another; None: it is the best within reach.
+    # Share by which the plan is slower than the best at `changed_at`; None: it does not fit, or there is no plan.
     kept: float | None = None
+    # Same at `same_at`: above 0, or None, if the best plan there differs only in decisions that are no breakpoint, such
+    # as the layers of each stage, or is faster by at most `HARDLY_FASTER`.
     same_kept: float | None = None
-    outcome: Outcome | None = None
-    proved: bool = True
+    outcome: Outcome | None = None  # Best plan at `changed_at` compared with the original; None: nothing changes.
+    proved: bool = True  # All plans it rests on are proved.
+    # The values are neighbours, or at most `PRECISION` apart; else the search ended at `MOST_SOLVES`.
     precise: bool = True
 
     def is_within(self, share: float) -> bool:
-        """Whether a bandwidth that is less by at most so much makes another plan the best."""
+        """True if a bandwidth lower by at most this share makes another plan the best."""
         less = self.unit == "bytes/s" and self.direction == LESS and self.changed_at is not None
         return less and self.same_at >= self.value * (1 - share)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it in plain mappings, lists and numbers."""
+        """Convert to plain mappings, lists and numbers."""
         return {**asdict(self, recurse=False), "outcome": None if self.outcome is None else self.outcome.to_dict()}
 
 
 @frozen
 class Sweep:
-    """A parameter and the direction in which a breakpoint is looked for."""
+    """A parameter, and the direction of a breakpoint."""
 
     parameter: Parameter
     direction: str
 
 
 def sweeps(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Sweep, ...]:
-    """The parameters of a problem and directions in which breakpoints of its best plan are looked for.
+    """Parameters and directions of breakpoints of a problem's best plan.
 
-    The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
-    may make one.
+    Without the number of devices, which changes the replicas. If there is no plan, more memory may give one.
     """
     varied = [each for each in parameters(problem, known) if each.unit != "devices"]
     if best.status == "infeasible":
@@ -108,29 +94,26 @@ def sweeps(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Sweep
 
 
 def _can_vary(parameter: Parameter, direction: str) -> bool:
-    """Whether there are values to look at: half an odd batch is none."""
+    """True if there are values to try: half an odd batch is none."""
     return direction == MORE or not parameter.multiple_of or parameter.allows(parameter.value / 2)
 
 
 def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> Breakpoint:
-    """The breakpoint of the best plan nearest to what the problem has, by solves.
+    """Find the breakpoint nearest to the problem's value, by solves.
 
-    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, takes
-    longer by `HARDLY_FASTER` at most: nobody would change a plan for less. The best plan is solved for halfway through
-    the reach and, where nothing changes there, at its end. Where it is another one, the plans met so far are priced
-    along the parameter, which takes no search, to see where one of them is faster by so much: their lower envelope
-    bounds the best step time from above (Eisner and Severance, J. ACM 23(4), 1976). For memory it is what the plans
-    need. Solves on both sides of that value confirm it, or find a better plan, until the breakpoint lies between two
-    values that differ by at most `PRECISION`.
+    A plan stays the best if the best plan decides the same (`signature`), or if the plan, kept as it is, is slower by
+    at most `HARDLY_FASTER`: nobody would change a plan for less. First the best plan is found halfway through the reach
+    and, if nothing changes, at its end. If it differs, the known plans are priced along the parameter, without search,
+    to find a crossing: their lower envelope is an upper bound on the best step time (Eisner and Severance, J. ACM
+    23(4), 1976). For memory the plans' needs are used. Solves on both sides of that value confirm it, or find a better
+    plan, until the breakpoint is known to `PRECISION`.
 
-    The best plan with some memory that fits into less is the best with that, too, which is not solved for
-    (`Solver.within`). Shorter stretches in between where another plan is the best are not looked for.
+    The best plan with some memory that fits into less is also the best with that, without a solve (`Solver.within`).
+    Shorter ranges in between with another best plan are missed.
 
     Args:
-        best: the best plan of the problem; infeasible: the least memory is looked for with which there is a plan.
-        problem: its problem, self-contained.
-        sweep: what is varied.
-        solver: solves the varied problems.
+        best: the problem's best plan; infeasible: the least memory with a plan is sought.
+        problem: self-contained.
     """
     search = _Search(best, problem, sweep, solver)
     if sweep.parameter.multiple_of:
@@ -157,19 +140,19 @@ def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: So
 
 @frozen
 class _Evaluation:
-    """The best plan at one value of the parameter; None: there is no problem with that value."""
+    """Best plan at one value of the parameter; None: there is no such problem."""
 
     value: float
     plan: PlanDocument | None
 
     @property
     def proved(self) -> bool:
-        """Whether no plan is better, or there is proved to be none."""
+        """True if the plan, or that there is none, is proved."""
         return self.plan is None or self.plan.status != "feasible"
 
 
 class _Search:
-    """Looks for one breakpoint."""
+    """Search for one breakpoint."""
 
     def __init__(self, best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> None:
         self.best, self.problem, self.sweep, self.solver = best, problem, sweep, solver
@@ -185,7 +168,7 @@ class _Search:
             solver.within(problem, self.size, cluster.device_memory, self.size)
 
     def ladder(self) -> tuple[_Evaluation, _Evaluation | None]:
-        """The neighbours among the doublings (or halvings) of a whole number between which the plan changes."""
+        """Neighbours among the doublings (or halvings) of an integer between which the plan changes."""
         parameter, same = self.sweep.parameter, _Evaluation(self.sweep.parameter.value, self.best)
         factor = 2.0
         while factor <= REACH:
@@ -199,7 +182,7 @@ class _Search:
         return same, None
 
     def bracket(self) -> tuple[_Evaluation, _Evaluation | None]:
-        """Two values that differ by at most the precision, between which the plan changes."""
+        """Two values within the precision between which the plan changes."""
         parameter = self.sweep.parameter
         same = _Evaluation(parameter.value, self.best)
         reach = REACH if self.signature else PLENTY  # Where there is no plan, any memory that makes one is of interest.
@@ -238,9 +221,9 @@ class _Search:
         return same, changed
 
     def end_where_flat(self, same: _Evaluation, end: float) -> tuple[_Evaluation, bool]:
-        """The best plan at the end, and whether the plan asked about is hardly slower than the best halfway there.
+        """Best plan at the end, and whether the original is hardly slower than the best halfway there.
 
-        No plan is faster there than the best where there is more: what hardly takes longer than that is hardly slower.
+        No plan is faster there than the best with more: what is hardly slower than that is hardly slower.
         """
         there, more = self.at(sqrt(same.value * end)), self.sweep.direction == MORE
         ahead = self.at(end) if more else self.best.batch_time
@@ -253,10 +236,10 @@ class _Search:
         return far, (far.proved or not more) and fastest is not None and there <= fastest * (1 + HARDLY_FASTER)
 
     def strides(self, same: _Evaluation, end: float) -> tuple[_Evaluation, _Evaluation | None]:
-        """Two amounts of memory between which the plan changes, near the first: strides double from there to the end.
+        """Two amounts of memory between which the plan changes, near the first: strides double up to the end.
 
-        With more memory no plan is slower: where the plan asked about is hardly slower than the best at the end, it is
-        so in between, and what it leaves free changes nothing either.
+        More memory makes no plan slower: if the original is hardly slower than the best at the end, it is so in
+        between, and its free memory changes nothing either.
         """
         more, stride = self.sweep.direction == MORE, 1 + NARROW
         if more:
@@ -282,7 +265,7 @@ class _Search:
                 return same, None
 
     def as_lean(self, same: _Evaluation, changed: _Evaluation) -> tuple[_Evaluation, _Evaluation]:
-        """The same two, but for the one with more memory than its plan needs, which is the best there too."""
+        """Lower the value with more memory than its plan needs to that need: the plan is the best there, too."""
         needed = self.needed(same, changed) if self.sweep.parameter.name == "memory" else None
         low, high = sorted((same.value, changed.value))
         if needed is None or not low < needed < high:
@@ -291,7 +274,7 @@ class _Search:
         return (same, lean) if self.differs(lean) else (lean, changed)
 
     def evaluate(self, value: float) -> _Evaluation:
-        """The best plan at a value."""
+        """Best plan at a value."""
         parameter = self.sweep.parameter
         asking = f"{self.sweep.direction} {parameter.name}"
         less_memory = parameter.unit == "bytes" and self.sweep.direction == LESS
@@ -310,30 +293,30 @@ class _Search:
         return _Evaluation(value, plan)
 
     def differs(self, evaluation: _Evaluation) -> bool:
-        """Whether the plan asked about is not the best there."""
+        """True if the original is not the best there."""
         if evaluation.plan is None or evaluation.plan.batch_time is None:
             return bool(self.signature)
         return signature(evaluation.plan, self.solver.plugins) != self.signature and not self.keeps(evaluation)
 
     def keeps(self, evaluation: _Evaluation) -> bool:
-        """Whether the plan asked about, kept as it is, is hardly slower than the best there."""
+        """True if the original, kept as it is, is hardly slower than the best there."""
         longer = self.longer(evaluation)
         return longer is not None and longer <= HARDLY_FASTER
 
     def longer(self, evaluation: _Evaluation) -> float | None:
-        """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
+        """Share by which the original, kept as it is, is slower; None: it does not fit, or none does."""
         longer = self.at(evaluation.value)
         rival = None if evaluation.plan is None else evaluation.plan.batch_time
         return None if longer is None or rival is None else longer / rival - 1
 
     def at(self, value: float) -> float | None:
-        """Seconds that the plan asked about takes at a value, kept as it is; None: it cannot be, or does not fit."""
+        """Seconds of the original at a value; None: it is impossible, or does not fit."""
         if self.best.status == "infeasible":
             return None
         return once(self._times, value, lambda: self.times((self.best,), value)[0])
 
     def guesses(self, same: _Evaluation, changed: _Evaluation) -> tuple[float, ...]:
-        """Values on either side of where the breakpoint is taken to lie, that on the side of what is the same first."""
+        """Values on either side of the presumed breakpoint, the side of the original first."""
         memory = self.sweep.parameter.unit == "bytes"
         guess = self.needed(same, changed) if memory else self.crossing(same, changed)
         low, high = sorted((same.value, changed.value))
@@ -346,21 +329,21 @@ class _Search:
         return tuple(value for value in sides if low < value < high) or (_middle(same, changed),)
 
     def needed(self, same: _Evaluation, changed: _Evaluation) -> float | None:
-        """Memory that the plan needs which more of it gives, or less of it takes."""
+        """Memory of the plan gained with more of it, or lost with less."""
         wider = same.plan if self.sweep.direction == LESS else changed.plan
         pool = self.sweep.parameter.pool
         used = None if wider is None else any(pool in (None, stage.pool) for stage in wider.stages)
         return needed_memory(wider, pool) if wider is not None and used else None
 
     def crossing(self, same: _Evaluation, changed: _Evaluation) -> float | None:
-        """Where a plan that was met becomes faster by enough than the plan asked about and its kind; None: nowhere."""
+        """Value at which a known plan becomes sufficiently faster than the original and its kind; None: nowhere."""
         known = self.solver.plugins
         kin = [each for each in self.met if signature(each, known) == self.signature]
         others = [each for each in self.met if signature(each, known) != self.signature]
         every = [self.best, *kin, *others]
 
         def lag(value: float) -> float:
-            """By how much the plan asked about and its kind are too slow, on a logarithmic scale."""
+            """Logarithm of how much the original and its kind are too slow."""
             times = [inf if each is None else each for each in self.times(every, value)]
             own = min(times[0] / (1 + HARDLY_FASTER), min(times[1 : len(kin) + 1], default=inf))
             other = min(times[len(kin) + 1 :], default=inf)
@@ -382,7 +365,7 @@ class _Search:
         return 2 / (near + far)
 
     def times(self, plans: Sequence[PlanDocument], value: float) -> tuple[float | None, ...]:
-        """The same of each of some plans with decisions."""
+        """Same for each of some plans with decisions."""
         try:
             return self.solver.times_on(self.sweep.parameter.changed(self.problem, value), plans)
         except InputError:
@@ -390,7 +373,7 @@ class _Search:
 
 
 def _apart(one: _Evaluation, other: _Evaluation) -> float:
-    """By which share two values differ."""
+    """Relative difference of two values."""
     low, high = sorted((one.value, other.value))
     return high / low - 1
 

@@ -1,4 +1,4 @@
-"""Our plan beside those of other planners: searched within the same cost model, priced by the same code."""
+"""Comparison of the best plan with other planners' plans: same cost model, same pricing code."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,18 +44,17 @@ def comparison(
     step: Callable[[str, int, int | None], None] | None,
     seconds: float | None = None,
 ) -> Comparison:
-    """Our plan beside those of other planners, of plan files and of frameworks' flags.
+    """Compare the best plan with those of other planners, plan files and launch files.
 
     Args:
-        ours: as `nest solve` finds it.
+        ours: result of `nest solve`.
         task: its problem.
-        pools: names of pools, each of which is planned without the others.
-        names: of registered planners, with options where they have any (`mcmc:seed=3`).
-        plans: with the files they were read from; their decisions are priced on the problem.
-        flags: files of frameworks by the name of the plan reader, whose decisions are priced on the problem.
-        options: what is said of their launch.
-        step: called with whose plan is made, how many are and how many there will be.
-        seconds: that the search for our plan took; None: nothing is timed.
+        pools: names of pools, each planned without the others.
+        names: registered planners, with options if any (`mcmc:seed=3`).
+        plans: with their files; their decisions are priced on the problem.
+        flags: launch files by name of the plan reader, whose decisions are priced on the problem.
+        step: called with the plan in progress, the number done and the total.
+        seconds: duration of the search; None: untimed.
 
     Raises:
         InputError: a file cannot be used.
@@ -87,16 +86,16 @@ def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
 
 
 def suited_planners(names: Sequence[str], known: Registry, cluster: ClusterSpec) -> tuple[str, ...]:
-    """Those that plan such a cluster, of one kind of device or of several, and those that failed."""
+    """Planners for such a cluster, of one or several kinds of device, and those that failed."""
     pooled, planners = bool(cluster.pools), known.planners()
     return tuple(name for name in names if name not in planners or takes_pools(planners[name]) == pooled)
 
 
 def check_limits(evaluations: int, seconds: float | None) -> None:
-    """What each planner may take.
+    """Validate the limits of each planner.
 
     Raises:
-        InputError: it is nothing.
+        InputError: invalid.
     """
     if evaluations < 1:
         raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
@@ -105,7 +104,7 @@ def check_limits(evaluations: int, seconds: float | None) -> None:
 
 
 def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
-    """Planners as they are written, those that failed included, each once; None: all.
+    """Distinct planners as written, failed ones included; None: all.
 
     Raises:
         InputError: there is none of a name, or one takes no such options.
@@ -121,7 +120,7 @@ def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, 
 
 
 def named(written: str, known: Registry) -> tuple[str, dict[str, str]]:
-    """The name and options of a planner written as `NAME` or `NAME:OPTION=VALUE,...`.
+    """Split a planner written as `NAME` or `NAME:OPTION=VALUE,...` into name and options.
 
     Raises:
         InputError: an option has no value, or two.
@@ -149,19 +148,18 @@ def _with_options(planner: Planner, name: str, options: Mapping[str, str]) -> Pl
 
 @frozen
 class Task:
-    """One problem on which plans are made and priced.
+    """A problem for which plans are made and priced.
 
     Attributes:
-        source: the problem as it was given.
+        source: the problem as given.
         problem: self-contained.
-        known: offers what it names, and planners.
-        bound: no plan of the problem is faster, seconds; None: it has no plan.
+        known: registry.
+        bound: lower bound in seconds; None: there is no plan.
         seed: of planners that draw random numbers.
-        evaluations: plans that a planner which tries plans out may price.
+        evaluations: plans that a planner may price.
         time_limit: seconds for each search.
         evaluate: prices the plan of a problem and decisions (`nest.api.evaluate`).
         planner_limit: seconds for each planner; None: plug-ins have `NEST_PLUGIN_SECONDS`, built-ins no limit.
-        instance: the problem in numbers.
     """
 
     source: Source | Problem
@@ -181,7 +179,7 @@ class Task:
 
     @property
     def by_levels(self) -> str | None:
-        """That plans are decided by levels though the network is no hierarchy; None: it is one."""
+        """Note that plans are decided by levels on a non-hierarchical network; None: no note."""
         if by_levels_notice(self.problem.cluster, self.known) is not None:
             return "The network is no hierarchy and large: all plans, nest's too, are decided by levels."
         if self.instance.network is None:
@@ -190,13 +188,13 @@ class Task:
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Names of the cluster's pools that have candidates; none: it has one kind of device."""
+        """Names of the pools with candidates; empty: one kind of device."""
         if self.instance.pools is None:
             return ()
         return tuple(dict.fromkeys(each.pool for each in self.instance.candidates if each.pool is not None))
 
     def made_by(self, name: str, kind: str, item: str, make: Callable[[], Entry]) -> Entry:
-        """What `make` returns; where `item` of a plug-in, of `kind`, fails at it, an entry that says so."""
+        """Call `make`; if `item`, a plug-in's object of `kind`, fails, return an entry that says so."""
         reason = "failed and is disabled; `nest plugins doctor` says more"
         if not kind or item not in self.known.missing(kind):
             try:
@@ -209,7 +207,7 @@ class Task:
         return Entry(name, KINDS[kind].phrase, None, (f"The {KINDS[kind].phrase} {item!r} {reason}.",))
 
     def alone(self, pool: str) -> Entry:
-        """The fastest plan on one pool, without the others."""
+        """Fastest plan on one pool alone."""
         from nest.solve.solver import solve
 
         assert self.instance.pools is not None
@@ -225,7 +223,7 @@ class Task:
         return Entry(name, summary, self._document(self.instance, solution, self.problem, self.bound))
 
     def planned(self, written: str) -> Entry:
-        """What a registered planner decides, named as in `named`."""
+        """Plan of a registered planner, written as in `named`."""
         from nest.solve.solver import solve
 
         def search(instance: Instance) -> Result:
@@ -249,7 +247,7 @@ class Task:
         return evolve(self._proposed(written, chosen.summary, proposal), bound=proposal.bound)
 
     def _proposed(self, name: str, summary: str, proposal: Proposal) -> Entry:
-        """What a planner decides; where the problem does not allow it, priced as a plan of a wider one."""
+        """Plan of a planner; if the problem does not allow it, priced as a plan of a wider one."""
         solution, remarks = proposal.solution, proposal.remarks
         if proposal.decisions is not None:
             try:
@@ -272,7 +270,7 @@ class Task:
         return self.given(name, summary, plan, remarks)
 
     def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
-        """The decisions of a plan that somebody else made, on this problem."""
+        """Price the decisions of someone else's plan on this problem."""
         if plan.status == "infeasible":
             return Entry(name, summary, None, ("It is no plan: its problem has none.",), remarks)
         try:
@@ -295,7 +293,7 @@ class Task:
         return Entry(name, summary, made, reasons, remarks, missing=seen.missing, refutes=seen.refutes)
 
     def flags(self, file: Path, framework: str, options: LaunchOptions) -> Entry:
-        """What a file of a framework decides, on this problem."""
+        """Price the decisions of a launch file on this problem."""
         from nest.formulate.from_flags import KEPT, read_flags, start
 
         reading, summary = read_flags(file, framework, options, self.known), f"a file of {framework}"
@@ -315,10 +313,10 @@ class Task:
         return Entry(str(file), summary, plan, reasons, remarks, missing=missing, refutes=False)
 
     def _document(self, instance: Instance, solution: Solution, problem: Problem, bound: float | None) -> PlanDocument:
-        """The plan, priced and checked, of a problem of which no plan takes less than `bound` seconds.
+        """Price and check a plan of a problem with a lower bound of `bound` seconds.
 
         Raises:
-            InternalError: the check finds otherwise.
+            InternalError: the check fails.
         """
         priced = price(instance, solution)
         made = document(

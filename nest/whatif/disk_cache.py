@@ -1,9 +1,8 @@
-"""Answers kept from one run for the next (`NEST_CACHE`), so that nothing is asked twice: all are safe to delete.
+"""Answers kept between runs (`NEST_CACHE`); all files are safe to delete.
 
-The command keeps them in the user's folder of caches unless told otherwise. In Python nothing is kept unless the
-variable says where. Where nothing can be written, one line says so, and the answer is told as it is.
-
-A file is JSON behind a digest of that, of what was asked and of nest's own code: what does not match counts as absent.
+The command keeps them in the user's cache folder by default; in Python nothing is kept unless the variable is set. If
+nothing can be written, a warning says so. A file is JSON after a digest of itself, of the question and of nest's own
+code: a mismatch counts as absent.
 """
 
 import json
@@ -29,13 +28,13 @@ from nest.spec import PlanDocument, Problem
 from nest.version import LOADED
 
 LARGEST = 2**26
-"""Bytes of a file at most: what is larger takes long to read, too."""
+"""Most bytes of a file; larger ones are slow to read."""
 
 MOST = 2**28
-"""Bytes of all files at most: those not used for the longest time make room."""
+"""Most bytes of all files; those unused for longest are deleted."""
 
 SUFFIX = ".answer"
-"""Of no file of somebody else: the oldest are deleted."""
+"""Suffix that marks nest's own files, of which the oldest are deleted."""
 
 
 def cached_plan(
@@ -67,19 +66,18 @@ def kept(
     kind: Any,
     lasts: Callable[[], bool] = lambda: True,
 ) -> Any:
-    """The answer to a question on some plans: the one kept, or a new one, which is kept from now on.
+    """Answer to a question on some plans, kept or new; new ones are kept.
 
-    What is kept is an answer to this very question on these very plans by this very code.
+    It is valid for this very question, plans and code.
 
     Args:
-        question: a part of an explanation or a report, and the place among its questions.
-        plans: what the answer follows from, as text.
-        answer: makes the answer.
-        kind: its type.
-        lasts: whether a new one is to be kept.
+        question: part of an explanation or report, and the place among its questions.
+        plans: basis of the answer, as text.
+        kind: type of the answer.
+        lasts: whether to keep a new one.
 
     Raises:
-        InputError: as `answer` does.
+        InputError: from `answer`.
     """
     asked = f"{question} {plans}"
     path = kept_file(asked)
@@ -92,7 +90,7 @@ def kept(
 
 
 def kept_file(asked: str) -> Path | None:
-    """The file with the answer to a question, by this very code; None: nothing is kept."""
+    """File with the answer to a question by this very code; None: nothing is kept."""
     folder = _folder()
     return None if folder is None or code() is None else folder / f"{_digest(asked)}{SUFFIX}"
 
@@ -114,7 +112,7 @@ def _folder() -> Path | None:
 
 
 def read_kept(path: Path, asked: str, kind: Any) -> Any:
-    """The answer of a type that a file holds; None: there is none, or it is another, damaged or somebody else's."""
+    """Read an answer of a type from a file; None: missing, damaged, or another's."""
     try:
         with path.open("rb") as file:
             if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
@@ -131,9 +129,9 @@ def read_kept(path: Path, asked: str, kind: Any) -> Any:
 
 
 def keep(path: Path, asked: str, answer: Any, kind: Any) -> None:
-    """Write the answer of a type, unless it would be too large; a reader meets the old one or the new one, whole.
+    """Write an answer unless it is too large; readers see the old or the new file, complete.
 
-    A warning (`NotKept`) says where the folder that the user names cannot be written to.
+    Warns (`NotKept`) if the user's folder is not writable.
     """
     try:
         text = json.dumps(unstructure(answer))
@@ -157,7 +155,7 @@ def keep(path: Path, asked: str, answer: Any, kind: Any) -> None:
 
 
 def _make_room(latest: Path) -> None:
-    """Delete the files that were used longest ago until `MOST` bytes hold the others; `latest` stays."""
+    """Delete the least recently used files beyond `MOST` bytes; `latest` stays."""
     files = []
     for path in latest.parent.glob(f"*{SUFFIX}"):
         with suppress(OSError):  # Another process deleted it.
@@ -173,10 +171,10 @@ def _make_room(latest: Path) -> None:
 
 @cache
 def code() -> str | None:
-    """A digest of what answers follow from beside what is asked: nest's own files, bundled ones, Python and numpy.
+    """Digest of everything besides the question that answers depend on: nest's and bundled files, Python and numpy.
 
-    Files are told apart by size and times of change. None: one was changed since nest was loaded, of which nobody knows
-    what this process runs.
+    Files are identified by size and times of change. None: one changed since nest was loaded, so it is unclear what
+    this process runs.
     """
     import numpy
 
@@ -188,7 +186,7 @@ def code() -> str | None:
 
 
 def _files(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Path, size, and times of change of content and state of the files in a folder, but for what Python compiles."""
+    """Path, size, and times of change of content and state of a folder's files, without compiled ones."""
     found, waiting = [], [str(folder)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

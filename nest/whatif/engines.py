@@ -1,4 +1,4 @@
-"""The processes and clusters that answer beside this process."""
+"""Processes and clusters that answer besides this process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,9 @@ def processes(jobs: int | None, known: Registry) -> Engine | None:
 
 
 def forked_processes(jobs: int | None, known: Registry) -> "Beside | None":
-    """`processes` that are forked from this one, for what cannot be sent; None where plug-ins of others take part.
+    """`processes` forked from this one, for arguments that cannot be pickled; None with plug-ins of others.
 
-    Where this process cannot be forked when they are called, it answers alone.
+    If this process cannot be forked when they are called, it answers alone.
 
     Raises:
         InputError: that is no number of processes.
@@ -43,7 +43,7 @@ def forked_processes(jobs: int | None, known: Registry) -> "Beside | None":
 
 
 def engine_called(name: str, jobs: int | None, scheduler: str | None, known: Registry) -> Engine:
-    """The engine of this name, with so many workers or those of a scheduler.
+    """Engine of this name, with so many workers or those of a scheduler.
 
     Raises:
         InputError: there is none, or it takes no such thing.

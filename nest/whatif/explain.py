@@ -1,4 +1,4 @@
-"""Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
+"""Explanation of a plan: its limits, the cost of restrictions, alternatives, and breakpoints."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -22,50 +22,37 @@ from nest.whatif.shadow_prices import ShadowPrice
 from nest.whatif.solver import Solver
 
 PARTS = ("binding", "constraints", "pools", "alternatives", "flips")
-"""What an explanation consists of, in the order in which it is told."""
+"""Parts of an explanation, in order."""
 
 SOLVES_OF_A_BREAKPOINT = 3
-"""A breakpoint takes about as many solves as so many other questions; for progress only."""
+"""Solves of a breakpoint relative to other questions, for progress only."""
 
 Progress = Callable[[str, float], None]
-"""Called with what is being asked, and which share of the questions is answered."""
+"""Called with the current question, and the share of questions answered."""
 
 Ready = Callable[[str, "Explanation"], None]
-"""Called with each of `nest.report.text.explanation.STEPS` that is done, and the explanation so far."""
+"""Called with each finished step of `nest.report.text.explanation.STEPS`, and the explanation so far."""
 
 
 @frozen
 class Explanation:
-    """Why a plan is what it is.
+    """Explanation of a plan."""
 
-    Attributes:
-        plan: the plan asked about.
-        best: the best plan of its problem; the plan itself where that was searched to the end.
-        parts: which of `PARTS` were asked for.
-        binding: what the plan runs into.
-        prices: what each restriction of the problem costs the best plan.
-        pools: what each pool of the cluster is worth.
-        alternatives: for each decision of the plan, the best plan in which it differs.
-        flips: values at which another plan becomes the best.
-        solves: searches it took.
-        decided: what the plan decides, by name: one value, or one for each stage; nothing of an infeasible one.
-        best_decided: what the best plan decides.
-    """
-
-    plan: PlanDocument
-    best: PlanDocument
-    parts: tuple[str, ...]
-    binding: tuple[Binding, ...] = ()
-    prices: tuple[ShadowPrice, ...] = ()
-    pools: tuple[PoolWorth, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
-    flips: tuple[Breakpoint, ...] = ()
-    solves: int = 0
+    plan: PlanDocument  # The original plan.
+    best: PlanDocument  # Best plan of its problem; the plan itself if that was searched to the end.
+    parts: tuple[str, ...]  # Requested ones of `PARTS`.
+    binding: tuple[Binding, ...] = ()  # Limits of the plan.
+    prices: tuple[ShadowPrice, ...] = ()  # Cost of each restriction of the problem for the best plan.
+    pools: tuple[PoolWorth, ...] = ()  # Worth of each pool of the cluster.
+    alternatives: tuple[Alternative, ...] = ()  # For each decision of the plan, the best plan in which it differs.
+    flips: tuple[Breakpoint, ...] = ()  # Values at which another plan becomes the best.
+    solves: int = 0  # Number of searches.
+    # Decisions of the plan, by name: one value, or one for each stage; empty for an infeasible one.
     decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
-    best_decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    best_decided: Mapping[str, tuple[str, ...]] = field(factory=dict)  # Decisions of the best plan.
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in plain mappings, lists and numbers; of plans their labels and times."""
+        """Convert to plain mappings, lists and numbers."""
         plan, best = self.plan, self.best
         return {
             "status": plan.status,
@@ -91,10 +78,9 @@ class Explanation:
         }
 
     def loses(self) -> dict[str, Any] | None:
-        """The bandwidths of which the plan needs the last per cents, where it is known that it loses without them.
+        """Bandwidths whose last per cents the plan needs to stay the best, if known.
 
-        Breakpoints come first: where they were not asked for or none is as near, its `runner_up` says it. `to` is
-        that one's label; None: what wins is in the flips.
+        From breakpoints first, else from its `runner_up`. `to` is that one's label; None: the winner is in the flips.
         """
         near = [each.parameter for each in self.flips if each.is_within(BANDWIDTH_SHORTFALL)]
         stated = self.plan.runner_up or {}
@@ -106,7 +92,7 @@ class Explanation:
 
 
 def parts_of(only: Iterable[str]) -> tuple[str, ...]:
-    """The parts asked for, in the order of `PARTS`; none asked for: all.
+    """Requested parts, in the order of `PARTS`; by default all.
 
     Raises:
         InputError: there is no such part.
@@ -126,18 +112,18 @@ def explanation(
     ready: Ready,
     engine: Engine | None = None,
 ) -> Explanation:
-    """Why a plan whose numbers hold is what it is; every answer is a search of a changed problem.
+    """Explain a plan whose numbers hold; every answer is a search of a changed problem.
 
     Args:
         plan: may be infeasible.
-        parts: as `parts_of` gives them.
-        solver: of changed problems; it tells progress from here on.
-        progress: called with what is being asked, and which share of the questions is answered.
+        parts: from `parts_of`.
+        solver: of changed problems; it reports progress from here on.
+        progress: called with the current question, and the share of questions answered.
         ready: called after each step.
-        engine: answers questions where they take long; None: this process alone does.
+        engine: answers long questions; None: this process alone.
 
     Raises:
-        InputError: a faster plan shows that this one is wrongly called optimal.
+        InputError: a faster plan refutes that this one is optimal.
     """
     line, known = _Progress(progress), solver.plugins
     solver.progress = line.solving
@@ -161,7 +147,7 @@ def explanation(
     solves = solver.solves
 
     def take(until: str) -> tuple[Any, ...]:
-        """The answers of a part, when they are there; of the later ones what comes before."""
+        """Answers of a part; of later ones, what comes before."""
         nonlocal solves
         wanted = [each for each in asked.every if each[0] == until]
         while not found.keys() >= set(wanted):
@@ -186,22 +172,22 @@ def explanation(
 
 
 class _Progress:
-    """Which share of the questions is answered."""
+    """Share of the questions answered."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._done, self._of = progress, 0, 1
 
     def expect(self, questions: Iterable[Question]) -> None:
-        """Which questions there are."""
+        """Set the questions."""
         self._of = max(sum(map(_weight, questions)), 1)
 
     def solving(self, asking: str, _: int) -> None:
-        """Tell what is asked."""
+        """Report the current question."""
         if self._progress is not None:
             self._progress(asking, self._done / self._of)
 
     def answered(self, question: Question) -> None:
-        """One more is."""
+        """Count an answer."""
         self._done += _weight(question)
 
 

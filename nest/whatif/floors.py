@@ -1,4 +1,4 @@
-"""Which candidates of a problem may have plans of so many seconds when a number of it changes."""
+"""Candidates of a problem that may have plans of so many seconds when one of its numbers changes."""
 
 from collections.abc import Callable, Collection
 from math import inf
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from nest.solve.dp import SearchCache
 
 FURTHER = 1.1
-"""Times a step time that is known or asked about up to which candidates are priced: many answers are hardly slower."""
+"""Factor over a known or requested step time up to which candidates are priced: many answers are slightly slower."""
 
 NEAR = 1.5
-"""Times as fast as it is up to which what plans take on a network as it is leaves out more than it costs to know."""
+"""Largest speed-up for which bounds on the original network exclude more than they cost."""
 
 Floors = Callable[[float], Collection[str]]
-"""Names of the candidates of a problem that may have plans of at most so many seconds."""
+"""From seconds to the names of candidates that may have such plans."""
 
 
 def never_slower(problem: Problem, parameter: Parameter) -> bool:
-    """Whether no plan takes longer with more of a parameter.
+    """True if more of a parameter makes no plan slower.
 
-    That is certain of memory, and of bandwidth between levels and of peaks where the built-in models price them.
+    Certain for memory, and for bandwidth between levels and peaks with the built-in models.
     """
     built_in = problem.costs is None and problem.collectives is None and problem.layer_times is None
     priced = parameter.unit in ("bytes/s", "FLOP/s") and built_in and problem.cluster.topology is None
@@ -39,22 +39,17 @@ def never_slower(problem: Problem, parameter: Parameter) -> bool:
 
 @define(eq=False)
 class CandidateBounds:
-    """Step times that no plan of a candidate beats, as they were worked out for problems.
-
-    Attributes:
-        plugins: registered strategies and the like.
-        priced: models priced before.
-    """
+    """Lower bounds on candidates of several problems."""
 
     plugins: Registry
-    priced: PricedModels
+    priced: PricedModels  # Models priced before.
     _known: dict[tuple[str, bool], tuple[float, dict[str, float]]] = field(factory=dict, init=False)
     _with_room: dict[str, dict[str, float]] = field(factory=dict, init=False)
     _cache: "list[SearchCache]" = field(factory=list, init=False)
 
     @property
     def cache(self) -> "SearchCache":
-        """Tables of the problems searched last."""
+        """Tables of the latest searches."""
         from nest.solve.dp import SearchCache
 
         if not self._cache:
@@ -62,7 +57,7 @@ class CandidateBounds:
         return self._cache[0]
 
     def begin(self, cache: "SearchCache") -> None:
-        """Take tables of other searches for a start."""
+        """Start with tables of other searches."""
         self._cache[:] = [cache]
 
     def of(
@@ -73,9 +68,9 @@ class CandidateBounds:
         known: float | None,
         instance: Callable[..., Instance],
     ) -> Floors | None:
-        """As `nest.whatif.solver.Solver.floors`; the problem's best plan takes `known` seconds.
+        """See `nest.whatif.solver.Solver.floors`; the problem's best plan takes `known` seconds.
 
-        `instance` gives that of a problem, complete to `up_to` seconds of a step.
+        `instance` builds that of a problem, complete to `up_to` seconds of a step.
         """
         if parameter.unit == "bytes" or not never_slower(problem, parameter):
             return None
@@ -107,7 +102,7 @@ class CandidateBounds:
         seconds: float,
         known: float | None = None,
     ) -> Collection[str]:
-        """Those that may have plans of a problem itself or, as the key may say, if nothing that is sent took time."""
+        """Candidates that may have such plans of a problem or, if the key says so, with free communication."""
         from nest.solve.dp import SearchCache, candidate_floors
 
         if known is not None and seconds <= known * FURTHER:
@@ -126,9 +121,9 @@ class CandidateBounds:
         return [name for name, least in self._known[key][1].items() if least <= seconds and least < inf]
 
     def _silent(self, problem: Problem, seconds: float) -> Instance:
-        """The instance of a problem as if what is sent took no time but latencies between stages.
+        """Instance of a problem with free communication except latencies between stages.
 
-        It has all candidates that may have plans of so many seconds then.
+        It has all candidates that may then have plans of so many seconds.
         """
         instance, formulation = self.plugins.run(
             lambda: formulate(

@@ -1,4 +1,4 @@
-"""The files of frameworks, launchers and other tools for a plan, through registered exporters."""
+"""Files of frameworks, launchers and other tools for a plan, by registered exporters."""
 
 import json
 import re
@@ -25,21 +25,16 @@ from nest.whatif.nearest_plan import Nearest, Search, nearest_plan
 
 @frozen
 class Exported:
-    """What exporters made of a plan.
+    """Results of exporters."""
 
-    Attributes:
-        files: contents by file name, in the order of the exporters.
-        warnings: what to think of before the files are used, a sentence each.
-        nearest: by exporter, the plan in place of one that its framework cannot run.
-    """
-
-    files: Mapping[str, str]
-    warnings: tuple[str, ...]
+    files: Mapping[str, str]  # Contents by file name, in the order of the exporters.
+    warnings: tuple[str, ...]  # Before use, a sentence each.
+    # By exporter, the replacement for a plan that its framework cannot run.
     nearest: Mapping[str, Nearest] = field(factory=dict)
 
     @property
     def plans(self) -> dict[str, str]:
-        """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
+        """Nearest plans as files: `plan.json`, or one for each of several exporters."""
         return {
             "plan.json" if len(self.nearest) == 1 else f"plan-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json": json.dumps(
                 nearest.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
@@ -50,7 +45,7 @@ class Exported:
 
 
 class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer
-    """A framework can run no feasible plan near the one given."""
+    """A framework can run no feasible plan near the given one."""
 
 
 def export_checked(
@@ -60,15 +55,13 @@ def export_checked(
     search: Search | None = None,
     before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Exported:
-    """The files of the exporters called `to` for a feasible plan whose numbers are known to hold.
+    """Export a feasible plan whose numbers hold.
 
     Args:
         read: the plan.
         to: names of exporters.
-        known: offers them.
-        search: solves problems, so that the nearest plan is exported in place of one that an exporter's framework
-            cannot run; None: such a plan is refused.
-        before: by framework, the files that its exporter made of this plan before.
+        search: solves problems to find the nearest plan if a framework cannot run this one; None: refuse it.
+        before: by framework, earlier files of its exporter for this plan.
 
     Raises:
         NothingNear: an exporter's framework can run no feasible plan.
@@ -96,9 +89,9 @@ def export_checked(
 
 
 def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Nearest], known: Registry) -> PlanDocument:
-    """The plan that is run: where it is exported to one framework too, that one's, with the framework as its target.
+    """Plan as run: if exported to one framework, with that framework as its target.
 
-    So what starts the processes knows how they are counted.
+    So launchers know the order of ranks.
     """
     frameworks = [name for name in dict.fromkeys(to) if hasattr(exporter_called(name, known), "limits")]
     if len(frameworks) != 1:
@@ -109,7 +102,7 @@ def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Neares
 
 
 def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Registry) -> Nearest | None:
-    """The plan to export in place of one that is beyond the limits of an exporter's framework; None: it is within."""
+    """Replacement for a plan beyond the limits of an exporter's framework; None: it is within."""
     exporter = exporter_called(name, known)
     if not hasattr(exporter, "limits"):
         if plan.problem["cluster"].get("pools") and not takes_pools(exporter):
@@ -133,11 +126,11 @@ def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Re
 
 
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:
-    """Name, one line on what it writes, limits in a line, reasons and distribution of every exporter, by name.
+    """Name, summary, limits, reasons and distribution of every exporter, by name.
 
     Args:
         plan: limits are those for its problem; None: for a small transformer.
-        plugins: registered exporters; left out, those installed.
+        plugins: registered exporters; None: those installed.
     """
     known = plugins or registry()
     problem = structure(ANY_PROBLEM if plan is None else plan.problem, Problem)
@@ -158,7 +151,7 @@ def _row(exporter: Exporter, problem: Problem, known: Registry) -> dict[str, Any
 
 
 def limits_text(limits: Limits | None) -> str:
-    """`limits` in short; None: its exporter states none."""
+    """`limits` in short; None: there are none."""
     if limits is None:
         return "none stated"
     fresh = Limits()
@@ -187,7 +180,7 @@ def _rules(count: int) -> str:
 
 
 def exporter_called(name: str, known: Registry) -> Exporter:
-    """The registered exporter of a name.
+    """Registered exporter of a name.
 
     Raises:
         InputError: there is none.
@@ -201,7 +194,7 @@ def exporter_called(name: str, known: Registry) -> Exporter:
 
 
 def _warnings(plan: PlanDocument) -> tuple[str, ...]:
-    """What to think of before the files of `plan` are used."""
+    """Warnings before using the files of `plan`."""
     if plan.fits:
         return ()
     needs = [upper_memory(stage) for stage in plan.stages]

@@ -1,4 +1,4 @@
-"""The nearest plan that a framework can run, where it cannot run the plan itself."""
+"""Nearest plan that a framework can run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,33 +17,23 @@ Search = Callable[[Problem], PlanDocument]
 """Solves a problem."""
 
 EVEN = "divided evenly"
-"""The text of a decision that a plan does not list: its layers follow from the number of stages."""
+"""Text of a decision that a plan does not list: layers follow from the number of stages."""
 
 
 @frozen
 class Nearest:
-    """A plan that a target can run in place of one that it cannot.
+    """Replacement for a plan that a target cannot run."""
 
-    Attributes:
-        target: name of the exporter.
-        plan: the nearest plan; the one asked about where the target can run it.
-        reasons: why the target cannot run the one asked about, a sentence each; none: it can.
-        changes: what the plan decides otherwise, the most important first: name, before, now.
-        loss: by how much it takes longer than the one asked about, as a share of that; below 0: it is faster.
-        best: step time of the best plan that the target can run, seconds.
-        best_loss: by how much the nearest takes longer than that, as a share of it.
-    """
-
-    target: str
-    plan: PlanDocument
-    reasons: tuple[str, ...] = ()
-    changes: tuple[tuple[str, str, str], ...] = ()
-    loss: float = 0.0
-    best: float | None = None
-    best_loss: float | None = None
+    target: str  # Name of the exporter.
+    plan: PlanDocument  # Nearest plan; the original if the target can run it.
+    reasons: tuple[str, ...] = ()  # Why the target cannot run the original, a sentence each; empty: it can.
+    changes: tuple[tuple[str, str, str], ...] = ()  # Changed decisions, the most important first: name, before, now.
+    loss: float = 0.0  # Share by which it is slower than the original; below 0: it is faster.
+    best: float | None = None  # Step time (s) of the best plan that the target can run.
+    best_loss: float | None = None  # Share by which the nearest plan is slower than that.
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the plan itself in plain mappings, lists and numbers."""
+        """Convert all but the plan itself to plain mappings, lists and numbers."""
         return {
             "target": self.target,
             "reasons": list(self.reasons),
@@ -56,16 +46,14 @@ class Nearest:
 
 
 def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Search) -> Nearest | None:
-    """The nearest plan to `plan` that a target can run; None where it can run none that is feasible.
+    """Find the nearest plan that a target can run; None: it can run no feasible plan.
 
-    Decisions are kept in the order of `nest.formulate.decisions.decisions`: one is given up where no feasible plan
-    of the target keeps it beside those kept before it. Of the plans that keep the same, the fastest is the nearest.
+    Decisions are kept in the order of `nest.formulate.decisions.decisions`: one is given up if no feasible plan of the
+    target keeps it along with those before. Of the plans that keep the same, the fastest is the nearest.
 
     Args:
         plan: feasible.
-        target: name of an exporter that says what its framework can run.
-        known: registered exporters and the like.
-        search: solves a problem.
+        target: name of an exporter with limits.
 
     Raises:
         InputError: there is no such target.
@@ -92,7 +80,7 @@ def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Searc
 
 
 def _most_decisions(problem: Problem, wanted: Sequence[Decision], known: Registry) -> Problem:
-    """`problem` narrowed to as many of the decisions as leave a plan, earlier ones before later ones."""
+    """Narrow a problem to as many decisions as leave a plan, earlier ones first."""
     left = list(wanted)
     if not _feasible(problem, known):
         return problem
@@ -123,7 +111,7 @@ def _feasible(problem: Problem, known: Registry) -> bool:
 
 
 def _changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
-    """What two plans decide differently."""
+    """Different decisions of two plans."""
     old = {each.name: each.text for each in decisions(before, known)}
     new = {each.name: each.text for each in decisions(now, known)}
     names = dict.fromkeys([*old, *new])

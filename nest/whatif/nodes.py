@@ -1,4 +1,4 @@
-"""A cluster of which some nodes are used only, and what its network is then."""
+"""Partial use of a cluster's nodes, and the resulting network."""
 
 from collections.abc import Sequence
 from math import ceil, prod
@@ -15,11 +15,11 @@ from nest.whatif.solver import at_most
 
 @frozen
 class Nodes:
-    """The nodes of a cluster of levels.
+    """Nodes of a cluster of levels.
 
     Attributes:
         levels: of the whole cluster, innermost first.
-        inside: levels that lie within a node.
+        inside: number of levels within a node.
         devices: of a node.
     """
 
@@ -29,9 +29,9 @@ class Nodes:
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> "Nodes | None":
-        """The machines of a cluster, or where they do not align with its levels the groups of the innermost one.
+        """Machines of a cluster, or groups of its innermost level if machines do not align with levels.
 
-        None: its network is no hierarchy that is written as levels, so that nothing says what a part of it is.
+        None: its network is no hierarchy written as levels, so that parts of it are undefined.
         """
         levels = with_levels(cluster).levels
         if levels is None:
@@ -49,7 +49,7 @@ class Nodes:
 
     @property
     def each(self) -> int:
-        """Nodes' parts of the first level that is not inside one: more than 1 where a level holds several machines."""
+        """Nodes in a group of the first level outside: more than 1 if a level holds several machines."""
         return self.devices // prod(level.fanout for level in self.levels[: self.inside])
 
     @property
@@ -64,10 +64,10 @@ class Nodes:
         return prod(self.fanouts)
 
     def some(self, count: int) -> tuple[LevelSpec, ...] | None:
-        """The network of so many nodes; None: they make no even groups.
+        """Network of so many nodes; None: they make no even groups.
 
-        They fill as few groups of each level as can hold them evenly, of the outermost level first. Where groups
-        cannot be even, all levels around a node are taken for one, as slow as the slowest of them.
+        They fill as few groups of each level as possible, from the outermost level on. If groups cannot be even, all
+        levels around a node count as one, as slow as the slowest of them.
         """
         inner, outer = self.levels[: self.inside], self.levels[self.inside :]
         even = _even(count, self.fanouts)
@@ -84,7 +84,7 @@ class Nodes:
         return tuple(levels)
 
     def on(self, problem: Problem, count: int) -> Problem | None:
-        """The problem on so many of the nodes, without their names; None: they make no even groups."""
+        """Problem on so many of the nodes, without their names; None: they make no even groups."""
         if count == self.count:
             return problem
         levels = self.some(count)
@@ -99,7 +99,7 @@ class Nodes:
 
 
 def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[Problem, str]:
-    """The problem on as many devices of its cluster as a run has, and a sentence on it; empty: the run has them all."""
+    """Problem on a run's number of devices, and a sentence on it; empty: the run has all devices."""
     if devices is None or problem.cluster.pools is not None:
         return problem, ""
     size = build_cluster(problem.cluster, known)[0].size
@@ -116,7 +116,7 @@ def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[
 
 
 def _even(count: int, fanouts: Sequence[int]) -> tuple[int, ...] | None:
-    """How many children groups of each level have, innermost first, to hold so many evenly; None: they cannot."""
+    """Children of groups of each level, innermost first, that hold so many evenly; None: impossible."""
     *inner, outer = fanouts
     if not inner:
         return (count,) if count <= outer else None

@@ -1,4 +1,4 @@
-"""The best plan of a changed problem beside the plan asked about."""
+"""Best plan of a changed problem compared with the original plan."""
 
 from collections.abc import Mapping
 
@@ -18,50 +18,39 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
 NOT_SAID = ("stages", "devices")
-"""Decisions that follow from others or say little: how layers are divided over stages, how many devices take part."""
+"""Decisions that follow from others or say little: layers of stages, number of devices."""
 
 EACH_STAGE = ("zero", "recompute")
-"""Decisions that each stage takes for itself."""
+"""Decisions made by stage."""
 
 
 @frozen
 class Outcome:
-    """The best plan of a changed problem beside the plan asked about.
+    """Best plan of a changed problem compared with the original plan."""
 
-    Attributes:
-        plan: the best plan of the changed problem; None: there is none.
-        relative: by how much it takes longer than the plan asked about, as a share of that; below 0: it is faster;
-            None: there is no plan to compare.
-        changes: what it decides otherwise, the most important first: name, before, now.
-        reason: which part of the step time makes the difference; None: there is none, or no plan.
-        refusal: why there is no plan; None: there is one.
-        proved: whether no plan of the changed problem is better, or none was found in the time there was.
-        decided: what the plan decides (`decided_values`); nothing where there is none.
-        grown: by how much each part of the step time is longer, as a share of the step time of the plan asked about;
-            nothing where there is nothing to compare.
-    """
-
-    plan: PlanDocument | None
+    plan: PlanDocument | None  # Best plan of the changed problem; None: there is none.
+    # Share by which it is slower than the original; below 0: faster; None: nothing to compare.
     relative: float | None = None
-    changes: tuple[tuple[str, str, str], ...] = ()
-    reason: str | None = None
-    refusal: str | None = None
-    proved: bool = True
-    decided: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    changes: tuple[tuple[str, str, str], ...] = ()  # Changed decisions, the most important first: name, before, now.
+    reason: str | None = None  # Part of the step time that makes the difference; None: no difference, or no plan.
+    refusal: str | None = None  # Why there is no plan; None: there is one.
+    proved: bool = True  # No plan of the changed problem is better, or none exists; else time ran out.
+    decided: Mapping[str, tuple[str, ...]] = field(factory=dict)  # Decisions of the plan (`decided_values`).
+    # Growth of each part of the step time, as a share of the original's step time.
     grown: Mapping[str, float] = field(factory=dict)
 
     @property
     def label(self) -> str | None:
-        """What the plan decides in a few words; None where there is none."""
+        """The plan's decisions in a few words; None: there is none."""
         return None if self.plan is None else plan_label(self.plan)
 
     @property
     def as_fast(self) -> bool:
-        """Whether the plans take the same time."""
+        """True if the plans take the same time."""
         return self.relative is not None and abs(self.relative) <= AGREEMENT
 
     def to_dict(self) -> dict[str, object]:
-        """All but the plan itself in plain mappings, lists and numbers."""
+        """Convert all but the plan itself to plain mappings, lists and numbers."""
         return {
             "plan": self.label,
             "batch_time": None if self.plan is None else self.plan.batch_time,
@@ -76,7 +65,7 @@ class Outcome:
 
 
 def outcome(plan: PlanDocument, other_plan: PlanDocument | None, known: Registry) -> Outcome:
-    """`other_plan`, of a changed problem, beside `plan`; to an infeasible one nothing compares."""
+    """Compare `other_plan`, of a changed problem, with `plan`; an infeasible one has no comparison."""
     if other_plan is None:
         return Outcome(None, refusal="No list of choices that the problem gives allows it.")
     if other_plan.status == "infeasible" or other_plan.batch_time is None:
@@ -94,21 +83,21 @@ def outcome(plan: PlanDocument, other_plan: PlanDocument | None, known: Registry
 
 
 def changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
-    """What two plans decide differently, but for what follows from the rest: name, before, now."""
+    """Different decisions of two plans, except for consequences of others: name, before, now."""
     old, new = decisions_as_text(before, known), decisions_as_text(now, known)
     values = [(name, old.get(name, "1"), new.get(name, "1")) for name in dict.fromkeys([*old, *new])]
     return tuple(change for change in values if change[1] != change[2])
 
 
 def decisions_as_text(plan: PlanDocument, known: Registry) -> dict[str, str]:
-    """What a plan decides by name, as people are told it, the most important first; nothing of an infeasible one."""
+    """Decisions of a plan by name, as text, the most important first; empty for an infeasible one."""
     if plan.status == "infeasible":
         return {}
     return {each.name: each.text for each in decisions(plan, known) if each.name not in NOT_SAID}
 
 
 def decided_values(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
-    """What a plan decides by name: one value, or one for each stage in pipeline order; nothing of an infeasible one."""
+    """Decisions of a plan by name: one value, or one for each stage in pipeline order; empty for an infeasible one."""
     if plan.status == "infeasible":
         return {}
     return {each.name: each.values for each in decisions(plan, known) if each.name not in NOT_SAID}
@@ -117,7 +106,7 @@ def decided_values(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, 
 def plan_label(plan: PlanDocument) -> str:
     """The plan's degrees in a few words: `tp 8, sp 8, pp 4, replicas 4, micro-batch 1`.
 
-    Where stages differ in a degree, all its values in pipeline order: `tp 8/4`.
+    If stages differ in a degree, all its values in pipeline order: `tp 8/4`.
     """
     shape = deployment(plan)
     used = [degrees_of(plan, stage) for stage in plan.stages]
@@ -142,12 +131,11 @@ PARTS_OF_THE_BATCH_TIME = set(SHARE_NAMES)
 
 
 def with_summary(plan: PlanDocument, problem: Problem, known: Registry) -> PlanDocument:
-    """`plan`, priced anew where its summary lacks what questions about it are answered from.
+    """Price `plan` again if its summary lacks figures needed for questions.
 
     Args:
         plan: its numbers hold (`nest.api.check`); an infeasible one has no figures.
         problem: of the plan, self-contained.
-        known: registered strategies and the like.
 
     Raises:
         InputError: the plan cannot be priced.
@@ -168,10 +156,9 @@ def with_summary(plan: PlanDocument, problem: Problem, known: Registry) -> PlanD
 
 
 def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
-    """What plans have in common between which there is no breakpoint; nothing of an infeasible one.
+    """Common signature of plans without a breakpoint between them; empty for an infeasible one.
 
-    Of what stages decide for themselves it is which values there are, not which stage has which: one stage or block
-    more or less that recomputes is no other plan.
+    Decisions by stage count as the set of values: one more stage or block that recomputes makes no other plan.
     """
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
     rests = {stage.recompute_rest for stage in plan.stages} - {None}

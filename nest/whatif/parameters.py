@@ -1,4 +1,4 @@
-"""What can be varied in a problem: bandwidths, memory, peak compute, devices, the global batch."""
+"""Parameters of a problem: bandwidths, memory, peak compute, devices, global batch."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,16 +26,16 @@ from nest.units import Bytes, BytesPerSecond
 
 @frozen
 class Parameter:
-    """A number of a problem that can be varied, all else as it is.
+    """A number of a problem that can be varied, all else equal.
 
     Attributes:
-        name: what tables call it: `bandwidth of rack`, `memory`, `global batch`.
-        value: what the problem has.
+        name: in tables: `bandwidth of rack`, `memory`, `global batch`.
+        value: of the problem.
         unit: SI unit, or what is counted: `bytes/s`, `bytes`, `FLOP/s`, `samples`, `devices`.
         change: the problem with another value.
         multiple_of: values are whole multiples of it; 0: any above 0.
         at_least: values are above it.
-        pool: name of the pool that it is of; None: of the cluster.
+        pool: name of its pool; None: of the cluster.
     """
 
     name: str
@@ -47,19 +47,19 @@ class Parameter:
     pool: str | None = None
 
     def allows(self, value: float) -> bool:
-        """Whether the problem can have this value."""
+        """True if the problem can have this value."""
         whole = not self.multiple_of or value % self.multiple_of == 0
         return isfinite(value) and value > self.at_least and whole
 
     def changed(self, problem: Problem, value: float) -> Problem:
-        """The same problem with that value.
+        """Problem with that value.
 
         Args:
-            problem: self-contained: the one that the parameter is of, perhaps with other parameters changed.
+            problem: self-contained: the parameter's own, perhaps with other parameters changed.
             value: in the unit of the parameter.
 
         Raises:
-            InputError: no such problem can be.
+            InputError: there is no such problem.
         """
         if not self.allows(value):
             kind = f"a multiple of {self.multiple_of}" if self.multiple_of else "a finite number"
@@ -71,25 +71,25 @@ class Parameter:
 
 
 MOST_CLASSES = 6
-"""Classes of links of equal bandwidth that are varied one by one; of more, such as measured ones, all together."""
+"""Most classes of links of equal bandwidth varied separately; more, such as measured ones, are varied together."""
 
 UNIT = "bytes/s"
 
 Change = Callable[[ClusterSpec, float], ClusterSpec]
-"""A cluster with another bandwidth."""
+"""Sets another bandwidth in a cluster."""
 
 Scale = Callable[[float], float]
-"""What becomes of a bandwidth."""
+"""Maps an old bandwidth to a new one."""
 
 Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]
-"""A cluster with what becomes of every bandwidth."""
+"""Applies a function to every bandwidth of a cluster."""
 
 
 def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
-    """The bandwidths of the network of a self-contained problem, in the order in which they are written.
+    """Nominal bandwidths of the network of a self-contained problem, in written order.
 
-    They are nominal. Of a level that names a link, the share of its bandwidth that messages reach and the lines by
-    which collectives run go with it; the seconds of a call and of a step stay (docs/reference/devices.md, "Links").
+    For a level with a named link, the share of bandwidth reached and the lines of collectives scale with it; the
+    seconds of a call and of a step stay (docs/reference/devices.md, "Links").
 
     Args:
         cluster: the section of the problem.
@@ -112,7 +112,7 @@ def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
 
 
 def with_levels(cluster: ClusterSpec) -> ClusterSpec:
-    """`cluster` with levels, and what else it stands for, in place of the name of a cluster in the catalogue."""
+    """`cluster` with levels and other content instead of a name of the catalogue."""
     named = cluster.topology if isinstance(cluster.topology, str) else cluster.name
     if named is None:
         return cluster
@@ -138,7 +138,7 @@ def _parameter(name: str, value: float, change: Change) -> Parameter:
 
 
 def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
-    """One for each level that messages can cross."""
+    """A parameter for each level that messages can cross."""
     levels = with_levels(cluster).levels or ()
     names = [level.name or f"level {index}" for index, level in enumerate(levels)]
     for index, (level, name) in enumerate(zip(levels, names, strict=True)):
@@ -151,7 +151,7 @@ def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
 
 
 def _nominal(level: LevelSpec) -> float | None:
-    """The bandwidth of a level, which may be its link's."""
+    """Bandwidth of a level, perhaps from its link."""
     return link(level.link).bandwidth if level.bandwidth is None and level.link is not None else level.bandwidth
 
 
@@ -168,9 +168,9 @@ def _level_changed(index: int) -> Change:
 
 
 def _member(level: LevelSpec) -> str | None:
-    """The link that a level is made of whatever its bandwidth is changed to: of a family the member that it is now.
+    """Link of a level at any changed bandwidth: of a family, its current member.
 
-    Otherwise NVLink of four fifths of a generation's bandwidth would be of no generation, with figures of its own.
+    Otherwise NVLink with four fifths of a generation's bandwidth would belong to no generation.
     """
     nominal = _nominal(level)
     if level.link is None or nominal is None:
@@ -181,7 +181,7 @@ def _member(level: LevelSpec) -> str | None:
 
 
 def _of_generated(topology: Any) -> Iterator[Parameter]:
-    """One for each bandwidth that a well-known network is given, named as its key is."""
+    """A parameter for each bandwidth of a generated network, named as its key."""
     for each in fields(type(topology)):
         value = getattr(topology, each.name)
         if each.name.endswith("bandwidth") and value is not None:
@@ -199,11 +199,9 @@ def _key_changed(key: str) -> Change:
 
 
 def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
-    """One for each bandwidth that links have; where they have many, as measured ones do, one for all of them.
+    """A parameter for each bandwidth of links; with many, such as measured ones, one for all.
 
-    Args:
-        cluster: whose links.
-        scaled: a cluster whose links have what becomes of theirs.
+    `scaled` applies a function to the links' bandwidths.
     """
     classes = _classes(cluster, scaled)
     if len(classes) == 1:
@@ -216,7 +214,7 @@ def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
 
 
 def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
-    """The bandwidths that differ by more than rounding, ascending."""
+    """Bandwidths that differ by more than rounding, ascending."""
     sizes: set[float] = set()
 
     def recorded(value: float) -> float:
@@ -260,7 +258,7 @@ def _matrix_scaled(cluster: ClusterSpec, scale: Scale) -> ClusterSpec:
 
 
 def _entries(matrix: MatrixSpec) -> Iterator[tuple[float, tuple[int, int]]]:
-    """The bandwidths between two devices, with their places; the diagonal says nothing."""
+    """Bandwidths between two devices, with their places; without the diagonal."""
     for one, row in enumerate(matrix.bandwidth):
         for two, value in enumerate(row):
             if one != two and value is not None:
@@ -268,19 +266,19 @@ def _entries(matrix: MatrixSpec) -> Iterator[tuple[float, tuple[int, int]]]:
 
 
 def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
-    """What can be varied in a self-contained problem, in the order in which tables show it.
+    """Parameters of a self-contained problem, in the order of tables.
 
     * the bandwidth of each level that messages cross, or of each class of equal links (`nest.whatif.parameters`);
-    * the memory of a device, the reserve included;
-    * the peak of a device's matrix products, of all number formats alike; its value is that of the one trained in.
-      None where a profile states the times;
-    * the devices of the cluster: groups of its outermost level, where levels say what the network is;
+    * the memory of a device, with the reserve;
+    * the peak of a device's matrix products, scaled for all number formats; its value is that of the training
+      precision. Absent if a profile states the times;
+    * the devices of the cluster: groups of its outermost level, if the network is given by levels;
     * the global batch.
 
-    Latencies are not among them: those of most levels are their link's, part of the lines that were measured with it.
+    Latencies are absent: most come from a link, as part of its measured lines.
 
     Args:
-        problem: its files read into it (`nest.formulate.problem`).
+        problem: its files read in (`nest.formulate.problem`).
         known: offers topology importers.
 
     Raises:
@@ -302,7 +300,7 @@ def _global_batch(problem: Problem) -> Parameter:
 
 
 def _of_pools(problem: Problem, known: Registry) -> Iterator[Parameter]:
-    """What can be varied of each pool as of a cluster, the bandwidths of what joins them, and the global batch."""
+    """Parameters of each pool, the bandwidths between pools, and the global batch."""
     for index, pool in enumerate(problem.cluster.pools or ()):
         for each in parameters(_on_pool(problem, pool), known):
             if each.unit != "samples":
@@ -316,7 +314,7 @@ def _of_pools(problem: Problem, known: Registry) -> Iterator[Parameter]:
 
 
 def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
-    """The problem with a pool as its cluster, to be changed and not to be solved."""
+    """Problem with a pool as its cluster, to be changed but not solved."""
     profile = problem.profile
     if isinstance(profile, ProfileSpec):
         profile = evolve(profile, candidates=tuple(evolve(each, pool=None) for each in profile.candidates))
@@ -324,7 +322,7 @@ def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
 
 
 def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: Problem, value: float) -> Problem:
-    """The problem with a pool changed as a cluster is."""
+    """Problem with a changed pool."""
     pools = problem.cluster.pools or ()
     changed = change(_on_pool(problem, pools[index]), value).cluster
     own = {key: getattr(changed, key) for key in ("levels", "memory", "device", "hosts", "devices_per_host")}
@@ -333,18 +331,18 @@ def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: P
 
 
 def _between(index: int, problem: Problem, value: float) -> Problem:
-    """The problem with another bandwidth of what joins two pools."""
+    """Problem with another bandwidth between two pools."""
     between = problem.cluster.between or ()
     joint = evolve(between[index], bandwidth=BytesPerSecond(value))
     return evolve(problem, cluster=evolve(problem.cluster, between=(*between[:index], joint, *between[index + 1 :])))
 
 
 PLENTY = 1024.0
-"""How many times a device's memory stands for any amount of it: a device then holds what a thousand held before."""
+"""Factor over a device's memory that stands for any amount of it."""
 
 
 def with_memory(problem: Problem, value: float) -> Problem:
-    """The problem on devices of so many bytes."""
+    """Problem on devices of so many bytes."""
     return evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(value)))
 
 
@@ -367,9 +365,9 @@ def _devices(cluster: ClusterSpec) -> Iterator[Parameter]:
 
 
 def _with_devices(problem: Problem, value: float) -> Problem:
-    """The problem on so many devices: its outermost level has more or fewer groups, its machines have no names.
+    """Problem on so many devices: other groups of the outermost level, and no machine names.
 
-    Candidates of a profile whose blocks cannot be aligned there are left out.
+    Candidates of a profile whose blocks no longer align are dropped.
     """
     cluster = with_levels(problem.cluster)
     levels = cluster.levels or ()
@@ -388,7 +386,7 @@ def _with_devices(problem: Problem, value: float) -> Problem:
 
 
 def _with_batch(problem: Problem, value: float) -> Problem:
-    """The problem with another global batch, without micro-batches that are larger."""
+    """Problem with another global batch, without larger micro-batches."""
     batch = int(value)
     sizes, profile = problem.training.micro_batch, problem.profile
     if sizes is not None:

@@ -1,11 +1,11 @@
-"""What more or less devices and memory are worth: the fastest plans within limits on both, a few of them or all.
+"""Worth of devices and memory: the fastest plans within limits on both, a few of them or all.
 
-*All*: for a number of devices, memory is lowered to just below what the best plan needs until no plan fits; then
-devices are lowered to just below what the plans found use. Take any plan, and of the numbers of devices that were
-asked about the least that is no less than it uses. All plans found with it use no more devices than the plan, as the
-next number lies below. Of them, the one asked with the least memory that is no less than the plan needs is no slower,
-and needs no more: had it needed more, it would have been asked with less. So it equals or beats the plan in time,
-devices and memory, and in cost, which grows with time and devices.
+*All*: for a number of devices, memory is lowered to just below the need of the best plan until no plan fits; then
+devices are lowered to just below those used by the plans found. Take any plan, and of the numbers of devices searched
+the least that is at least the plan's. All plans found with it use no more devices than the plan, as the next number is
+below. Of them, the one searched with the least memory that is at least the plan's need is no slower, and needs no more:
+otherwise it would have been searched with less. So it equals or beats the plan in time, devices and memory, and in
+cost, which grows with time and devices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,33 +23,32 @@ from nest.whatif.outcome import plan_label
 from nest.whatif.solver import Solver, devices_used, problem_of
 
 MOST_COUNTS = 4
-"""Numbers of devices that are asked about: all of them, and halves of that."""
+"""Most numbers of devices searched: all of them, and halves of that."""
 
 NOT_TOLD_APART = 4 * MEMORY_SLACK
-"""Share by which memory is lowered below what a plan needs, so that it does not fit: far more than a search allows."""
+"""Share below a plan's need at which it does not fit: far more than the slack of a search."""
 
 MEMORIES = (2.0, 1.5, 1.0, 0.75, 0.5)
-"""Memory of a device that is asked about, in that of the problem's; descending."""
+"""Memory of a device searched, relative to the problem's; descending."""
 
 
 @frozen
 class FrontierPoint:
     """The fastest plan within limits.
 
-    With less than `memory` the plan does not fit; it is the best up to the memory that was asked about.
+    With less than `memory` the plan does not fit; it is the best up to the memory searched.
 
     Attributes:
-        devices: at most so many are used.
-        memory: bytes each, the reserve and the margin included: what the plan needs, or where none fits what was asked
-            about.
-        label: what the plan decides in a few words; None: no plan fits.
-        devices_used: devices the plan uses; None: no plan fits.
+        devices: most devices.
+        memory: bytes each, with reserve and margin: the plan's need, or without a plan the memory searched.
+        label: the plan's decisions in a few words; None: no plan fits.
+        devices_used: None: no plan fits.
         batch_time: seconds; None: no plan fits.
         throughput: samples per second; None: no plan fits.
-        efficient: no point with no more devices and no more memory is as fast.
-        proved: whether no faster plan is within the limits, or none was found in the time there was.
-        asked: bytes each that were asked about: up to so many, no plan is faster.
-        cost: of the whole training, in the complete front; None: no plan fits, or the problem has no price or tokens.
+        efficient: no point with at most as many devices and as much memory is as fast.
+        proved: no faster plan is within the limits, or none exists; else time ran out.
+        asked: bytes each that were searched: up to this, no plan is faster.
+        cost: of the whole training, in the complete front; None: no plan fits, or no price or tokens are given.
     """
 
     devices: int
@@ -71,22 +70,18 @@ def pareto_front(
     counts: Sequence[int] | None = None,
     memories: Sequence[float] = MEMORIES,
 ) -> tuple[FrontierPoint, ...]:
-    """The fastest plans of a plan's problem within limits on devices and on their memory.
+    """Fastest plans of a plan's problem within limits on devices and memory, by falling devices, then memory.
 
-    For each number of devices memory is lowered from the largest asked about to the smallest. Between what the best
-    plan needs and what it was asked with, no other is faster, so memories in between are not asked about; once no plan
-    fits, none fits with less. More devices or more memory are never slower: every plan within narrower limits is one
-    within wider ones.
+    For each number of devices memory is lowered from the largest to the smallest. Between the best plan's need and the
+    memory searched, no other is faster, so values in between are skipped; once no plan fits, none fits with less. More
+    devices or memory are never slower: every plan within narrower limits is one within wider ones.
 
     Args:
         plan: its numbers hold (`nest.api.check`).
-        solver: solves, unless what it knows implies the answer (`Solver.within`).
-        counts: numbers of devices; None: all, and halves of that in whole groups of the innermost level while there
-            are such, `MOST_COUNTS` at most.
-        memories: in the memory of the problem's devices, above 0.
-
-    Returns:
-        By falling number of devices, then by falling memory.
+        solver: solves, unless known plans imply the answer (`Solver.within`).
+        counts: numbers of devices; None: all, and halves of that in whole groups of the innermost level, at most
+            `MOST_COUNTS`.
+        memories: relative to the problem's, above 0.
 
     Raises:
         InputError: the problem cannot be used.
@@ -100,7 +95,7 @@ def pareto_front(
 def front_points(
     problem: Problem, devices: int, solver: Solver, memories: Sequence[float] = MEMORIES
 ) -> tuple[FrontierPoint, ...]:
-    """The points of `pareto_front` with at most so many devices, by falling memory; none is told to be efficient.
+    """Points of `pareto_front` with at most so many devices, by falling memory; none is marked efficient.
 
     Raises:
         InputError: the problem cannot be used.
@@ -120,26 +115,22 @@ def front_points(
 
 
 def front_of(points: Sequence[FrontierPoint]) -> tuple[FrontierPoint, ...]:
-    """Points of all numbers of devices, with those told that are `efficient`."""
+    """Mark the `efficient` points of all numbers of devices."""
     points = [_not_beaten(point, points) for point in points]
     return tuple(evolve(point, efficient=_efficient(point, points)) for point in points)
 
 
 def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0.0) -> tuple[FrontierPoint, ...]:
-    """All steps of the fastest plans of a plan's problem within limits on devices and memory: all Pareto-optimal plans.
+    """Steps of the fastest plans within limits on devices and memory: all Pareto-optimal plans, by falling limits.
 
-    Those that are `efficient` are the front in step time, devices, memory of a device and cost. The steps are the proof
-    that there is no other: each says within which limits no plan is faster, and together they leave no limits out.
+    The `efficient` ones are the front in step time, devices, memory of a device and cost. The steps are the proof that
+    there is no other: each gives limits within which no plan is faster, and together they cover all limits.
 
     Args:
         plan: its numbers hold (`nest.api.check`).
-        solver: solves, unless what it knows implies the answer (`Solver.within`).
-        memory_step: share of memory by which it is lowered at least; 0: only what no computation tells apart is
-            skipped. Above 0, every plan has one on the front that is no slower, uses no more devices, and needs at most
-            so large a share of its own memory more.
-
-    Returns:
-        By falling number of devices, then by falling memory.
+        solver: solves, unless known plans imply the answer (`Solver.within`).
+        memory_step: least share by which memory is lowered; 0: skip only differences below rounding. Above 0, for every
+            plan the front has one that is no slower, uses no more devices, and needs at most this share more memory.
 
     Raises:
         InputError: the problem cannot be used, or that is no share.
@@ -167,7 +158,7 @@ def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0
 
 
 def _cost_of_a_second(problem: Problem) -> float | None:
-    """What the whole training costs for each second of a step and device; None: the problem does not say."""
+    """Cost of the whole training per second of a step and device; None: unknown."""
     steps, price = training_steps(problem.training), problem.cluster.price
     return None if steps is None or price is None else steps * price / SECONDS_AN_HOUR
 
@@ -179,7 +170,7 @@ def _cost(point: FrontierPoint, rate: float | None) -> float | None:
 
 
 def _with_front(points: Sequence[FrontierPoint]) -> tuple[FrontierPoint, ...]:
-    """The points; `efficient` are those that no other equals or beats in time, devices and memory; of equals one."""
+    """Mark as `efficient` the points that no other equals or beats in time, devices and memory; one of equal ones."""
     front: list[FrontierPoint] = []
     found = []
     for point in sorted(points, key=_by_figures):
@@ -195,7 +186,7 @@ def _by_figures(point: FrontierPoint) -> tuple[float, ...]:
 
 
 def _as_good(one: FrontierPoint, other: FrontierPoint) -> bool:
-    """Whether a point with a plan equals or beats another one; what is no further apart than rounding is equal."""
+    """True if a point with a plan equals or beats another, up to rounding."""
     return (
         (one.batch_time or 0.0) <= (other.batch_time or 0.0) * (1 + TIE)
         and (one.devices_used or 0) <= (other.devices_used or 0)
@@ -233,7 +224,7 @@ def _point(devices: int, memory: float, best: PlanDocument | None) -> FrontierPo
 
 
 def _not_beaten(point: FrontierPoint, points: Sequence[FrontierPoint]) -> FrontierPoint:
-    """The point with the fastest plan found within its limits: a search that was stopped early may have missed it."""
+    """Point with the fastest plan found within its limits: a stopped search may have missed it."""
     within = [each for each in points if each.devices <= point.devices and each.memory <= point.memory]
     fastest = min((each for each in within if each.batch_time), key=lambda each: each.batch_time or 0, default=point)
     if point.proved or fastest.batch_time is None or fastest.batch_time >= (point.batch_time or 0):
@@ -242,7 +233,7 @@ def _not_beaten(point: FrontierPoint, points: Sequence[FrontierPoint]) -> Fronti
 
 
 def _efficient(point: FrontierPoint, points: Sequence[FrontierPoint]) -> bool:
-    """Whether a point is as fast as none that asks for no more."""
+    """True if no point with at most the same limits is as fast."""
     if point.batch_time is None:
         return False
     return not any(

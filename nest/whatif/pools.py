@@ -1,4 +1,4 @@
-"""What each pool of a cluster is worth: the best plan without it, and with one more node of it."""
+"""Worth of each pool of a cluster: the best plan without it, and with one more node of it."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -15,48 +15,30 @@ from nest.whatif.solver import Solver
 
 @frozen
 class PoolChange:
-    """A pool with more devices or none, and the problem then.
+    """A pool with more devices or none, and the resulting problem."""
 
-    Attributes:
-        pool: its name.
-        change: what is done, for people: `without it`, `one node more (8 devices)`.
-        devices: how many more there are then; below 0: fewer.
-        problem: the problem then.
-    """
-
-    pool: str
-    change: str
-    devices: int
+    pool: str  # Its name.
+    change: str  # For people: `without it`, `one node more (8 devices)`.
+    devices: int  # How many more; below 0: fewer.
     problem: Problem
 
 
 @frozen
 class PoolWorth:
-    """What a change of a pool is worth.
+    """Worth of a change of a pool."""
 
-    Attributes:
-        pool: its name.
-        change: what was done.
-        devices: how many more there were; below 0: fewer.
-        outcome: the best plan then, beside the best plan of the problem.
-    """
-
-    pool: str
-    change: str
-    devices: int
-    outcome: Outcome
+    pool: str  # Its name.
+    change: str  # For people.
+    devices: int  # How many more; below 0: fewer.
+    outcome: Outcome  # Best plan then, compared with the problem's best plan.
 
     def to_dict(self) -> dict[str, object]:
-        """All of it in plain mappings, lists and numbers."""
+        """Convert to plain mappings, lists and numbers."""
         return {"pool": self.pool, "change": self.change, "devices": self.devices, **self.outcome.to_dict()}
 
 
 def pool_changes(problem: Problem) -> tuple[PoolChange, ...]:
-    """Each pool left out, and each with one more node; none: the cluster has one kind of device.
-
-    Args:
-        problem: self-contained.
-    """
+    """Each pool left out, and each with one more node; empty: one kind of device."""
     pools = problem.cluster.pools or ()
     without = _without(problem, pools) if len(pools) > 1 else ()
     return (*without, *(_one_more(problem, pools, index) for index in range(len(pools))))
@@ -79,7 +61,7 @@ def _without(problem: Problem, pools: tuple[PoolSpec, ...]) -> Iterator[PoolChan
 
 
 def _one_more(problem: Problem, pools: tuple[PoolSpec, ...], index: int) -> PoolChange:
-    """One more group of the level below the outermost: a node, where nodes make up the pool."""
+    """Add a group of the level below the outermost: a node, if nodes make up the pool."""
     pool = pools[index]
     *inner, outer = pool.levels
     devices = prod(level.fanout for level in inner)
@@ -90,7 +72,7 @@ def _one_more(problem: Problem, pools: tuple[PoolSpec, ...], index: int) -> Pool
 
 
 def _aligned(problem: Problem, pool: PoolSpec) -> ProfileSpec | str | None:
-    """The profile without what cannot be aligned with the pool's levels (PROBLEM.md section 2)."""
+    """Profile without candidates that do not align with the pool's levels (PROBLEM.md section 2)."""
     profile = problem.profile
     if not isinstance(profile, ProfileSpec):
         return profile
@@ -104,7 +86,7 @@ def _aligned(problem: Problem, pool: PoolSpec) -> ProfileSpec | str | None:
 
 
 def _called(pool: PoolSpec) -> str:
-    """What the groups that make up a pool are called."""
+    """Word for the groups that make up a pool."""
     return pool.levels[-2].name or ("node" if len(pool.levels) == 2 else "group")
 
 
@@ -113,6 +95,6 @@ def _size(pool: PoolSpec) -> int:
 
 
 def worth(best: PlanDocument, change: PoolChange, solver: Solver) -> PoolWorth:
-    """What a change of a pool makes of the best plan of its problem, which may be infeasible; one solve."""
+    """Find the worth of a change of a pool for the problem's best plan, which may be infeasible; one solve."""
     plan = solver.plan(change.problem, f"pool {change.pool}, {change.change}")
     return PoolWorth(change.pool, change.change, change.devices, outcome(best, plan, solver.plugins))

@@ -1,4 +1,4 @@
-"""The questions of an explanation or a report, each answered by itself, in whichever process."""
+"""Questions of an explanation or a report, each answered independently in any process."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -18,31 +18,30 @@ from nest.whatif.disk_cache import kept
 from nest.whatif.solver import Solver
 
 ALONE = 0.5
-"""Seconds for which questions are answered one after the other: one that is started anew begins with half a second of
-its own and prices the model again, one that is forked has what was priced until then."""
+"""Seconds before other processes help: a new one spends half a second on its start and prices the model again, a fork
+has all prices so far."""
 
 RECIPE = "manual"
-"""The planner whose plan stands for what one would launch without a planner."""
+"""Planner whose plan stands for a launch without a planner."""
 
 Question = tuple[str, int]
-"""A part of what is answered, and the place among its questions."""
+"""A part of the answers, and the place among its questions."""
 
 Answered = tuple[Question, Any, int]
-"""A question, its answer (such as a `ShadowPrice`, an `Alternative` or a `Breakpoint`), and how many searches it
-took."""
+"""A question, its answer (such as a `ShadowPrice`, an `Alternative` or a `Breakpoint`), and its number of searches."""
 
 
 @define(eq=False)
 class Questions:
-    """The questions that may be asked of a plan. What one costs to answer does not depend on those answered before.
+    """Possible questions on a plan. The cost of one does not depend on earlier answers.
 
     Attributes:
-        plan: what is explained.
-        best: the best plan of its problem; the plan itself where nobody asks for it.
-        parts: which are asked: those of `nest explain` and those of `nest report`.
-        time_limit: seconds for each search; None: as long as it takes.
-        versions: what is installed where the explanation began: another process must have the same.
-        solver: knows the best plan and what the model costs; None: made when it is needed.
+        plan: the plan explained.
+        best: best plan of its problem; the plan itself if nobody asks for it.
+        parts: requested ones of `nest explain` and `nest report`.
+        time_limit: seconds for each search; None: no limit.
+        versions: installed where the explanation began: another process must have the same.
+        solver: knows the best plan and the model's costs; None: made on demand.
     """
 
     plan: PlanDocument
@@ -57,7 +56,7 @@ class Questions:
 
     @property
     def silent(self) -> "Questions | None":
-        """The same for a forked process, which tells no progress; None: plug-ins take part, who may not bear a fork."""
+        """Same for a forked process, without progress; None: with plug-ins, which may not survive a fork."""
         if self.solver is None or not only_own(self.versions):
             return None
         solver = copy(self.solver)
@@ -65,10 +64,10 @@ class Questions:
         return evolve(self, solver=solver)
 
     def __call__(self, question: Question) -> Answered:
-        """The answer, by searches of changed problems, or as it is kept on disk.
+        """Answer a question by searches of changed problems, or from disk.
 
         Raises:
-            InputError: a faster plan shows that this one is wrongly called optimal.
+            InputError: a faster plan refutes that this one is optimal.
             InternalError: another version would answer here.
         """
         answer = partial(self._answer, *question)
@@ -81,22 +80,21 @@ class Questions:
 
     @cached_property
     def _plans(self) -> str | None:
-        """The plans as text, by which answers are kept; None: nothing is kept.
+        """The plans as text, the key of kept answers; None: nothing is kept.
 
-        Nobody looks at the code of plug-ins of others, and with a time limit answers hang on the machine.
+        Code of others' plug-ins is not tracked, and with a time limit answers depend on the machine.
         """
         if self.time_limit is not None or not only_own(self.versions):
             return None
         return dumps([plan.to_dict() for plan in (self.plan, self.best)], sort_keys=True)
 
     def _answer(self, part: str, place: int) -> tuple[Any, int]:
-        """An answer and how many searches it took."""
         solver = self._base.with_new_counters()
         return self._asked[part][place](solver), solver.solves
 
     @property
     def every(self) -> tuple[Question, ...]:
-        """All of them, in the order in which they are told."""
+        """All questions, in order."""
         return tuple((part, place) for part, asked in self._asked.items() for place in range(len(asked)))
 
     @cached_property
@@ -136,7 +134,7 @@ class Questions:
         return asked | self._of_a_report()
 
     def _of_a_report(self) -> dict[str, list[Any]]:
-        """What only the page of a plan asks."""
+        """Questions of a plan's page only."""
         from nest.formulate.cluster import build_cluster
         from nest.whatif.alternatives import recipe
         from nest.whatif.parameters import parameters
@@ -161,16 +159,15 @@ class Questions:
 
 
 def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
-    """The answers of all questions as they come, in the order asked while one process answers them.
+    """Answers of all questions as they come, in order while one process answers them.
 
-    Others begin with the last ones, which take longest, so that what is told first is there first.
+    Other processes start with the last ones, which take longest, so that the first answers come first.
 
     Args:
-        asked: the questions.
-        engine: answers what is left after `ALONE` seconds; where it cannot, this process goes on. None: it is alone.
+        engine: answers what is left after `ALONE` seconds; if it cannot, this process continues. None: this one alone.
 
     Raises:
-        InputError: as a question does.
+        InputError: from a question.
     """
     started, left = monotonic(), dict.fromkeys(asked.every)
     while left and (engine is None or monotonic() - started < ALONE):
@@ -189,6 +186,6 @@ def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
 
 
 def _answered(asked: Questions, left: tuple[Question, ...], engine: Engine) -> Iterator[Answered]:
-    """The answers of an engine, and of this process where the engine leaves it a part."""
+    """Answers of an engine, and of this process if the engine leaves it a part."""
     beside = getattr(engine, "beside", None)
     return iter(engine.submit(asked, left) if beside is None else beside(asked, left, asked.silent))

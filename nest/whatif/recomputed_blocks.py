@@ -1,4 +1,4 @@
-"""What one recomputed block more or less costs and frees."""
+"""Cost and memory of one recomputed block more or less."""
 
 from typing import Any
 
@@ -15,18 +15,17 @@ from nest.spec import PlanDocument, Problem
 from nest.whatif.binding import Binding
 
 STEPS = {"more": 1, "fewer": -1}
-"""Blocks by which stages change, by the name of the figures."""
+"""Change of recomputed blocks in stages, by name of the figures."""
 
 
 def recomputed_blocks(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Binding, ...]:
-    """The `recomputation` of a feasible plan: what each stage recomputes, and what one block more and fewer changes.
+    """The `recomputation` of a feasible plan: blocks by stage, and the effect of one block more and fewer.
 
-    The rest of the plan stays. Nothing where its problem has no recomputation of parts of stages.
+    The rest of the plan stays. Empty if the problem has no partial recomputation.
 
     Args:
         plan: its numbers hold.
         problem: of the plan, self-contained.
-        known: registered strategies and the like.
 
     Raises:
         InputError: the problem cannot be used.
@@ -41,7 +40,7 @@ def recomputed_blocks(plan: PlanDocument, problem: Problem, known: Registry) -> 
 
 
 def _figures(instance: Instance, solution: Solution, by: int) -> dict[str, Any] | None:
-    """What changes with `by` blocks more in each stage that can have them: relative time, bytes, whether that fits."""
+    """Effect of `by` more blocks in each stage that can have them: relative time, bytes, and whether that fits."""
     changed = _changed(instance, solution, by)
     if changed == solution or structure_violations(instance, changed):
         return None
@@ -68,7 +67,7 @@ def _changed(instance: Instance, solution: Solution, by: int) -> Solution:
 
 
 def _name(instance: Instance, name: str, blocks: int, by: int) -> str:
-    """The recompute mode `name` of stages with so many blocks, with `by` more of them recomputed; itself: none has."""
+    """Recompute mode `name` of stages with so many blocks, with `by` more of them; the same if there are none."""
     part = partial(name)
     if part is None:
         # Of a block all is recomputed or nothing, where that is possible: so frameworks do it.

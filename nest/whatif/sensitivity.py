@@ -1,4 +1,4 @@
-"""What a plan gains and loses when numbers of its problem change: the plan kept, and the best plan then."""
+"""Sensitivity of a plan to numbers of its problem: the plan kept, and the best plan then."""
 
 from collections.abc import Sequence
 
@@ -16,26 +16,26 @@ from nest.whatif.parameters import Parameter, parameters
 from nest.whatif.solver import Solver, problem_of
 
 FACTORS = (0.5, 0.8, 1.25, 2.0)
-"""What each number is multiplied by: a fifth less and its inverse, half and twice."""
+"""Factors on each number: a fifth less and its inverse, half and twice."""
 
 
 @frozen
 class Response:
-    """What comes of one number changed, all else as it is.
+    """Effect of one changed number, all else equal.
 
-    Times are those of a batch, relative to the plan's, less 1: 0.05 is 5 % slower. Where the global batch changes they
-    are those of a sample.
+    Times are those of a batch relative to the plan's, less 1: 0.05 is 5 % slower; for a changed global batch, those of
+    a sample.
 
     Attributes:
         parameter: name of the number.
         unit: of `value`.
-        value: what it is changed to.
-        factor: what it is multiplied by.
-        kept: with the plan kept as it is; None: it does not fit, or is none of the problem's plans any more.
+        value: after the change.
+        factor: of the change.
+        kept: with the same plan; None: it does not fit, or is no plan of the problem any more.
         best: with the best plan then; None: there is none.
-        label: what the best plan decides in a few words; None: there is none.
-        changed: whether the best plan decides anything else; where the plan kept is as fast, it is the best plan.
-        proved: whether no plan is faster, or none was found in the time there was.
+        label: the best plan's decisions in a few words; None: there is none.
+        changed: the best plan decides differently; a kept plan that is as fast is the best plan.
+        proved: no plan is faster, or none exists; else time ran out.
     """
 
     parameter: str
@@ -50,20 +50,16 @@ class Response:
 
 
 def responses(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] = FACTORS) -> tuple[Response, ...]:
-    """What comes of each number of a plan's problem changed by each factor.
+    """Effects of each number of a plan's problem times each factor, by parameter, then by factor.
 
-    Left out are values that a number cannot have, and global batches that the plan kept could not divide among its
-    replicas in whole micro-batches, unless `training.uneven_batch` lets them be rounded.
+    Impossible values are left out, and global batches that the kept plan cannot divide among its replicas in whole
+    micro-batches, unless `training.uneven_batch` allows rounding.
 
     Args:
-        plan: its numbers hold (`nest.api.check`). Of an infeasible plan, or one that takes no time, nothing can be
-            said.
-        solver: solves, unless the answer is implied: the best plan with memory is known where a wider limit settles it
-            (`Solver.within`); and with less of what is used up, a proved plan that keeps its time stays the best.
+        plan: its numbers hold (`nest.api.check`). Empty for an infeasible plan, or one that takes no time.
+        solver: solves, unless the answer is implied: a wider memory limit settles it (`Solver.within`), or, with less
+            of a resource, a proved plan keeps its time.
         factors: above 0.
-
-    Returns:
-        By parameter, as `nest.whatif.parameters` lists them, then by factor as given.
 
     Raises:
         InputError: the problem cannot be used.
@@ -78,7 +74,7 @@ def responses(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] = 
 def responses_to(
     plan: PlanDocument, problem: Problem, parameter: Parameter, solver: Solver, factors: Sequence[float] = FACTORS
 ) -> tuple[Response, ...]:
-    """The responses to one number of the problem of a plan that takes some time; arguments as of `responses`."""
+    """Effects of one number on a plan that takes some time; arguments as in `responses`."""
     return tuple(
         _response(plan, problem, parameter, factor, solver)
         for factor in factors
@@ -129,7 +125,7 @@ def _best(
     factor: float,
     solver: Solver,
 ) -> PlanDocument | None:
-    """The best plan of the changed problem; the plan itself where that is implied."""
+    """Best plan of the changed problem; the plan itself if implied."""
     if _is_implied(plan, changed, parameter, factor, solver):
         return plan
     label = f"{parameter.name} times {factor:g}"
@@ -141,7 +137,7 @@ def _best(
 
 
 def _is_implied(plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, solver: Solver) -> bool:
-    """Whether a proved plan stays the best because it takes no longer, where no plan takes less than before."""
+    """True if a proved plan stays the best because it is no slower, and no plan is faster than before."""
     if factor >= 1 or plan.status != "optimal" or plan.batch_time is None or not never_slower(changed, parameter):
         return False
     same_plan_time = solver.time_on(changed, plan)

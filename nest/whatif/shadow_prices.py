@@ -1,4 +1,4 @@
-"""What a problem rules out beside the plans that cannot be: every entry, with the problem that goes without it."""
+"""Restrictions of a problem: every entry that rules out plans, with the problem without it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,35 +24,27 @@ from nest.whatif.parameters import PLENTY, parameters
 from nest.whatif.solver import Solver
 
 DARING = 0.8
-"""A share of launches that may run out of memory, of somebody who can try."""
+"""Share of launches that may run out of memory, for someone who can retry."""
 
 
 @frozen
 class Relaxation:
-    """One entry of a problem, and the problem without it.
+    """One entry of a problem, and the problem without it."""
 
-    Attributes:
-        place: where it is written, such as `constraints[0]`, `fixed.tp`, `search.zero`.
-        written: what it says, for people.
-        instead: what stands in its place; empty: nothing.
-        problem: the problem then.
-    """
-
-    place: str
-    written: str
-    instead: str
+    place: str  # Such as `constraints[0]`, `fixed.tp`, `search.zero`.
+    written: str  # Content, for people.
+    instead: str  # Replacement; empty: nothing.
     problem: Problem
 
 
 def relaxations(problem: Problem, known: Registry) -> tuple[Relaxation, ...]:
-    """Every entry of a self-contained problem that rules out plans, one at a time removed or relaxed.
+    """Every entry of a self-contained problem that rules out plans, removed or relaxed one at a time.
 
-    Of what lists choices (`training.schedule`, `training.micro_batch`, `strategies`, `search`), all choices that the
-    entry could list stand in its place, and those that it does list stay. Memory, which every problem limits, comes
-    last.
+    Lists of choices (`training.schedule`, `training.micro_batch`, `strategies`, `search`) are extended to all possible
+    choices. Memory, which every problem limits, comes last.
 
     Args:
-        problem: its files read into it.
+        problem: its files read in.
         known: offers strategies and schedules.
     """
     return (
@@ -97,7 +89,7 @@ def _strategies(problem: Problem, known: Registry) -> Iterator[Relaxation]:
 
 
 def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
-    """`problem` in which a strategy takes part that would not if nothing named it, with any degree."""
+    """Let a strategy that needs to be named take part, with any degree."""
     registered = known.strategies()
     named = {*problem.strategies, *problem.decided}
     if name not in registered or name in participating(named, registered, mixed=problem.search.mixed):
@@ -156,7 +148,7 @@ def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
 
 
 def _runs(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule is one for the problem's cluster."""
+    """True if a schedule suits the problem's cluster."""
     if problem.cluster.pools is None:
         return True
     try:
@@ -187,37 +179,30 @@ def _formatted(value: object) -> str:
 
 @frozen
 class ShadowPrice:
-    """What one restriction costs.
+    """Cost of one restriction."""
 
-    Attributes:
-        place: where it is written, such as `constraints[0]`, `fixed.tp`, `search.zero`.
-        written: what it says.
-        instead: what stood in its place; empty: nothing.
-        outcome: the best plan without it, beside the best plan with it.
-    """
-
-    place: str
-    written: str
-    instead: str
-    outcome: Outcome
+    place: str  # Such as `constraints[0]`, `fixed.tp`, `search.zero`.
+    written: str  # Content.
+    instead: str  # Replacement; empty: nothing.
+    outcome: Outcome  # Best plan without it, compared with the best plan with it.
 
     @property
     def costs(self) -> bool:
-        """Whether a plan without the restriction is faster, or there is one at all."""
+        """True if a plan without the restriction is faster, or is the first one at all."""
         if self.outcome.plan is None:
             return False
         return self.outcome.relative is None or (self.outcome.relative < 0 and not self.outcome.as_fast)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it in plain mappings, lists and numbers."""
+        """Convert to plain mappings, lists and numbers."""
         own = asdict(self, recurse=False, filter=exclude("outcome"))
         return {**own, "costs": self.costs, **self.outcome.to_dict()}
 
 
 def shadow_price(best: PlanDocument, problem: Problem, relaxation: Relaxation, solver: Solver) -> ShadowPrice:
-    """What one restriction costs the best plan of a problem, which may be infeasible; one solve, unless it is idle.
+    """Find the cost of one restriction for the problem's best plan, which may be infeasible; at most one solve.
 
-    Without a restriction there are more plans and none less, so that no price is below 0 where both are proved best.
+    Without a restriction there are only more plans, so no cost is below 0 if both are proved.
     """
     plan: PlanDocument | None = best
     if not _is_idle(best, problem, relaxation, solver):
@@ -226,10 +211,10 @@ def shadow_price(best: PlanDocument, problem: Problem, relaxation: Relaxation, s
 
 
 def _is_idle(best: PlanDocument, problem: Problem, relaxation: Relaxation, solver: Solver) -> bool:
-    """Whether an entry rules out nothing that others do not, as far as is seen without a search.
+    """True if an entry visibly rules out nothing that others do not, without a search.
 
-    The problem and the one without the entry then have the same candidates, as far as these may be as fast as the best
-    plan, and the same rules, but for constraints that hold for every candidate, whatever else is decided.
+    With and without it, the problem then has the same candidates, as far as these may be as fast as the best plan, and
+    the same rules, except for constraints that hold for every candidate and decision.
     """
     if best.status != "optimal" or best.batch_time is None:
         return False
@@ -247,7 +232,7 @@ def _is_idle(best: PlanDocument, problem: Problem, relaxation: Relaxation, solve
 
 
 def _always_hold(constraints: Sequence[Constraint], instance: Instance) -> bool:
-    """Whether constraints read nothing but degrees and sizes, and are true of those of every candidate."""
+    """True if constraints read only degrees and sizes, and hold for every candidate."""
     if any(each.expression is None or each.names() & BESIDE_CANDIDATES for each in constraints):
         return False
     constrained = evolve(instance, space=evolve(instance.space, constraints=tuple(constraints)))

@@ -1,4 +1,4 @@
-"""The best plans of a problem: those worth an hour of measuring."""
+"""Best plans of a problem: those worth an hour of measuring."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def best_plans(
     progress: Callable[[SearchProgress], None] | None,
     known: Registry,
 ) -> tuple[Entry, ...]:
-    """The best plans of a problem (`nest.api.shortlist`), each proved by a search of its own, unless time runs out.
+    """Best plans of a problem (`nest.api.shortlist`), each proved by its own search, unless time runs out.
 
     Raises:
         NoPlanYet: the time was up before any plan was found.
@@ -75,7 +75,7 @@ def best_plans(
 
 
 def _replayed(instance: Instance, solution: Solution | None) -> float | None:
-    """Seconds of a step of a plan, pass by pass; None: its schedule does not say in which order stages work."""
+    """Step time (s) of a plan by replay; None: its schedule gives no order of passes."""
     from nest.simulate.replay import replay
 
     if solution is None or not isinstance(schedule_of(instance, solution), OrderedSchedule):

@@ -1,4 +1,4 @@
-"""The best plans of problems that differ in something, each solved once."""
+"""Best plans of related problems, each solved once."""
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
@@ -28,20 +28,20 @@ from nest.whatif.parameters import Parameter, with_memory
 from nest.whatif.starts import Known, StepTimes, WarmStarts, decided_on, decisions_of
 
 WIDER, FURTHEST = 1.5, 8.0
-"""Times `FURTHER` up to which candidates are priced next where they have no plan, and before all are."""
+"""Factors over `FURTHER` up to which candidates are priced next if there is no plan yet, before all are."""
 
 MOST_INSTANCES = 4
-"""Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""
+"""Instances kept, of all candidates and of few each: both ends of a range, and the middle."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 Progress = Callable[[str, int], None]
-"""Called with what is being asked and how many solves were done before."""
+"""Called with the current question and the number of solves done."""
 
 
 @frozen
 class _Limits:
-    """What a plan of a problem is the best within: at most so many devices, and so many bytes each."""
+    """Limits within which a known plan is the best: most devices, and bytes each."""
 
     devices: int
     memory: float
@@ -49,21 +49,19 @@ class _Limits:
 
 
 class Solver:
-    """Solves problems, remembers their plans and counts.
+    """Solves problems, and remembers plans and counts.
 
-    Plans have no runner-up, and on a network that is no hierarchy no placement; all else is as `nest.solve` has it.
+    Plans have no runner-up, and on non-hierarchical networks no placement; otherwise like `nest.solve`.
 
     Attributes:
         solves: problems solved so far.
-        plugins: registered strategies and the like.
-        time_limit: seconds for each solve, after which its best plan so far counts; None: as long as it takes.
-        progress: called before each solve with what it is for and how many were done.
+        time_limit: seconds for each solve, after which its best plan so far counts; None: no limit.
+        progress: called before each solve with its purpose and the number done.
     """
 
     def __init__(
         self, plugins: Registry | None = None, *, time_limit: float | None = None, progress: Progress | None = None
     ) -> None:
-        """A solver that has solved nothing; arguments are its attributes, `plugins` left out those installed."""
         self.solves = 0
         self.plugins = plugins or registry()
         self.time_limit = time_limit
@@ -78,10 +76,10 @@ class Solver:
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
     def with_new_counters(self) -> "Solver":
-        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices.
+        """Solver with a count of 0 that shares what makes searches fast: starting plans, and prices.
 
-        What another was asked alike is not searched for again, but counts: how many searches an answer takes does not
-        depend on what was asked before.
+        Repeated questions are not searched again, but count: the number of searches of an answer does not depend on
+        earlier questions.
         """
         other = copy(self)
         other.solves, other._known, other._within, other._times = 0, dict(self._known), {}, StepTimes()
@@ -96,15 +94,14 @@ class Solver:
         *,
         diagnosed: bool = True,
     ) -> PlanDocument | None:
-        """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
+        """Best plan of a problem, or the document with the reason for none; None: the problem allows no plan at all.
 
         Args:
             problem: self-contained.
-            asking: what is asked, for progress.
-            start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
-            floors: which candidates may be in the answer: those that are slower than a plan that is known need no
-                price. None: nothing is known of them.
-            diagnosed: whether the document says why there is no plan.
+            asking: the question, for progress.
+            start: a plan to start from, if it is one of the problem's; it wins ties.
+            floors: candidates that may win: those slower than a known plan need no price. None: unknown.
+            diagnosed: explain infeasibility in the document.
         """
         key = problem.text
         known = self._known.get(key)
@@ -119,22 +116,22 @@ class Solver:
         return self._known[key]
 
     def know(self, problem: Problem, plan: PlanDocument) -> None:
-        """Take `plan` for the best of `problem`, which is then not solved."""
+        """Record the best plan of `problem`, which is then not solved."""
         self._known.setdefault(problem.text, plan)
         if plan.batch_time is not None:
             self._starts.keep(plan)
 
     def time_on(self, problem: Problem, plan: PlanDocument) -> float | None:
-        """Step time, seconds, of a plan's decisions on another problem; None: they do not fit, or are none of its.
+        """Step time (s) of a plan's decisions on another problem; None: they do not fit, or are none of its.
 
         Args:
-            problem: self-contained: the plan's own with something else in it.
+            problem: self-contained: the plan's own, changed.
             plan: any plan with decisions.
         """
         return self.times_on(problem, (plan,))[0]
 
     def times_on(self, problem: Problem, plans: Sequence[PlanDocument]) -> tuple[float | None, ...]:
-        """As `time_on`, of each of some plans: no other candidates than theirs are priced."""
+        """Same as `time_on` for several plans: only their candidates are priced."""
         used = frozenset(stage.candidate for plan in plans for stage in plan.stages)
         return tuple(self._time_on(problem, plan, used) for plan in plans)
 
@@ -158,20 +155,19 @@ class Solver:
         *,
         diagnosed: bool = True,
     ) -> PlanDocument | None:
-        """The best plan of a problem that uses at most so many devices, of so much memory.
+        """Best plan of a problem with at most so many devices, of so much memory.
 
-        It is solved unless it is implied: the best plan within wider limits that is within these is the best within
-        these, too; and where there is none within wider limits there is none. The plan's problem may be that of wider
-        limits.
+        Solved unless implied: the best plan within wider limits that is within these is the best here, too; and without
+        a plan within wider limits there is none. The plan's problem may have wider limits.
 
         Args:
             problem: self-contained.
-            devices: at most so many are used.
-            memory: bytes each, the reserve included.
+            devices: most devices.
+            memory: bytes each, with the reserve.
             size: devices of the cluster.
-            asking: what is asked, for progress.
-            start: as for `plan`.
-            diagnosed: as for `plan`.
+            asking: the question, for progress.
+            start: see `plan`.
+            diagnosed: see `plan`.
         """
         answers = self._within.setdefault(with_memory(problem, 1.0).text, [])
         wider = (each for each in answers if each.devices >= devices and each.memory >= memory)
@@ -184,16 +180,15 @@ class Solver:
         return plan
 
     def floors(self, problem: Problem, parameter: Parameter, factor: float) -> Floors | None:
-        """Which candidates may have plans of so many seconds with a parameter multiplied by a factor, as `plan` has it.
+        """Candidates that may have plans of so many seconds with a parameter multiplied by a factor, for `plan`.
 
-        None where nothing is known: models of cost that are not built in may be faster on slower links, and all other
-        parameters change more than times.
+        None: unknown. Cost models of plug-ins may be faster on slower links, and other parameters change more than
+        times.
 
         Args:
-            problem: self-contained, with the value that the parameter has.
-            parameter: of it.
-            factor: above 0. A device or a level so many times as fast makes no plan faster by more, as step times are
-                sums and largest of times; on faster links no plan is faster than where nothing is sent.
+            problem: self-contained, with the current value of the parameter.
+            factor: above 0. A device or level that much faster speeds up no plan by more, as step times are sums and
+                maxima of times; no faster link beats free communication.
 
         Raises:
             InputError: the problem cannot be used.
@@ -218,7 +213,7 @@ class Solver:
     def _searched_for(
         self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool
     ) -> tuple[Instance, Result]:
-        """The answer, and an instance that has all candidates it may depend on."""
+        """Result, and an instance with all candidates it may depend on."""
         from nest.solve.solver import solve
 
         search = partial(solve, time_limit=self.time_limit, runner_up=False, diagnosed=diagnosed)
@@ -241,9 +236,9 @@ class Solver:
             up_to = up_to if up_to < guess * FURTHEST else inf
 
     def _guess(self, problem: Problem, start: PlanDocument | None = None) -> float:
-        """Step time, seconds, up to which candidates are priced at first: hardly beyond a plan that is known.
+        """Step time (s) up to which candidates are priced at first: slightly beyond a known plan.
 
-        Infinite where none is, or where a limited time must do.
+        Infinite without one, or with a time limit.
         """
         plan = self._starts.latest if start is None or start.batch_time is None else start
         if self.time_limit is not None or plan is None or plan.batch_time is None:
@@ -252,23 +247,23 @@ class Solver:
         return FURTHER * plan.batch_time * problem.training.global_batch / samples
 
     def instance(self, problem: Problem, *, complete: bool = True) -> Instance:
-        """The instance of a problem with all its candidates, or with as many as are priced.
+        """Instance of a problem with all its candidates, or with those priced.
 
         Raises:
-            InputError: as `build_instance`.
+            InputError: from `build_instance`.
         """
         return self._instance(problem, up_to=inf if complete else self._guess(problem))
 
     def _instance(self, problem: Problem, among: frozenset[str] | None = None, up_to: float = inf) -> Instance:
-        """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
+        """Instance of a problem; the latest are kept, as plans are priced on what is searched next.
 
         Args:
             problem: self-contained.
-            among: names of the candidates that are asked about; None: all are.
-            up_to: step time, seconds, to which it must be complete.
+            among: names of requested candidates; None: all.
+            up_to: step time (s) to which it must be complete.
 
         Raises:
-            InputError: as `build_instance`.
+            InputError: from `build_instance`.
         """
         key = self._key(problem)
         known = self._instances.get(key)
@@ -299,7 +294,7 @@ class Solver:
     def _narrowed(
         self, problem: Problem, start: PlanDocument | None, floors: Floors
     ) -> tuple[Instance, Known | None, bool]:
-        """An instance without candidates that are too slow, and as `_begun` what its search begins with."""
+        """Instance without candidates that are too slow, and the start of its search, as in `_begun`."""
         used = self._starts.candidates | {stage.candidate for stage in (() if start is None else start.stages)}
         first = self._instance(problem, frozenset(used)) if used else None
         known, preferred = (None, False) if first is None else self._begun(problem, first, start)
@@ -312,11 +307,11 @@ class Solver:
         return instance, (known[0].among(first.candidates, instance.candidates), known[1]), preferred
 
     def _begun(self, problem: Problem, instance: Instance, start: PlanDocument | None) -> tuple[Known | None, bool]:
-        """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
+        """Fastest known plan of an instance, with its step time, and whether it wins ties.
 
-        That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or one nearly as
-        fast, and what is slower than it is cut at once. Only `start` wins over equals: which plans were found before
-        says nothing about which is the answer.
+        That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or a similar one, and
+        slower plans are pruned at once. Only `start` wins ties: the answer must not depend on which plans were found
+        before.
         """
         priced = partial(self._times.on, self._key(problem))
         own = None if start is None else priced(instance, start)
@@ -325,7 +320,7 @@ class Solver:
 
 
 def _latest(known: dict[Key, Instance], key: Key, build: Callable[[], Instance]) -> Instance:
-    """That of a key, built where it is not known; those asked for last stay."""
+    """Instance of a key, built if unknown; recently used ones stay."""
     found = known.pop(key, None) or build()
     known[key] = found
     if len(known) > MOST_INSTANCES:
@@ -334,12 +329,12 @@ def _latest(known: dict[Key, Instance], key: Key, build: Callable[[], Instance])
 
 
 def at_most(problem: Problem, devices: int) -> Problem:
-    """The problem with plans that use at most so many devices."""
+    """Problem with plans of at most so many devices."""
     return evolve(problem, constraints=(*problem.constraints, f"devices <= {devices}"))
 
 
 def devices_used(plan: PlanDocument) -> int:
-    """Devices that a plan with decisions uses."""
+    """Devices of a plan with decisions."""
     return (plan.data_parallel or 0) * sum(stage.devices[1] for stage in plan.stages)
 
 
@@ -348,7 +343,7 @@ def _is_within(plan: PlanDocument, devices: int, memory: float) -> bool:
 
 
 def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
-    """Whether the best plan within wider limits says what is best within these."""
+    """True if the best plan within wider limits determines the best within these."""
     if plan is None or plan.status == "infeasible":
         return True
     return plan.status == "optimal" and _is_within(plan, devices, memory)
@@ -357,16 +352,15 @@ def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
 def require_held(
     plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str
 ) -> tuple[Instance, Formulation]:
-    """The instance of a plan, and what it was made of; a plan whose numbers do not hold is refused.
+    """Instance of a plan, and what it was made of; refuses a plan whose numbers do not hold.
 
     Args:
-        plan: where it was read from, which errors name; it is not read again, as it may be a pipe.
+        plan: its source, for errors; not read again, as it may be a pipe.
         read: the plan.
-        known: offers what its problem names.
-        so: what follows.
+        so: consequence, for the message.
 
     Raises:
-        InputError: they do not, or the plan's problem cannot be used.
+        InputError: they do not hold, or the plan's problem cannot be used.
     """
     with naming(plan, "problem"):
         report, instance, formulation = checked_document(read, known)
@@ -376,7 +370,7 @@ def require_held(
 
 
 def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
-    """The self-contained problem of a plan whose numbers hold; the solver then knows a proved plan for the best of it.
+    """Self-contained problem of a plan whose numbers hold; records a proved plan as its best.
 
     Raises:
         InputError: the problem cannot be used.

@@ -1,4 +1,4 @@
-"""Plans that searches of neighbouring problems begin with, so that what is slower than them is cut at once."""
+"""Starting plans for searches of neighbouring problems, which prune slower ones at once."""
 
 from collections.abc import Callable, Hashable
 from math import inf
@@ -16,11 +16,10 @@ from nest.spec import PlanDocument
 from nest.tolerances import MEMORY_SLACK, TIE
 
 MOST_STARTS = 16
-"""Plans kept to begin searches with."""
+"""Most plans kept to start searches from."""
 
 MOST_PRICED = 2
-"""Plans that are priced to begin a search with: to price one takes a tenth of a search, and mostly the first is the
-best."""
+"""Plans priced to start a search: each takes a tenth of a search, and mostly the first is the best."""
 
 
 Known = tuple[Solution, float]
@@ -29,16 +28,16 @@ Known = tuple[Solution, float]
 
 @define(eq=False)
 class StepTimes:
-    """Step times of plans on the problems of a question, seconds: each is priced once, whoever asks for it."""
+    """Step times (s) of plans on the problems of a question, each priced once."""
 
     _known: dict[tuple[str, Hashable], float | None] = field(factory=dict)
 
     def know(self, problem: str, plan: PlanDocument) -> None:
-        """Take what a plan of a problem takes from its document."""
+        """Record the step time of a plan's document."""
         self._known[problem, decisions_of(plan)] = plan.batch_time
 
     def of(self, problem: str, plan: PlanDocument, instance: Callable[[], Instance]) -> float | None:
-        """That of a plan's decisions on the instance of a problem; None: they do not fit, or are none of its plans."""
+        """Step time of a plan's decisions on a problem; None: they do not fit, or are none of its plans."""
         key = problem, decisions_of(plan)
         if key not in self._known:
             decided = decided_on(instance(), plan)
@@ -46,7 +45,7 @@ class StepTimes:
         return self._known[key]
 
     def on(self, problem: str, instance: Instance, plan: PlanDocument) -> Known | None:
-        """The same with the decisions."""
+        """Same with the decisions."""
         seconds = self.of(problem, plan, lambda: instance)
         return None if seconds is None else (solution_of(instance, plan), seconds)
 
@@ -62,7 +61,7 @@ def _known(decided: tuple[Solution, PricedPlan] | None) -> Known | None:
 
 @define(eq=False)
 class WarmStarts:
-    """The latest plans, each once."""
+    """The latest distinct plans."""
 
     _plans: dict[Hashable, PlanDocument] = field(factory=dict)
     _longer: dict[Hashable, float] = field(factory=dict)
@@ -78,16 +77,13 @@ class WarmStarts:
         return next(reversed(self._plans.values()), None)
 
     def best(self, instance: Instance) -> Known | None:
-        """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""
+        """Fastest of them on an instance, with its step time in seconds; None: none is one of its plans."""
         return self.better(instance, None, known_on)
 
     def better(
         self, instance: Instance, known: Known | None, price: Callable[[Instance, PlanDocument], Known | None]
     ) -> Known | None:
-        """The fastest of them on an instance that is faster than a plan known of it; else that plan.
-
-        `price` is as `known_on`.
-        """
+        """Fastest of them on an instance if faster than the known plan; else that plan. `price` is like `known_on`."""
         every = [
             (_least_seconds(instance, solution), key, solution)
             for key, plan in reversed(self._plans.items())
@@ -112,7 +108,7 @@ class WarmStarts:
         return known
 
     def keep(self, plan: PlanDocument) -> None:
-        """Keep a plan with decisions; those met longest ago make room."""
+        """Keep a plan with decisions; the oldest is dropped."""
         key = decisions_of(plan)
         self._plans.pop(key, None)
         self._plans[key] = plan
@@ -123,15 +119,15 @@ class WarmStarts:
 
 
 def _had_room(instance: Instance, plan: PlanDocument) -> bool:
-    """Whether a plan would have room if it needed as much memory as where it was found, which few questions change."""
+    """True if a plan fits when it needs as much memory as where it was found, which few questions change."""
     room = instance.cluster.memory * (1 + MEMORY_SLACK)
     return instance.pools is not None or all(stage.memory <= room for stage in plan.stages)
 
 
 def _on_all_devices(instance: Instance, plan: PlanDocument) -> Solution | None:
-    """A plan's decisions, its replicas doubled or halved so that it uses as many devices as it may; None: it cannot.
+    """A plan's decisions with replicas doubled or halved to use all allowed devices; None: impossible.
 
-    Its stages lie in a replica alike however many there are.
+    The places of its stages in a replica do not depend on their number.
     """
     try:
         solution = solution_of(instance, plan)
@@ -152,9 +148,9 @@ def _on_all_devices(instance: Instance, plan: PlanDocument) -> Solution | None:
 
 
 def _least_seconds(instance: Instance, solution: Solution) -> float:
-    """Seconds in which the slowest stage of a plan computes all micro-batches, which few schedules beat.
+    """Compute time (s) of all micro-batches on the slowest stage, which few schedules beat.
 
-    Infinite where its replicas cannot share the batch.
+    Infinite if its replicas cannot share the batch.
     """
     candidates = instance.candidates
     batches = instance.micro_batches(candidates[solution.stages[0].candidate], solution.replicas)
@@ -166,12 +162,12 @@ def _least_seconds(instance: Instance, solution: Solution) -> float:
 
 
 def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
-    """A plan's decisions on an instance, priced; None where they do not fit or are none of its plans.
+    """Priced decisions of a plan on an instance; None: they do not fit or are none of its plans.
 
     Args:
         instance: of the other problem.
         plan: any plan with decisions.
-        permitted: whether constraints and lists of choices, which do not bind plans nobody searched, count.
+        permitted: apply constraints and lists of choices, which do not bind plans that no search found.
     """
     try:
         solution = solution_of(instance, plan)
@@ -181,7 +177,6 @@ def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True
 
 
 def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
-    """The same of decisions."""
     try:
         if structure_violations(instance, solution) or (permitted and permission_violations(instance, solution)):
             return None
@@ -192,7 +187,7 @@ def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True
 
 
 def decisions_of(plan: PlanDocument) -> Hashable:
-    """What a plan decides; alike for the same plan of problems that differ."""
+    """Key of a plan's decisions; equal for the same plan of different problems."""
     stages = tuple(
         (each.layers, each.chunks, each.candidate, each.recompute_name, each.zero, each.devices) for each in plan.stages
     )
