@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 COMMANDS = (
-    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "frontier", "compare", "export", "models",
-    "devices", "clusters", "stacks", "strategies", "schema",
+    "init", "solve", "evaluate", "fix", "check", "verify", "simulate", "explain", "frontier", "compare", "export",
+    "models", "devices", "clusters", "stacks", "strategies", "schema",
 )  # fmt: skip
 """The core's commands in the order `nest --help` shows; those of bundled distributions follow."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,6 +27,8 @@ from nest.report.text.layout import paragraph
 
 if TYPE_CHECKING:
     from nest.deployment import LaunchOptions
+    from nest.formulate.from_flags import Start
+    from nest.spec import PlanDocument, Problem
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +72,9 @@ def evaluate(
     Open decisions take the usual default: degree 1, ZeRO 0, 1F1B, all devices, even stages. Plans that do not fit or
     violate constraints are reported, not refused. Exit code 0: done; 2: bad input.
     """
+    from nest.io import structure
     from nest.report.text.summary import summary
+    from nest.spec import Problem
 
     decisions = dict(_decision(text) for text in fix)
     if from_megatron is not None:
@@ -111,6 +115,9 @@ def evaluate(
         else:
             note_once(implied)
             typer.echo(summary(plan, screen()))
+            if not plan.fits and plan.problem.get("model") is not None and not plan.problem["cluster"].get("pools"):
+                target = plan.problem.get("search", {}).get("target")
+                typer.echo(f"\n{told_changes(structure(plan.problem, Problem), plan, target)}")
 
 
 def _decision(text: str) -> tuple[str, object]:
@@ -137,22 +144,15 @@ def _evaluate_flags(
     as_json: bool,
 ) -> None:
     """Price what a file of a framework runs and print the result."""
-    from nest.formulate.from_flags import start
     from nest.io import check_writable, write_text
     from nest.report.text.summary import summary
     from nest.whatif.nodes import on_devices
 
-    if len(problems) > 1:
-        raise InputError("--from takes at most one problem; remove the others.")
     if write_problem is not None:
         check_writable(write_problem, flags, *problems)
-    problem = next(iter(problems), None)
-    started = registry().run(
-        lambda: start(flags, framework, problem, cluster=cluster, options=options, vocabulary=vocabulary)
-    )
-    for text in started.notes:
-        note(f"note: {flags}: {text}")
-    plan = api.evaluate(started.problem, fix=decisions or None)
+    started = started_run(framework, flags, problems, cluster, options, vocabulary)
+    run = registry().run(lambda: started.decided(decisions, registry()))
+    plan = api.evaluate(run)
     opened = started.opened(framework) if against_best or write_problem is not None else None
     if opened is not None and write_problem is not None:
         write_text(write_problem, to_json(opened.to_dict()) + "\n")
@@ -170,12 +170,52 @@ def _evaluate_flags(
         document = plan.to_dict()
         typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
     else:
-        typer.echo(summary(plan, screen()))
+        typer.echo(f"{summary(plan, screen())}\n\n{told_changes(run, plan, framework, started.devices)}")
         if best is not None:
             compared = _compared(plan.batch_time or 0.0, best.batch_time)
             typer.echo(f"\n{paragraph(compared, screen())}\n\n{summary(best, screen())}")
     if best is not None and best.batch_time is None:
         raise typer.Exit(NO_PLAN)
+
+
+def started_run(
+    framework: str,
+    flags: Path,
+    problems: list[Path],
+    cluster: str | None,
+    options: "LaunchOptions",
+    vocabulary: int | None,
+) -> "Start":
+    """What a file of a framework runs, its notes printed."""
+    from nest.formulate.from_flags import start
+
+    if len(problems) > 1:
+        raise InputError("--from takes at most one problem; remove the others.")
+    problem = next(iter(problems), None)
+    started = registry().run(
+        lambda: start(flags, framework, problem, cluster=cluster, options=options, vocabulary=vocabulary)
+    )
+    for text in started.notes:
+        note(f"note: {flags}: {text}")
+    return started
+
+
+def changes_of_run(
+    run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None
+) -> list[dict[str, Any]]:
+    """The nearest changes that fit, or, where the run fits, those that gain."""
+    from nest.whatif.changes import changes_of
+
+    changes = changes_of(run, plan, target, registry(), devices)
+    return registry().run(lambda: [each.to_dict() for each in (changes.gaining if plan.fits else changes.fitting)()])
+
+
+def told_changes(run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None = None) -> str:
+    """The same as text."""
+    from nest.report.text.changes import changes_text
+
+    changes = changes_of_run(run, plan, target, devices)
+    return changes_text(bool(plan.fits), changes, plan.batch_time or 0.0, screen())
 
 
 def _compared(today: float, best: float | None) -> str:

@@ -151,7 +151,8 @@ class ScriptCommand(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, without those of the script, and with the last `--from` alone."""
-        if any(arg.partition("=")[0] in ("--from-megatron", "--from") for arg in args) and "--" in args:
+        script = self.name == "fix" or any(arg.partition("=")[0] in ("--from-megatron", "--from") for arg in args)
+        if script and "--" in args:
             at = args.index("--")
             ctx.meta[ARGUMENTS] = args[at + 1 :]
             args = args[:at]

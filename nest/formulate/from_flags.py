@@ -12,6 +12,7 @@ from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import PARTIAL
+from nest.formulate.launched import launched_with
 from nest.formulate.model import resolve_model
 from nest.formulate.problem import Source, self_contained
 from nest.formulate.target import with_schedules
@@ -36,6 +37,15 @@ class Start:
     problem: Problem  # Complete; `fixed` has the decisions of the file.
     notes: tuple[str, ...]  # On settings passed over or assumed, a sentence each.
     devices: int | None = None  # Number in use; None: all of the cluster's.
+
+    def decided(self, decisions: Mapping[str, Any], known: Registry) -> Problem:
+        """The problem with further decisions, and what a launch on as many devices derives from them.
+
+        Raises:
+            InputError: they do not go with each other or with the devices.
+        """
+        devices = self.devices or build_cluster(self.problem.cluster, known)[0].size
+        return launched_with(self.problem, decisions, devices)
 
     def opened(self, target: str, plugins: Registry | None = None) -> Problem:
         """Same problem with every decision open, within the limits of `target` if known.

@@ -29,6 +29,7 @@ from nest.plan.document import document, solution_of
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import ClusterSpec, PlanDocument, Problem
+from nest.whatif.changes import changes_of
 from nest.whatif.comparison import Comparison, Entry
 from nest.whatif.runs_of_today import same_price, trains_otherwise
 
@@ -302,6 +303,8 @@ class Task:
             started = start(file, framework, self.source, keep=KEPT, reading=reading, plugins=self.known)
             remarks = started.notes
             plan = self.evaluate(started.problem, plugins=self.known)
+            gains = changes_of(started.problem, plan, framework, self.known, started.devices).gaining()
+            remarks = (*remarks, *([gains[0].sentence(plan)] if gains else ()))
             entry = self.given(str(file), summary, plan, remarks)
             if entry.plan is not None and same_price(entry.plan, plan):
                 return evolve(entry, plan=plan) if entry.reasons else entry

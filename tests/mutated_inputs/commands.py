@@ -49,6 +49,7 @@ COMMANDS = (
     Command(
         ("evaluate", "--from", "megatron", FILE, FILE, "--", "BS=4", "8"), ("script", "problem"), (JSON, *MEGATRON), 2
     ),
+    Command(("fix", FILE, FILE), ("script", "problem"), (JSON, *MEGATRON), 2),
     Command(("check", FILE), ("plan",), (STRICT,), 20),
     Command(("verify", FILE), ("plan",), (JSON, OUTPUT, *SEARCH, ("--free", ())), 3),
     Command(

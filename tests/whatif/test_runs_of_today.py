@@ -11,6 +11,7 @@ from nest.formulate.from_flags import start
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
+from nest.whatif.changes import changes_of
 from nest.whatif.nodes import on_devices
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 
@@ -52,6 +53,18 @@ def test_compare_and_evaluate_price_a_file_alike(
             assert entry.plan.batch_time == pytest.approx(alone.batch_time, rel=1e-12)
             assert [stage.memory for stage in entry.plan.stages] == [stage.memory for stage in alone.stages]
         assert api.check(entry.plan).ok
+
+
+def test_compare_evaluate_and_explain_price_a_file_alike_and_name_the_flag_that_gains_most(tmp_path: Path) -> None:
+    script = written(tmp_path, "run.sh", SCRIPT)
+    problem = written(tmp_path, "problem.yaml", f"{PROBLEM.replace('512}', '512, overlap: {tensor: true}}')}")
+    started = start(script, "megatron", problem)
+    alone = api.evaluate(started.problem)
+    (entry,) = api.compare(problem, planners=[], flags={"megatron": [script]}).others
+    assert entry.plan is not None
+    assert entry.plan.batch_time == alone.batch_time == api.explain(alone, only=["binding"]).plan.batch_time
+    best, *_ = changes_of(started.problem, alone, "megatron", registry(), started.devices).gaining()
+    assert best.sentence(alone) in entry.remarks
 
 
 @pytest.mark.longer

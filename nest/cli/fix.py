@@ -1,0 +1,61 @@
+"""`nest fix`: what to change in a run that does not fit, or that could be faster."""
+
+from pathlib import Path
+
+import typer
+
+from nest import api
+from nest.cli.evaluate import changes_of_run, started_run
+from nest.cli.options import (
+    DEVICES_PER_NODE,
+    JSON,
+    NODES,
+    PART,
+    STRICT_PLUGINS,
+    VOCABULARY,
+    ScriptCommand,
+    launch_options,
+)
+from nest.cli.output import NO_PLAN, show, warn_of_plugins
+
+READERS = {".toml": "torchtitan"}
+"""The plan reader of files with an ending; of others `megatron`."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fix", cls=ScriptCommand)(fix)
+
+
+def fix(
+    context: typer.Context,
+    file: Path = typer.Argument(..., metavar="FILE", help="The launch script or configuration; never executed."),
+    problem: Path | None = typer.Argument(None, metavar="[PROBLEM]", help="States what the file does not."),
+    reader: str | None = typer.Option(None, "--reader", metavar="NAME", help="Plan reader (`nest plugins list`)."),
+    cluster: str | None = typer.Option(None, "--cluster", metavar="NAME|FILE", help="Cluster of the run."),
+    nodes: int | None = NODES,
+    devices_per_node: int | None = DEVICES_PER_NODE,
+    part: str | None = PART,
+    vocabulary: int | None = VOCABULARY,
+    as_json: bool = JSON,
+    strict_plugins: bool = STRICT_PLUGINS,
+) -> None:
+    """Change as few flags as possible so that a run fits.
+
+    Prints up to three changes as a diff of flags: those of fewest flags first, then by step time. A run that fits gets
+    the single changes that gain more than 1 %. Exit code 0: done; 1: no change fits; 2: bad input.
+    """
+    from nest.report.text.changes import changes_text
+    from nest.report.text.first_screen import first_screen
+
+    framework = reader or READERS.get(file.suffix, "megatron")
+    options = launch_options(context, nodes, devices_per_node, part)
+    started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary)
+    plan = api.evaluate(started.problem)
+    changes = changes_of_run(started.problem, plan, framework, started.devices)
+    warn_of_plugins()
+    document = {"plan": plan.to_dict(), "fits": bool(plan.fits), "changes": changes}
+    now = plan.batch_time or 0.0
+    show(as_json, document, lambda on: f"{first_screen(plan, on)}\n\n{changes_text(bool(plan.fits), changes, now, on)}")
+    if not plan.fits and not changes:
+        raise typer.Exit(NO_PLAN)

@@ -1,0 +1,28 @@
+"""What a run would be with a few flags changed, as a diff of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nest.report.framework_words import likelihood
+from nest.report.text.layout import WIDE, Screen, paragraph
+from nest.units import format_bytes, format_seconds, percent
+
+NOTHING_FITS = "No change of up to three flags fits. Run `nest solve`, or use more devices."
+NOTHING_GAINS = "No single change that fits gains more than 1 %."
+
+
+def changes_text(fits: bool, changes: Sequence[Mapping[str, Any]], now: float, screen: Screen = WIDE) -> str:
+    """The changes of a run of `now` seconds a step: the nearest that fit or, where it fits, those that gain."""
+    if not changes:
+        return paragraph(NOTHING_GAINS if fits else NOTHING_FITS, screen)
+    head = "Single changes that gain more than 1 %:" if fits else "Nearest changes that fit:"
+    return "\n".join([head, *(line for each in changes for line in _lines(each, now if fits else None, screen))])
+
+
+def _lines(change: Mapping[str, Any], now: float | None, screen: Screen) -> list[str]:
+    seconds, likely = change["batch_time"], change["fit_probability"]
+    gain = "" if now is None else f" ({percent(1 - seconds / now)} less)"
+    risk = "" if likely is None else f", {likelihood(likely)} likely to fit"
+    told = f"  {format_seconds(seconds)} per step{gain}, {format_bytes(change['memory'])}{risk}"
+    flags = (("-", change["flags"]["removed"]), ("+", change["flags"]["added"]))
+    return [paragraph(told, screen, 2), *(f"    {sign} {' '.join(lines)}" for sign, lines in flags if lines)]

@@ -1,0 +1,136 @@
+"""`nest fix`: what to change in a run, as a diff of its flags."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nest import api
+from tests.cli.test_from_megatron import CLUSTER, SCRIPT
+from tests.command_line import call
+
+LARGE = (
+    SCRIPT.replace("--num-layers 8 --hidden-size 256", "--num-layers 16 --hidden-size 2048")
+    .replace("--seq-length 512", "--seq-length 4096")
+    .replace("--max-position-embeddings 512", "--max-position-embeddings 4096")
+)
+Fixed = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fixed:
+    """Exit code, the document and the text of `nest fix` for a script on devices of some memory."""
+
+    def run(script: str = LARGE, memory: str = "80 GiB", command: str = "fix") -> tuple[int, dict[str, Any], str]:
+        file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+        file.write_text(script)
+        cluster.write_text(f"{CLUSTER}  memory: {memory}\n")
+        arguments = (command, str(file), "--cluster", str(cluster), "--vocabulary", "32000")
+        code = call(monkeypatch, *arguments, "--json")
+        document = json.loads(capsys.readouterr().out)
+        assert call(monkeypatch, *arguments) == code
+        return code, document, capsys.readouterr().out
+
+    return run
+
+
+def test_a_run_that_does_not_fit_gets_three_changes_that_do(fixed: Fixed) -> None:
+    code, document, text = fixed(LARGE.replace("--micro-batch-size 1", "--micro-batch-size 4"), "4 GiB")
+    assert code == 0
+    assert not document["fits"]
+    changes = document["changes"]
+    assert len(changes) == 3
+    assert len({tuple(each["decided"]) for each in changes}) == 3
+    ordered = []
+    for each in changes:
+        flags = {line.split()[0] for lines in each["flags"].values() for line in lines}
+        ordered.append((len(flags), each["batch_time"]))
+        assert each["fit_probability"] >= 0.8 - 1e-9
+        again = api.evaluate({**document["plan"]["problem"], "fixed": _fixed(document, each)})
+        assert again.batch_time == pytest.approx(each["batch_time"], rel=1e-12)
+    assert all(first <= second for first, second in pairwise(ordered))
+    assert "does not fit" in text
+    for line in ("Nearest changes that fit:", "    - --micro-batch-size 4\n    + --micro-batch-size "):
+        assert line in text
+
+
+def _fixed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """All that a change decides, data parallelism as it follows on the 16 devices."""
+    now = {**document["plan"]["problem"]["fixed"], **change["decided"]}
+    return now | {"dp": 16 // (now["tp"] * now["cp"] * now["pp"])}
+
+
+def test_a_run_that_fits_gets_single_changes_that_gain(fixed: Fixed) -> None:
+    code, document, text = fixed()
+    assert code == 0
+    assert document["fits"]
+    now = document["plan"]["batch_time"]
+    assert document["changes"]
+    for each in document["changes"]:
+        assert each["batch_time"] < 0.99 * now
+    assert "Single changes that gain more than 1 %:" in text
+    assert text.index("less)") > 0
+
+
+def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
+    code, document, text = fixed(memory="1200 MiB")
+    assert code == 1
+    assert document["changes"] == []
+    assert "No change of up to three flags fits." in text
+
+
+def test_evaluate_ends_with_the_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+    file.write_text(LARGE.replace("--micro-batch-size 1", "--micro-batch-size 4"))
+    cluster.write_text(f"{CLUSTER}  memory: 4 GiB\n")
+    assert (
+        call(monkeypatch, "evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "32000")
+        == 0
+    )
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert last.startswith("Nearest changes that fit:")
+
+
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        (("tp=2",), {"tp": 2, "dp": 4}),
+        (("pp=1",), {"pp": 1, "dp": 2}),
+        (("tp=2", "pp=4"), {"tp": 2, "pp": 4, "dp": 2}),
+        (("recompute=full",), {"tp": 8, "pp": 2, "dp": 1}),
+        (("tp=4", "dp=1"), {"tp": 4, "dp": 1}),
+    ],
+)
+def test_data_parallelism_follows_from_the_rest(
+    decided: tuple[str, ...],
+    told: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+    file.write_text(SCRIPT)
+    cluster.write_text(CLUSTER)
+    fixes = [word for each in decided for word in ("--fix", each)]
+    arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "1024", *fixes)
+    assert call(monkeypatch, *arguments, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    found = {"tp": plan["candidate"]["degrees"]["tp"], "pp": len(plan["stages"]), "dp": plan["data_parallel"]}
+    assert told.items() <= found.items()
+
+
+@pytest.mark.parametrize("decided", ["pp=3", "pp=4", "cp=5"])
+def test_a_split_that_the_devices_do_not_hold_is_named(
+    decided: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+    file.write_text(SCRIPT)
+    cluster.write_text(CLUSTER)
+    arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "1024")
+    assert call(monkeypatch, *arguments, "--fix", decided) == 2
+    assert "devices, and the run has 16" in capsys.readouterr().err
