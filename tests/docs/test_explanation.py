@@ -162,6 +162,20 @@ def test_words_the_glossary_replaces_are_not_used() -> None:
             assert [word for word in avoided if re.search(rf"\b{word}\b", text)] == [], path
 
 
+FIELD = (
+    "activation checkpointing", "bubble", "context parallelism", "data parallelism", "expert parallelism", "FSDP",
+    "global batch", "GPU hours", "gradient accumulation", "HCA", "MFU", "offloading", "out of memory", "overlap",
+    "parallel size", "pipeline parallelism", "recomputation", "rematerialization", "sharding", "swapping",
+    "tensor parallelism", "virtual pipeline",
+)  # fmt: skip
+"""Words of Megatron-LM, PyTorch and papers, which readers know and may meet."""
+
+
+def test_the_glossary_bans_no_word_of_the_field() -> None:
+    avoided = {word for row in rows((DOCS / "glossary.md").read_text(), "not") for word in row[0].split(", ")}
+    assert avoided & {word.lower() for word in FIELD} == set()
+
+
 def test_files_that_explanations_name_exist() -> None:
     folders = ("nest", "benchmarks", "tests", "plugins")
     files = [path.relative_to(REPOSITORY).as_posix() for name in folders for path in (REPOSITORY / name).rglob("*.py")]
