@@ -16,7 +16,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.units import whole_number
 from nest_networks.files import beginning, text_of, xml_of
-from nest_networks.hosts.hardware import PRODUCTS, capability, nvlink, pci_nominal
+from nest_networks.hosts.hardware import ARCHITECTURES, PRODUCTS, capability, nvlink, pci_nominal
 from nest_networks.hosts.nccl_system import hexadecimal, read_system
 from nest_networks.hosts.network import host_network
 from nest_networks.nccl_xml import machine
@@ -31,9 +31,6 @@ _PCI = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 NVLINKS, XGMI = "NVLinkBandwidth", "XGMIBandwidth"
 OLD, OLD_CAPABILITY, NEW = 20_000, 60, 25_000
 """MB/s and direction of an NVLink of a P100, and its compute capability times ten; of an NVLink of later GPUs."""
-
-ARCHITECTURES = {"mi300x": "gfx942"}
-"""Of devices of the catalogue, as RCCL spells them."""
 
 
 class HwlocImporter:

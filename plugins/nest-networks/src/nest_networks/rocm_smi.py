@@ -18,7 +18,7 @@ from nest.network.graph import components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest_networks.files import all_of, text_of
-from nest_networks.hosts.hardware import AMD, PRODUCTS, USUAL_XGMI, Fabric, infinity_fabric
+from nest_networks.hosts.hardware import AMD, ARCHITECTURES, PRODUCTS, USUAL_XGMI, Fabric, infinity_fabric
 from nest_networks.hosts.matrix import Connections, machine
 from nest_networks.hosts.network import host_network
 
@@ -28,9 +28,6 @@ _ROW = re.compile(r"^[ \t]*GPU(\d+)((?:[ \t]+\S+)+)[ \t]*$", re.MULTILINE)
 _NODE = re.compile(r"GPU ?\[?(\d+)\]?\s*:\s*\(Topology\) Numa Node:\s*(-?\d+)")
 _MODEL = re.compile(r"Card [Mm]odel:\s*(0x[0-9a-fA-F]{4})\b")
 _ARCHITECTURE = re.compile(r"GFX Version:\s*(gfx\w+)")
-
-ARCHITECTURES: Mapping[str, str] = {"mi300x": "gfx942"}
-"""Of devices of the catalogue (rocm.docs.amd.com, GPU hardware specifications)."""
 
 
 INSIDE = 13

@@ -203,7 +203,10 @@ def test_the_file_and_other_kinds_of_lists(tmp_path: Path) -> None:
         ("NVIDIA-A100-SXM4-80GB", "a100-sxm-80g"), ("NVIDIA-A100-SXM4-40GB", "a100-sxm-40g"),
         ("NVIDIA-A100-PCIE-40GB", None), ("Tesla-V100-SXM2-32GB", "v100-sxm-32g"), ("Tesla-V100-SXM2-16GB", None),
         ("NVIDIA-B200", "b200-sxm"), ("NVIDIA-GB200", "gb200"), ("NVIDIA-GB300", "gb300"), ("NVIDIA-GH200-480GB", None),
-        ("AMD_Instinct_MI300X_OAM", "mi300x"), ("NVIDIA-L40S", None),
+        ("AMD_Instinct_MI300X_OAM", "mi300x"), ("NVIDIA-L40S", "l40s"),
+        ("AMD_Instinct_MI355X_OAM", "mi355x"), ("AMD_Instinct_MI325X_OAM", "mi325x"), ("AMD_Instinct_MI250X", "mi250x"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "rtx-pro-6000"), ("NVIDIA-RTX-6000-Ada-Generation", None),
+        ("NVIDIA-GB10", "gb10"), ("NVIDIA-L40", None),
     ],
 )  # fmt: skip
 def test_products(product: str, device: str | None) -> None:
@@ -221,8 +224,8 @@ def test_products(product: str, device: str | None) -> None:
         (listed(node("a", [], gpus=0)), "no node has accelerators"),
         (listed(), "no node has accelerators"),
         (
-            listed(node("a", []), node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-L40S"})),
-            "no accelerator called 'NVIDIA-L40S'",
+            listed(node("a", []), node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-L40"})),
+            "no accelerator called 'NVIDIA-L40'",
         ),
         (listed({"kind": "Node", "metadata": {}}), r"items\[0\].metadata.name is missing"),
         (listed({"kind": "Node", "metadata": 3}), r"items\[0\].metadata.name is missing"),

@@ -122,3 +122,33 @@ def test_host_of_a_link_profile_counts_for_pci_express(tmp_path: Path) -> None:
     other = of(tmp_path, table(alike(2, "PHB")), host("nvlink4"))
     assert isinstance(other.network, LinkGraph)
     assert other.network.bandwidth.max() < 63e9  # NVLink is no PCI Express.
+
+
+@pytest.mark.parametrize(
+    ("number", "device", "rate"),
+    [("0x75a3", "mi355x", 76.8e9), ("0x74a5", "mi325x", 64e9), ("0x74a1", "mi300x", 64e9)],
+)
+def test_cards_of_amd_are_known_by_their_number(number: str, device: str, rate: float, tmp_path: Path) -> None:
+    text = f"GPU[0]\t\t: Card Model: \t\t{number}\n" + printed(8, lambda *_: "XGMI", lambda *_: 15)
+    found = of(tmp_path, text)
+    assert (levels(found), found.device) == ([(8, pytest.approx(7 * rate))], device)
+
+
+@pytest.mark.parametrize("device", ["l40s", "rtx-pro-6000", "mi325x", "mi355x", "mi250x", "gb10"])
+def test_new_devices_may_be_named_for_a_matrix(device: str, tmp_path: Path) -> None:
+    found = of(tmp_path, table(alike(4, "NODE")), LinkProfile(device=device))
+    assert found.device == device
+    assert isinstance(found.network, LinkGraph)
+    if device in ("l40s", "rtx-pro-6000"):  # Their slots are PCI Express 4.0 and 5.0.
+        assert found.network.bandwidth.max() == pytest.approx(0.76 * {"l40s": 31.5e9, "rtx-pro-6000": 63e9}[device])
+
+
+def test_cards_that_the_catalogue_has_are_still_joined_by_pci_express(tmp_path: Path) -> None:
+    gpus = "".join(
+        f'<pci busid="0000:{bus}:00.0" class="0x030200" vendor="0x10de" device="0x26b9" link_speed="16.0 GT/s PCIe" '
+        f'link_width="16"><gpu dev="{at}" sm="89" rank="{at}" gdr="1"/></pci>'
+        for at, bus in enumerate(("16", "38", "49", "5a"))
+    )
+    cpu = '<cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">'
+    found = of(tmp_path, f'<system version="1">\n{cpu}{gpus}</cpu></system>\n')
+    assert (found.device, isinstance(found.network, LinkGraph)) == ("l40s", True)

@@ -248,7 +248,7 @@ def test_a_host_of_two_pools_is_refused() -> None:
 
 def test_kinds_that_the_catalogue_lacks_are_no_pools() -> None:
     links = LinkProfile(tiers=(TierSpec(link="infiniband-ndr"),))
-    other = node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-L40S"})
+    other = node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-L40"})
     with pytest.raises(InputError, match="different accelerators"):
         imported(listed(node("a", []), other), links)
     with pytest.raises(InputError, match="does not say what accelerators it has"):

@@ -138,7 +138,7 @@ def test_instances_without_layers() -> None:
         ({"switches": {"a": {}}}, "no hosts"),
         (instances([]), "no hosts"),
         ({"instances": [{"network_layers": []}]}, r"instances\[0\].id is missing"),
-        (instances([("a", ["s"])], **{"nvidia.com/gpu.product": "NVIDIA-L40S"}), "no accelerator called 'NVIDIA-L40S'"),
+        (instances([("a", ["s"])], **{"nvidia.com/gpu.product": "NVIDIA-L40"}), "no accelerator called 'NVIDIA-L40'"),
     ],
 )
 def test_what_cannot_be_is_named(source: dict[str, Any], sentence: str) -> None:

@@ -57,23 +57,27 @@ PRODUCTS: Mapping[tuple[int, int], tuple[str, str | None]] = {
     (NVIDIA, 0x2342): ("GH200 120 GB", None),
     (NVIDIA, 0x2348): ("GH200 144 GB", None),
     (NVIDIA, 0x26B5): ("L40", None),
-    (NVIDIA, 0x26B9): ("L40S", None),
+    (NVIDIA, 0x26B9): ("L40S", "l40s"),
     (NVIDIA, 0x2901): ("B200", "b200-sxm"),
     (NVIDIA, 0x2941): ("GB200", "gb200"),
+    (NVIDIA, 0x2BB1): ("RTX PRO 6000 Blackwell Workstation", "rtx-pro-6000"),
+    (NVIDIA, 0x2BB4): ("RTX PRO 6000 Blackwell Max-Q", "rtx-pro-6000"),
+    (NVIDIA, 0x2BB5): ("RTX PRO 6000 Blackwell Server", "rtx-pro-6000"),
+    (NVIDIA, 0x2E12): ("GB10", "gb10"),
     (NVIDIA, 0x3182): ("B300 SXM6", "b300-sxm"),
     (NVIDIA, 0x31C2): ("GB300", "gb300"),
     (NVIDIA, 0x31C3): ("GB300", "gb300"),
     (AMD, 0x738C): ("MI100", None),
-    (AMD, 0x7408): ("MI250X", None),
+    (AMD, 0x7408): ("MI250X", "mi250x"),
     (AMD, 0x740C): ("MI250 or MI250X", None),
     (AMD, 0x740F): ("MI210", None),
     (AMD, 0x74A0): ("MI300A", None),
     (AMD, 0x74A1): ("MI300X", "mi300x"),
     (AMD, 0x74A2): ("MI308X", None),
-    (AMD, 0x74A5): ("MI325X", None),
+    (AMD, 0x74A5): ("MI325X", "mi325x"),
     (AMD, 0x74B5): ("MI300X (virtual function)", "mi300x"),
     (AMD, 0x75A0): ("MI350X", None),
-    (AMD, 0x75A3): ("MI355X", None),
+    (AMD, 0x75A3): ("MI355X", "mi355x"),
 }
 """By PCI vendor and device: the product, and its name in the catalogue, where the catalogue has it
 (pciutils/pciids@c1c1254 pci.ids)."""
@@ -87,7 +91,7 @@ def is_card(vendor: int | None, number: int | None) -> bool | None:
     if vendor is None or number is None or (vendor, number) not in PRODUCTS:
         return None
     product, device = PRODUCTS[vendor, number]
-    return device is None and _BOARDS.search(product) is None
+    return (device is None or own_link(device) is None) and _BOARDS.search(product) is None
 
 
 CAPABILITIES: Mapping[int, str] = {
@@ -100,6 +104,7 @@ CAPABILITIES: Mapping[int, str] = {
     100: "a B200 or GB200",
     103: "a B300 or GB300",
     120: "an RTX PRO Blackwell or GeForce RTX 50",
+    121: "a GB10",
 }
 """Products of each compute capability, times ten (developer.nvidia.com/cuda-gpus): a capability names no product."""
 
@@ -127,6 +132,9 @@ XGMI: tuple[tuple[str, float], ...] = (
 """Nominal bytes per second and direction of one Infinity Fabric link between devices by `gcn`, as RCCL spells
 the architecture: AMD's data sheets of MI350X (153.6 GB/s a link, both ways), MI300X (128), MI250X (100), MI100 and MI50
 (92)."""
+
+ARCHITECTURES: Mapping[str, str] = {"mi300x": "gfx942", "mi325x": "gfx942", "mi355x": "gfx950", "mi250x": "gfx90a"}
+"""Of devices of the catalogue, as RCCL spells them (rocm.docs.amd.com, GPU hardware specifications)."""
 
 USUAL_XGMI = 46e9
 """Of an architecture that is not listed: the lowest."""
@@ -171,7 +179,7 @@ def own_link(device: str) -> str | None:
     """The link of the catalogue that joins devices of this kind in a machine; None: it is not known."""
     if device in _GENERATIONS:
         return nvlink(_GENERATIONS[device]).link
-    return "infinity-fabric" if device == "mi300x" else None
+    return "infinity-fabric" if device in ARCHITECTURES and device != "mi250x" else None  # Whose dies are not alike.
 
 
 def slot_bandwidth(device: str | None) -> float | None:

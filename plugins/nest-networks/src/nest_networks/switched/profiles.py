@@ -106,6 +106,12 @@ PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
     ("V100", frozenset({"SXM2", "32GB"}), "v100-sxm-32g"),
     ("V100", frozenset({"SXM3", "32GB"}), "v100-sxm-32g"),
     ("MI300X", frozenset(), "mi300x"),
+    ("MI325X", frozenset(), "mi325x"),
+    ("MI355X", frozenset(), "mi355x"),
+    ("MI250X", frozenset(), "mi250x"),
+    ("L40S", frozenset(), "l40s"),
+    ("RTX", frozenset({"PRO", "6000"}), "rtx-pro-6000"),
+    ("GB10", frozenset(), "gb10"),
     ("A100", frozenset({"TESLA"}), "a100-sxm-40g"),
 )
 """A word of a product, others it must have, and its name in the catalogue; products as NVIDIA's driver and AMD's label
