@@ -12,11 +12,16 @@ from nest.hooks.registry import registry
 from nest.spec import Training
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 from nest_frameworks.megatron.notation import FLAG
+from nest_frameworks.megatron.reading.decisions import read_decisions
+from nest_frameworks.megatron.reading.flags import read_flags
 from tests.docs.document import REPOSITORY
 
 HOW_TO = REPOSITORY / "docs" / "how-to"
 PAGES = {path.stem: path.read_text() for path in (HOW_TO / "launch").glob("*.md")}
 DICTIONARY = (HOW_TO / "megatron-users.md").read_text()
+BY_MODEL = {"stages", "zero"}
+"""Decisions whose flags mean something beside others only."""
+
 NO_JOBS = {"dot", "astra-sim"}
 """Exporters of pictures and simulators."""
 
@@ -41,6 +46,16 @@ def test_the_dictionary_names_keys_of_problems() -> None:
     decisions = PLAN_NAMES | STAGE_NAMES | set(registry().strategies()) | {"stages"}
     known = {"training": {each.name for each in attrs.fields(Training)}, "fixed": decisions}
     assert [f"{section}.{key}" for section, key in keys if key not in known[section]] == []
+
+
+def test_the_reader_takes_flags_as_the_dictionary_says() -> None:
+    """Rows of one flag and one decision: a number where the row names no value."""
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| `fixed\.(\w+)(?:: ([\w-]+))?` \|", DICTIONARY, re.MULTILINE)
+    expected = {key: {"": 2, "true": True}.get(value, value) for _, key, value in rows if key not in BY_MODEL}
+    words = [word for flag, key, value in rows if key in expected for word in (flag, *(() if value else ("2",)))]
+    decided = read_decisions(read_flags(words), None, None)
+    assert len(expected) > 6
+    assert {key: decided.get(key) for key in expected} == expected
 
 
 @pytest.mark.parametrize("name", sorted(set(registry().exporters()) - NO_JOBS))
