@@ -27,7 +27,7 @@ RISK = 0.2
 """Default share of launches that may run out of memory (`training.memory_risk`).
 
 Four launches in five then succeed instead of one in two. Dense models on 8 to 256 H100 pay 0 to 2.1 % of the step time
-for it, less than the error of predictions (docs/explanation/cost-model.md, "How sure memory is")."""
+for it, less than the error of predictions (docs/explanation/memory.md, "How sure memory is")."""
 
 EVEN_ODDS = 0.5
 """Risk at which a plan is as likely to fit as not: the criterion for a single plan, and the largest risk that a search

@@ -131,7 +131,7 @@ class MatrixPeaks(Record):
 class MemoryOverheads(Record):
     """Device memory that holds no tensor, though tools such as `nvidia-smi` count it as used.
 
-    docs/explanation/cost-model.md ("Memory that holds no tensor") says where the catalogue's figures come from.
+    docs/explanation/memory.md ("Memory without tensors") says where the catalogue's figures come from.
 
     Attributes:
         context: bytes of the driver's context and of the code that libraries load.

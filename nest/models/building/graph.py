@@ -135,7 +135,7 @@ def loss_passes(itemsize: float) -> int:
     """Times that a fused loss goes over logits of so many bytes each: until it has moved what a copy of them would.
 
     The copy is written from the logits and read in their place. A kernel that went over them once would make runs of
-    small models 2 % faster than measured (docs/explanation/cost-model.md, "What a software stack keeps").
+    small models 2 % faster than measured (docs/explanation/memory.md, "Software stacks").
     """
     return 1 if itemsize == FP32 else round((itemsize + FP32 + FP32) / itemsize)
 
