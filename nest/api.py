@@ -276,7 +276,7 @@ def verify(
         read = read_record(plan, PlanDocument)[0]
         report = check_document(read, plugins)
         if not report.ok:
-            raise InputError(f"the plan does not hold, so nest cannot prove it: {report.disagreements[0]}")
+            raise InputError(f"the plan fails its check, so nest cannot prove it: {report.disagreements[0]}")
         if read.status != "infeasible" and not admits(carried_problem(read, plugins), read):
             likely = f"{percent(read.fit_probability or 0.0, 0)} likely to fit, less than training.memory_risk requires"
             what = f"is {likely}" if read.fits else "does not fit into memory"
@@ -333,7 +333,7 @@ def simulate(
         instance = decided_instance(carried_problem(read, plugins), read, plugins)
     report = check_plan(instance, read)
     if not report.ok:
-        raise InputError(f"the plan does not hold, so it is not replayed: {report.disagreements[0]}")
+        raise InputError(f"the plan fails its check, so nest does not simulate it: {report.disagreements[0]}")
     replayed = replay(instance, solution_of(instance, read), disturbed, progress)
     if trace is not None:
         write_text(Path(trace), trace_text(replayed))
@@ -381,7 +381,7 @@ def explain(
     parts = parts_of(only)
     read = read_plan(plan)
     if read.status != "infeasible":
-        require_held(plan, read, plugins, "so it is not explained")
+        require_held(plan, read, plugins, "so nest does not explain it")
     solver = Solver(plugins, time_limit=time_limit)
     return explanation(read, parts, solver, progress, ready, processes(jobs, plugins))
 
@@ -582,7 +582,7 @@ def exported(
     with registered(plugins, strict_plugins) as known:
         known.run(lambda: [exporter_called(name, known) for name in to])  # A slip is told before work is done.
         read = _feasible(plan, "export")
-        known.run(lambda: require_held(plan, read, known, "so it is not exported"))
+        known.run(lambda: require_held(plan, read, known, "so nest does not export it"))
 
         def search(problem: Problem) -> PlanDocument:
             return solve(problem, progress=progress, plugins=known)
@@ -634,8 +634,8 @@ def read_plan(plan: Source | PlanDocument) -> PlanDocument:
 def _feasible(plan: Source | PlanDocument, do: str) -> PlanDocument:
     read = read_plan(plan)
     if read.status == "infeasible":
-        why = read.diagnosis or "no reason is given"
-        raise InputError(f"the plan is infeasible, so there is nothing to {do}: {why}")
+        why = read.diagnosis or "no reason given"
+        raise InputError(f"the plan is infeasible; nothing to {do}: {why}")
     return read
 
 
@@ -643,7 +643,7 @@ def _held(plan: Source | PlanDocument, plugins: Registry) -> PlanDocument:
     from nest.whatif.solver import require_held
 
     read = read_plan(plan)
-    require_held(plan, read, plugins, "so nothing can be asked about it")
+    require_held(plan, read, plugins, "so nest cannot use it")
     return read
 
 

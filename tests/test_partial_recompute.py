@@ -347,7 +347,7 @@ def test_layers_that_a_part_cannot_run_are_told() -> None:
     }
     plan = nest.solve(asked)
     assert plan.diagnosis is not None
-    assert "some stage holds layers that cannot run in the same mode" in plan.diagnosis
+    assert "layers of one stage have no recompute mode in common" in plan.diagnosis
     assert names(nest.solve({**asked, "fixed": {"recompute_layers": 2, "pp": 2}})) == ["full:2:none"] * 2
     with pytest.raises(InputError, match=r"layer 'c' cannot run with recompute mode 'full in first 1'"):
         nest.evaluate(asked)

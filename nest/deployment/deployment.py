@@ -161,7 +161,7 @@ def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployme
     """
     candidate = plan.candidate
     if candidate is None or plan.data_parallel is None or plan.micro_batches is None or not plan.stages:
-        raise InputError(f"the plan is {plan.status!r}: there is nothing to export.")
+        raise InputError(f"the plan is {plan.status!r}; nothing to export.")
     training = plan.problem["training"]
     return Deployment(
         degrees=dict(candidate.degrees),
@@ -249,7 +249,7 @@ def _even_chunks(plan: PlanDocument, chunks: int) -> list[tuple[tuple[str, ...],
         counted = 0
         for name in stage.layers:
             if left or (name not in beside and counted == size * chunks):
-                raise InputError(f"the plan's layers are not divided evenly into {chunks} chunks for each stage.")
+                raise InputError(f"the plan's layers do not split evenly into {chunks} chunks per stage.")
             place = counted // size - (name in beside and counted == size * chunks)
             runs[place].append(name)
             counted += name not in beside

@@ -101,7 +101,7 @@ def _strategies(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str
             if degree > 1 and name not in limits.strategies:
                 used[name].append(degree)
     for name, degrees in used.items():
-        yield f"strategy {name!r} has degree {_listed(degrees)}, but {target} has {_known(limits.strategies)}"
+        yield f"{name!r} has degree {_listed(degrees)}, but {target} has {_known(limits.strategies)}"
 
 
 def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
     for mode in dict.fromkeys(shape.recompute):
         if mode == OFFLOAD:
             if "activations" not in limits.offload:
-                yield f"activations are kept in the host's memory, which {target} cannot do"
+                yield f"the plan offloads activations, which {target} does not support"
         elif limits.recompute is not None and mode not in limits.recompute:
             yield f"recompute mode {mode!r} is used, but {target} has {_known(limits.recompute)}"
     yield from _parts(plan, limits, target)
@@ -124,13 +124,13 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
     within = shape.zero_degree is not None and shape.zero_degree < shape.data_parallel * shape.cp
     if within and not limits.zero_degrees and any(shape.zero):
         yield (
-            f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all ranks that hold "
-            "the same parameters"
+            f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all data-parallel "
+            "ranks"
         )
     if not limits.trainable and plan.problem["training"].get("trainable") not in (None, "all", ["all"]):
-        yield f"a part of the model is frozen (training.trainable), but {target} would train all of it"
+        yield f"part of the model is frozen (training.trainable), but {target} trains all of it"
     if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
-        yield f"the optimizer's state is kept in the host's memory (training.offload), which {target} cannot do"
+        yield f"training.offload keeps the optimizer state on the host, which {target} does not support"
 
 
 def _parts(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
@@ -149,10 +149,10 @@ def _parts(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
 def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
     if shape.mixed and not limits.mixed:
         names = _listed(stage.candidate for stage in plan.stages)
-        yield f"stages differ in how they are split ({names}), but {target} splits all stages alike"
+        yield f"stages differ in their parallelism ({names}), but {target} needs equal stages"
     if limits.even_stages:
         counts = [_counted(stage) for stage in plan.stages]
-        rule = f"but {target} gives every stage as many transformer blocks"
+        rule = f"but {target} needs equally many transformer blocks per stage"
         if len(set(counts)) > 1:
             yield f"the stages hold {', '.join(map(str, counts))} transformer blocks, {rule}"
         for name, index in zip(ENDS, (0, -1), strict=True):
@@ -161,7 +161,7 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
                 yield f"layer {name!r} is not on the {end} stage, {rule}, the {name} with the {end}"
     used = (plan.data_parallel or 1) * sum(stage.devices[1] for stage in plan.stages)
     if limits.all_devices and used != plan.summary["devices"]:
-        yield f"{used} of {plan.summary['devices']} devices are used, but {target} takes all of a cluster"
+        yield f"{used} of {plan.summary['devices']} devices are used, but {target} uses all devices of a cluster"
 
 
 def _counted(stage: StageRecord) -> int:

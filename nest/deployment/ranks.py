@@ -98,17 +98,15 @@ def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, 
         InputError: they do not say of every device of a device group which it is.
     """
     if shape.mixed:
-        raise InputError("the stages of the plan differ in their candidates, so that its ranks have no common grid.")
+        raise InputError("no rank table: the plan's stages use different parallelism.")
     strange = [f"{name} {degree}" for name, degree in shape.others.items() if name not in order]
     if strange:
-        raise InputError(
-            f"the plan's blocks are split by {', '.join(strange)}, for which there is no column in a table of ranks."
-        )
+        raise InputError(f"no rank table: it has no column for {', '.join(strange)}.")
     own = {name: shape.degree(name) for name in order if name not in MEGATRON_ORDER}
     if shape.width % (shape.tp * shape.cp * prod(own.values())) or shape.width % (shape.ep * shape.etp):
         raise InputError(
-            f"a block of {shape.width} devices has no grid of tp {shape.tp} x cp {shape.cp} and of etp {shape.etp} x "
-            f"ep {shape.ep} ranks, so that there is no table of ranks."
+            f"no rank table: stages of {shape.width} devices are neither tp {shape.tp} x cp {shape.cp} nor etp "
+            f"{shape.etp} x ep {shape.ep} ranks."
         )
     data_parallel = shape.data_parallel // prod(own.values())
     return {"pp": shape.stages, "dp": data_parallel, "cp": shape.cp, "tp": shape.tp, **own}
@@ -133,7 +131,7 @@ def _pool_devices(plan: PlanDocument, name: str | None) -> tuple[int, int]:
         if pool["name"] == name:
             return before, own
         before += own
-    raise InputError(f"a stage lies in pool {name!r}, which the plan's problem does not have.")
+    raise InputError(f"the plan places a stage in pool {name!r}, which its problem does not have.")
 
 
 def _cluster_devices(plan: PlanDocument) -> int:
@@ -145,7 +143,7 @@ def _cluster_devices(plan: PlanDocument) -> int:
     levels = plan.problem.get("cluster", {}).get("levels")
     count = plan.summary.get("devices", prod(level["fanout"] for level in levels) if levels else None)
     if not isinstance(count, int):
-        raise InputError("summary.devices is missing, so that nobody can tell where the plan's replicas begin.")
+        raise InputError("the plan file has no `summary.devices`; solve again to get one.")
     return count
 
 

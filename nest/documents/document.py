@@ -369,8 +369,8 @@ def _better(
     report = check_document(better, known)
     if not report.ok:
         raise InternalError(
-            f"CP-SAT's better plan does not hold: {report.disagreements[0]} "
-            "This is a bug in nest; please report it with the problem file."
+            f"CP-SAT's better plan fails its check: {report.disagreements[0]} This is a bug in nest; please report "
+            "it with the problem file."
         )
     return better
 

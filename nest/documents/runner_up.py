@@ -242,7 +242,7 @@ def _runner_up_report(
     from nest.plan.check import CheckReport, check_contender
 
     if stated.get("decisions") is None:
-        return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
+        return CheckReport(("runner_up has no decisions; solve again to get them.",), 1)
     other = decided_plan(plan, stated["decisions"], "runner_up.decisions")
     instance, made_of = offered(other)
     best = _with_slower_levels(*own, solution_of(own[0], plan))

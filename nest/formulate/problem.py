@@ -266,10 +266,10 @@ def target_diagnosis(
     try:
         opened = evolve(problem, search=evolve(problem.search, target=NO_TARGET))
         if feasible(formulate(opened, registry, waiting=Waiting(deadline, None))[0], deadline):
-            return f" With `search.target: none` there is a plan: what {target} cannot run is what binds."
+            return f" `search.target: none` has a plan: only the limits of {target} rule it out."
     except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
         return ""
-    return " There is none with `search.target: none` either."
+    return " `search.target: none` has no plan either."
 
 
 def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:

@@ -97,8 +97,8 @@ class Deadline:
         if self.stopped or self.seconds is None:
             return NoPlanYet("stopped before any plan was found.", stopped=True)
         return NoPlanYet(
-            f"no plan was found within {self.seconds:g} s; give the search more time, or fewer choices: a target, or "
-            "degrees under `strategies`."
+            f"found no plan within {self.seconds:g} s; give the search more time, a target, or fewer degrees under "
+            "`strategies`."
         )
 
 

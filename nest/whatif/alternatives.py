@@ -16,6 +16,7 @@ from nest.report.plan_summary import figures
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 from nest.tolerances import PROOF
+from nest.units import percent
 from nest.whatif.outcome import EACH_STAGE, Outcome, decisions_as_text, outcome
 from nest.whatif.solver import Solver
 
@@ -123,8 +124,8 @@ def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alterna
     relative = result.outcome.relative
     if plan.status == "optimal" and relative is not None and relative < -PROOF:
         raise InputError(
-            f"the plan says that it is optimal, but with {result.asked} there is one that takes {-relative:.2g} of its "
-            "time less: it was changed, or made by another version. Solve its problem again."
+            f"the plan claims to be optimal, but {result.asked} is {percent(-relative)} faster: the file was edited "
+            "or another version made it. Solve its problem again."
         )
     return result
 

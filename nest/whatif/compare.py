@@ -182,10 +182,10 @@ class Task:
     def by_levels(self) -> str | None:
         """Note that plans are decided by levels on a non-hierarchical network; None: no note."""
         if by_levels_notice(self.problem.cluster, self.known) is not None:
-            return "The network is no hierarchy and large: all plans, nest's too, are decided by levels."
+            return "The network is large and no hierarchy: all planners, nest too, use its levels."
         if self.instance.network is None:
             return None
-        return "The network is no hierarchy: nest's plan is placed on it, the other planners decide by levels."
+        return "The network is no hierarchy: nest places its plan on real paths; the other planners use levels."
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ class Task:
 
     def made_by(self, name: str, kind: str, item: str, make: Callable[[], Entry]) -> Entry:
         """Call `make`; if `item`, a plug-in's object of `kind`, fails, return an entry that says so."""
-        reason = "failed and is disabled; `nest plugins doctor` says more"
+        reason = "failed and is disabled; run `nest plugins doctor`"
         if not kind or item not in self.known.missing(kind):
             try:
                 return make()
@@ -212,7 +212,7 @@ class Task:
         from nest.solve.solver import solve
 
         assert self.instance.pools is not None
-        name, summary = f"{pool} alone", f"the exact search on pool {pool} by itself"
+        name, summary = f"{pool} alone", f"exact search on pool {pool} alone"
         by_itself = self.instance.alone(self.instance.pools.index(pool))
         assert by_itself is not None
         instance, candidates = by_itself
@@ -233,7 +233,7 @@ class Task:
         name, options = named(written, self.known)
         chosen = _with_options(self.known.planners()[name], name, options)
         if self.instance.pools is not None and not takes_pools(chosen):
-            return Entry(written, chosen.summary, None, ("It plans clusters of one kind of device.",))
+            return Entry(written, chosen.summary, None, ("It supports one device type only.",))
         context = planner_context(
             self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations
         )
@@ -264,7 +264,7 @@ class Task:
             return Entry(name, summary, plan, (), remarks, missing=seen.missing, refutes=seen.refutes)
         wider = widened(self.instance, solution, self.known.schedules())
         if structure_violations(wider, solution):
-            reasons = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
+            reasons = tuple(f"Not a plan of this problem: {fault}." for fault in seen.faults)
             return Entry(name, summary, None, reasons, remarks)
         priced, written = price(wider, solution), self.problem.to_dict()
         plan = document(wider, solution, priced, status="feasible", lower_bound=None, problem=written)
@@ -273,7 +273,7 @@ class Task:
     def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
         """Price the decisions of someone else's plan on this problem."""
         if plan.status == "infeasible":
-            return Entry(name, summary, None, ("It is no plan: its problem has none.",), remarks)
+            return Entry(name, summary, None, ("It has no plan: its problem is infeasible.",), remarks)
         try:
             solution = solution_of(self.instance, plan)
             structure_faults = structure_violations(self.instance, solution)
@@ -334,7 +334,7 @@ class Task:
         report = check_plan(instance, made)
         if not report.ok:
             raise InternalError(
-                f"a plan to compare with does not hold: {report.disagreements[0]} "
-                "This is a bug in nest; please report it with the problem file."
+                f"a plan to compare fails its check: {report.disagreements[0]} This is a bug in nest; please report "
+                "it with the problem file."
             )
         return made

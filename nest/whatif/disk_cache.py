@@ -151,7 +151,7 @@ def keep(path: Path, asked: str, answer: Any, kind: Any) -> None:
 
         if os.environ.get(KEPT_IN) != KEPT_WITH_CACHES and parent_process() is None:  # The user named the folder.
             reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-            warn(f"{KEPT_IN}: {path.parent}: the answer is not kept: {reason}.", NotKept, stacklevel=2)
+            warn(f"{KEPT_IN}: {path.parent}: cannot cache the answer: {reason}.", NotKept, stacklevel=2)
 
 
 def _make_room(latest: Path) -> None:

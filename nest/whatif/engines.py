@@ -56,6 +56,6 @@ def engine_called(name: str, jobs: int | None, scheduler: str | None, known: Reg
     if jobs is None and scheduler is None:
         return engine
     if not hasattr(engine, "configured"):
-        raise InputError(f"--engine {name}: it takes neither --jobs nor --scheduler.")
+        raise InputError(f"--engine {name} takes neither --jobs nor --scheduler.")
     configured: Engine = engine.configured(jobs, scheduler)
     return configured

@@ -100,7 +100,7 @@ def parts_of(only: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(only) or PARTS
     for name in wanted:
         if name not in PARTS:
-            raise InputError(f"there is no part {name!r} of an explanation; the parts are {', '.join(PARTS)}.")
+            raise InputError(f"unknown part {name!r}; the parts are {', '.join(PARTS)}.")
     return tuple(part for part in PARTS if part in wanted)
 
 

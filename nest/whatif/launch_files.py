@@ -83,7 +83,7 @@ def export_checked(
             made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
-            raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")
+            raise InputError(f"{name!r} and another exporter both write {clash!r}; export to one at a time.")
         files |= made
     return Exported(files, _warnings(read) if len(replaced) < len(set(to)) else (), replaced)
 
@@ -106,9 +106,7 @@ def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Re
     exporter = exporter_called(name, known)
     if not hasattr(exporter, "limits"):
         if plan.problem["cluster"].get("pools") and not takes_pools(exporter):
-            raise InputError(
-                f"{name} writes files for one kind of device, and the plan's stages lie in several of cluster.pools."
-            )
+            raise InputError(f"{name} supports one device type, but the plan uses several pools.")
         return None
     problem = structure(plan.problem, Problem)
     reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)
@@ -116,12 +114,12 @@ def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Re
         return None
     if search is None:
         raise InputError(
-            f"{name} cannot run this plan: {'; '.join(reasons)}. `--nearest` exports its nearest plan, "
-            f"`search.target: {name}` in the problem plans for it."
+            f"{name} cannot run this plan: {'; '.join(reasons)}. Export the nearest plan with `--nearest`, or solve "
+            f"again with `--target {name}`."
         )
     nearest = known.run(lambda: nearest_plan(plan, name, known, search))
     if nearest is None:
-        raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
+        raise NothingNear(f"{name} can run no feasible plan of this problem: {'; '.join(reasons)}.")
     return nearest
 
 
@@ -189,7 +187,7 @@ def exporter_called(name: str, known: Registry) -> Exporter:
     if name in exporters:
         return exporters[name]
     if name in known.missing("exporters"):
-        raise InputError(f"the exporter {name!r} failed and is disabled; `nest plugins doctor` says more.")
+        raise InputError(f"the exporter {name!r} failed and is disabled; run `nest plugins doctor`.")
     raise unknown_name("--to", "exporter", name, exporters)
 
 
@@ -200,8 +198,7 @@ def _warnings(plan: PlanDocument) -> tuple[str, ...]:
     needs = [upper_memory(stage) for stage in plan.stages]
     stage, needed = needs.index(max(needs)), format_bytes(max(needs))
     capacity = plan.summary.get("memory_capacity")
-    capacity_text = f" of the {format_bytes(capacity)} there are" if isinstance(capacity, (int, float)) else ""
+    capacity_text = f" of {format_bytes(capacity)}" if isinstance(capacity, (int, float)) else ""
     return (
-        f"the plan does not fit into memory: stage {stage + 1} is taken to need {needed}{capacity_text} on a device; "
-        "it may run out of memory as exported.",
+        f"this plan may run out of memory: stage {stage + 1} needs an estimated {needed}{capacity_text} per device.",
     )

@@ -109,7 +109,7 @@ def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[
     fewer = None
     if nodes is not None and nodes.count * nodes.devices == size and devices % nodes.devices == 0:
         fewer = nodes.on(problem, devices // nodes.devices)
-    told = f"the best plan is searched on {devices} of the cluster's {size} devices, as many as the run has."
+    told = f"searching the best plan on the {devices} devices of the run (the cluster has {size})."
     if fewer is None:
         fewer = at_most(problem, devices)
     return fewer, told

@@ -67,7 +67,7 @@ class Outcome:
 def outcome(plan: PlanDocument, other_plan: PlanDocument | None, known: Registry) -> Outcome:
     """Compare `other_plan`, of a changed problem, with `plan`; an infeasible one has no comparison."""
     if other_plan is None:
-        return Outcome(None, refusal="No list of choices that the problem gives allows it.")
+        return Outcome(None, refusal="The problem does not allow it.")
     if other_plan.status == "infeasible" or other_plan.batch_time is None:
         return Outcome(None, refusal=other_plan.diagnosis)
     proved = other_plan.status == "optimal"

@@ -136,7 +136,7 @@ def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0
         InputError: the problem cannot be used, or that is no share.
     """
     if not 0 <= memory_step < 1:
-        raise InputError("the step of memory must be a share from 0 to below 1.")
+        raise InputError("memory_step must be at least 0 and below 1.")
     problem = problem_of(plan, solver)
     cluster, _ = build_cluster(problem.cluster, solver.plugins)
     points: list[FrontierPoint] = []

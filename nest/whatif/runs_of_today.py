@@ -21,4 +21,4 @@ def trains_otherwise(ours: Problem, theirs: Problem) -> str:
     """Reason why a plan for the training of `theirs` is no plan of `ours`; empty: equal trainings."""
     mine, other = unstructure(ours.training), unstructure(theirs.training)
     names = ", ".join(name for name in other if name not in DECIDED and other[name] != mine.get(name))
-    return f"It trains otherwise than the problem says ({names}), and is priced as it trains."
+    return f"Its training differs from the problem ({names}); nest prices it as the file has it."

@@ -122,7 +122,7 @@ def _search(problem: Problem) -> Iterator[Relaxation]:
         yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", relaxed)
     if search.granularity == "block":
         relaxed = evolve(problem, search=evolve(search, granularity="layer"))
-        yield Relaxation("search.granularity", search.granularity, "cuts between any two layers", relaxed)
+        yield Relaxation("search.granularity", search.granularity, "cuts between any layers", relaxed)
     if search.framework is not None:
         relaxed = evolve(problem, search=evolve(search, target=NO_TARGET))
         yield Relaxation("search.target", search.framework, "any framework", relaxed)
@@ -144,7 +144,7 @@ def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
             yield Relaxation("training.micro_batch", _listed(sizes), f"{_listed(more)} too", relaxed)
     if not training.uneven_batch and (training.global_batch > 1 or isinstance(problem.profile, ProfileSpec)):
         relaxed = evolve(problem, training=evolve(training, uneven_batch=True))
-        yield Relaxation("training.uneven_batch", "false", "micro-batches with a remainder too", relaxed)
+        yield Relaxation("training.uneven_batch", "false", "uneven micro-batches", relaxed)
 
 
 def _runs(problem: Problem, schedule: Schedule) -> bool:

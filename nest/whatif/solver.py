@@ -365,7 +365,7 @@ def require_held(
     with naming(plan, "problem"):
         report, instance, formulation = checked_document(read, known)
     if not report.ok:
-        raise InputError(f"the plan does not hold, {so}: {report.disagreements[0]}")
+        raise InputError(f"the plan fails its check, {so}: {report.disagreements[0]}")
     return instance, formulation
 
 

@@ -46,7 +46,7 @@ def test_a_step_that_is_no_share_is_bad_input(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "frontier", str(plan), "--memory-step", "1") == 2
-    assert "must be a share from 0 to below 1" in capsys.readouterr().err
+    assert "memory_step must be at least 0 and below 1" in capsys.readouterr().err
 
 
 @pytest.mark.longer

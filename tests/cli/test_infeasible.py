@@ -35,13 +35,13 @@ def in_fours() -> dict[str, Any]:
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "memory": (
         problem(cluster={"memory": "1 GB"}),
-        r"Memory is tightest: .* needs .* is (\S+) bytes .* capacity of 1e\+09 bytes .*, (\S+) bytes too many",
+        r"Memory is tightest: .* \((\S+) bytes\).*, which has 954 MiB \(1e\+09 bytes\): .*\((\S+) bytes\) too much",
     ),
-    "hardly any memory": (problem(cluster={"memory": 5}), r"Memory is tightest: .* capacity of 5 bytes"),
-    "reserve": (problem(cluster={"reserve": "15 GB"}), r"Memory is tightest: .* capacity of 1\.6e\+10 bytes"),
+    "hardly any memory": (problem(cluster={"memory": 5}), r"Memory is tightest: .* which has 5 bytes"),
+    "reserve": (problem(cluster={"reserve": "15 GB"}), r"Memory is tightest: .* which has 14\.9 GiB"),
     "constraint": (
         problem(constraints=["pp == 7"]),
-        r"Constraint `pp == 7` is tightest: with the rest of the problem as it is, pp can be 1 to 5 only",
+        r"Constraint `pp == 7` is tightest: with the rest of the problem, pp can only be 1 to 5",
     ),
     "constraint of two names": (
         problem(constraints=["pp * replicas == 77"]),
@@ -49,8 +49,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "constraints": (
         problem(constraints=["pp >= 4", "devices <= 2"]),
-        r"Constraint `devices <= 2` is tightest: with `pp >= 4` and the rest of the problem as it is, "
-        r"devices can be 4, 5, 8 only",
+        r"Constraint `devices <= 2` is tightest: with `pp >= 4` and the rest of the problem, "
+        r"devices can only be 4, 5, 8",
     ),
     "constraints of two names": (
         problem(constraints=["pp * 1 >= 3 * replicas", "devices <= 2 * replicas"]),
@@ -58,14 +58,17 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "replicas": (
         problem(fixed={"replicas": 3}),
-        r"Constraint `replicas == 3` is tightest: 3 does not divide training.global_batch \(32\), so that replicas can "
-        r"be 1, 2, 4, 8 only; change one of them, or set training.uneven_batch",
+        r"Constraint `replicas == 3` is tightest: 3 does not divide training.global_batch \(32\); use replicas "
+        r"1, 2, 4, 8, change the batch, or set training.uneven_batch",
     ),
     "decision": (problem(fixed={"replicas": 3}), r"Constraint `replicas == 3` is tightest"),
-    "batch": (in_fours(), r"The batch is tightest: 7 samples cannot be divided evenly .* micro-batches of 4 samples"),
+    "batch": (
+        in_fours(),
+        r"No number of replicas divides 7 samples with micro-batches of 4; set training.uneven_batch",
+    ),
     "layers": (
         problem(constraints=['same_stage("stem", "head")', "pp >= 3"]),
-        r"at most 1 stages remain, but plans need at least 3",
+        r"allow at most 1 stages, but plans need at least 3",
     ),
 }
 

@@ -295,7 +295,7 @@ def test_answers_that_cannot_be_kept_are_answers(command: str, folder: Path, tmp
     told = call(folder, words)
     code, printed, errors = call(other, words, kept=str(tmp_path / "file" / "kept"))
     assert (code, without_clock(printed)) == (told[0], without_clock(told[1]))
-    warning = f"nest: warning: {KEPT_IN}: {tmp_path}/file/kept: the answer is not kept: Not a directory."
+    warning = f"nest: warning: {KEPT_IN}: {tmp_path}/file/kept: cannot cache the answer: Not a directory."
     assert {*errors.splitlines()} - {*told[2].splitlines()} <= {warning}
     assert errors.count(warning) <= 1
     assert contents(other).keys() == contents(folder).keys()
@@ -311,7 +311,7 @@ def test_a_folder_of_answers_that_cannot_be_written_to_is_one_line(folder: Path)
     for words in ("solve problem.json", "explain plan.json --only alternatives --jobs 2"):
         code, printed, errors = call(folder, words, kept=str(folder / "file" / "kept"))
         (line,) = (each for each in errors.splitlines() if each.startswith("nest: warning: "))
-        assert line == f"nest: warning: NEST_CACHE: {folder}/file/kept: the answer is not kept: Not a directory."
+        assert line == f"nest: warning: NEST_CACHE: {folder}/file/kept: cannot cache the answer: Not a directory."
         assert call(folder, words)[:2] == (code, printed) == (0, printed)
 
 

@@ -153,11 +153,11 @@ def test_plans_without_a_grid_are_refused() -> None:
     plan = made_up(ONE)
     assert plan.candidate is not None
     mixed = evolve(plan, stages=(plan.stages[0], evolve(plan.stages[1], candidate="other")))
-    with pytest.raises(InputError, match="differ in their candidates"):
+    with pytest.raises(InputError, match="different parallelism"):
         rank_table(mixed)
-    with pytest.raises(InputError, match="split by spatial 2, for which there is no column"):
+    with pytest.raises(InputError, match="no column for spatial 2"):
         rank_table(evolve(plan, candidate=evolve(plan.candidate, degrees={"tp": 1, "spatial": 2})))
-    with pytest.raises(InputError, match="a block of 2 devices has no grid of tp 4"):
+    with pytest.raises(InputError, match="stages of 2 devices are neither tp 4"):
         rank_table(evolve(plan, candidate=evolve(plan.candidate, degrees={"tp": 4})))
 
 

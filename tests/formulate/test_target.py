@@ -136,8 +136,8 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert plan.status == "infeasible"
     assert plan.diagnosis is not None
     assert "`pp % 4 == 0` (search.target is toy: toy comes in fours)" in plan.diagnosis
-    assert "6 transformer blocks must be divided evenly over the stages" in plan.diagnosis
-    assert plan.diagnosis.endswith("With `search.target: none` there is a plan: what toy cannot run is what binds.")
+    assert "search.target needs the 6 transformer blocks to split evenly" in plan.diagnosis
+    assert plan.diagnosis.endswith("`search.target: none` has a plan: only the limits of toy rule it out.")
     assert api.check(plan, plugins=known).ok
     assert api.verify(plan, plugins=known).status == "proved"
 
@@ -146,7 +146,7 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
 def test_what_does_not_bind_is_told_too() -> None:
     plan = solved(with_frameworks(toy=Limits(zero=(0,))), cluster={"memory": 1e6})
     assert plan.diagnosis is not None
-    assert plan.diagnosis.endswith("There is none with `search.target: none` either.")
+    assert plan.diagnosis.endswith("`search.target: none` has no plan either.")
 
 
 def test_memory_that_only_the_target_lacks_is_told() -> None:
@@ -155,7 +155,7 @@ def test_memory_that_only_the_target_lacks_is_told() -> None:
     plan = solved(known, model=larger, cluster={"memory": "5 GiB", "reserve": 0})
     assert plan.diagnosis is not None
     assert plan.diagnosis.startswith("Memory is tightest")
-    assert plan.diagnosis.endswith("what toy cannot run is what binds.")
+    assert plan.diagnosis.endswith("only the limits of toy rule it out.")
 
 
 def test_evaluating_prices_what_a_target_cannot_run() -> None:

@@ -147,4 +147,4 @@ def test_the_plans_say_all_there_is_to_say(plans: dict[str, dict[str, Any]]) -> 
 def test_a_runner_up_without_decisions_is_noticed(plans: dict[str, dict[str, Any]]) -> None:
     plan = copy.deepcopy(plans["proved"])
     del plan["runner_up"]["decisions"]
-    assert "does not state its decisions" in nest.check(plan).disagreements[0]
+    assert "has no decisions" in nest.check(plan).disagreements[0]

@@ -74,14 +74,14 @@ def test_as_if_it_were_too_large(kind: str, layers: dict[str, list[int]]) -> Non
 def test_without_a_mode_to_run_in_the_layer_is_named(kind: str) -> None:
     result = solve(both({"none": [3], "full": [3]}, kind, beside=False)[0])
     assert result.status == "infeasible"
-    assert "layer 'l3' cannot run in any" in str(result.diagnosis)
+    assert "Layer 'l3' runs in none" in str(result.diagnosis)
 
 
 def test_without_a_mode_for_all_of_a_stage_that_is_said() -> None:
     apart = unable(candidate(LAYERS), {"none": [3], "full": [4]}, numpy.inf)
     result = solve(instance([apart], machines=MACHINES, constraints=['same_stage("l3", "l4")']))
     assert result.status == "infeasible"
-    assert "cannot run in the same mode" in str(result.diagnosis)
+    assert "no recompute mode in common" in str(result.diagnosis)
 
 
 def test_a_plan_that_runs_it_all_the_same_is_none() -> None:

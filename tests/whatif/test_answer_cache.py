@@ -152,5 +152,5 @@ def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, mo
     new = told(plan)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(KEPT_IN, str(tmp_path / "file" / "cache"))
-    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: the answer is not kept"):
+    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: cannot cache the answer"):
         assert told(plan) == new

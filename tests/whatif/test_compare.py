@@ -389,7 +389,7 @@ def test_what_is_no_plan_is_told():
     found, _ = compared(overlapping, planners=["copying"])
     (entry,) = found.others
     assert entry.plan is None
-    assert entry.reasons[0].startswith("It is no plan of the problem: ")
+    assert entry.reasons[0].startswith("Not a plan of this problem: ")
 
 
 @pytest.mark.longer

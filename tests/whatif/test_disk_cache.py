@@ -174,7 +174,7 @@ def test_somebody_without_a_home_has_no_caches(monkeypatch: pytest.MonkeyPatch) 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(KEPT_IN, str(tmp_path / "file" / "cache"))
-    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: the answer is not kept: Not a directory"):
+    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: cannot cache the answer: Not a directory"):
         keep("a", (1,))
 
 

@@ -103,7 +103,7 @@ def test_a_plan_that_does_not_fit_and_whose_problem_has_none() -> None:
     assert told["best_batch_time"] is None
     assert all(each["refusal"] or each["relative"] for each in told["alternatives"] if each["asked"])
     text = explanation_text(told)
-    assert "its problem has none. Memory is tightest" in text
+    assert "a search of its problem finds none. Memory is tightest" in text
     assert "too much" in text
     assert "Cost of restrictions" in text
     assert "cluster.memory 28.6 MiB  any amount of memory  tp 2" in text

@@ -221,5 +221,5 @@ def test_a_step_of_memory_leaves_out_what_is_hardly_less() -> None:
                 )
                 for each in few
             )
-    with pytest.raises(InputError, match="must be a share"):
+    with pytest.raises(InputError, match="must be at least 0 and below 1"):
         complete_front(plan, solver, memory_step=1.0)

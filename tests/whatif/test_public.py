@@ -29,5 +29,5 @@ def test_a_plan_whose_numbers_do_not_hold_is_refused() -> None:
     assert plan.batch_time is not None
     wrong = evolve(plan, batch_time=plan.batch_time / 2)
     for asked in (nest.frontier, nest.sensitivity):
-        with pytest.raises(InputError, match="the plan does not hold, so nothing can be asked about it"):
+        with pytest.raises(InputError, match="the plan fails its check, so nest cannot use it"):
             asked(wrong)

@@ -178,32 +178,32 @@ def _unlikely(plan: Plan) -> int:
 SHAPE = (
     Entry.either(
         "mixed",
-        "stages that are all alike have one set of launch flags",
+        "equal stages need one set of launch flags",
         _mixed,
         lambda instance: _of_space(instance, mixed=False, most_pools=1),
     ),
     Entry(
         "pools",
-        "every further kind of device is one more to keep healthy",
+        "fewer device types are easier to keep healthy",
         _further_pools,
         lambda instance, most: _of_space(instance, most_pools=most + 1),
     ),
     Entry.either(
         "pipeline",
-        "a run without a pipeline has no bubble, no balance of stages and one program on all devices",
+        "without a pipeline there is no bubble and one program on all devices",
         lambda plan: len(plan.solution.stages) > 1,
         lambda instance: _constrained(instance, "pp == 1"),
     ),
     Entry(
         "schedule",
-        "1F1B is in every framework and the best tested schedule",
+        "1F1B is the best tested schedule and every framework has it",
         lambda plan: int(plan.solution.schedule != plan.instance.space.usual.schedule),
         lambda instance, most: instance if most else _scheduled(instance, "=="),
         more=lambda instance, less: instance if less else _scheduled(instance, "!="),
     ),
     Entry(
         "chunks",
-        "each chunk of a stage adds messages and in-flight activations",
+        "each chunk adds messages and activations in flight",
         lambda plan: plan.solution.chunks - 1,
         lambda instance, most: _constrained(instance, f"chunks <= {most + 1}"),
         _fewer_chunks,
@@ -217,7 +217,7 @@ STRUCTURE = (
     *SHAPE,
     Entry(
         "stages",
-        "fewer stages have fewer messages, a smaller bubble and fewer places to fail",
+        "fewer stages mean fewer messages and a smaller bubble",
         lambda plan: len(plan.solution.stages) - 1,
         lambda instance, most: _constrained(instance, f"pp <= {most + 1}"),
         more=lambda instance, less: _constrained(instance, f"pp > {less + 1}"),
@@ -229,24 +229,24 @@ STRUCTURE = (
         lambda plan: len({(stage.recompute, stage.zero) for stage in plan.solution.stages}) > 1,
         lambda instance: _constrained(instance, "uniform(recompute)", "uniform(zero)"),
     ),
-    Entry("recompute", "recomputation is work that trains nothing", _recomputed, _recomputing),
-    Entry("degrees", "each further kind of parallelism is one more that must work", _degrees, _fewer_degrees),
+    Entry("recompute", "recomputation costs compute", _recomputed, _recomputing),
+    Entry("degrees", "fewer kinds of parallelism are simpler to run", _degrees, _fewer_degrees),
 )
 """What makes a plan simpler by itself."""
 
 ORDER = (
     *STRUCTURE,
-    Entry.either("zero", "the framework's own recipes use its usual ZeRO stage", _unusual_zero, _usual_zero),
-    Entry.either("rank order", "the framework lays out its ranks so by default", _unusual_order, _usual_order),
+    Entry.either("zero", "the framework's own recipes use this ZeRO stage", _unusual_zero, _usual_zero),
+    Entry.either("rank order", "this is the framework's default rank order", _unusual_order, _usual_order),
     Entry.either(
         "idle",
-        "devices that do nothing are paid for",
+        "idle devices cost money",
         _idle,
         lambda instance: _constrained(instance, f"devices == {instance.size}"),
     ),
     Entry(
         "fit",
-        "a run that is out of memory is lost",
+        "a run that runs out of memory is lost",
         _unlikely,
         lambda instance, most: at_most(instance, 1 - (LIKELY - STEP * most)),
     ),

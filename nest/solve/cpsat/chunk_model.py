@@ -309,7 +309,7 @@ class ChunkModel:
             return 0
         ports, around = costs.ports.at(choices.mode, choices.content), together(around)
         if prod(len(possible) for possible in around) > MOST_AROUND:
-            self.inexact = "what ports make stages of several chunks wait for is bounded from below only"
+            self.inexact = "waiting for network ports has only a lower bound with several chunks"
             for level in range(len(self._instance.cluster.levels)):
                 spent = [each for possible in around for each in possible if each.level == level]
                 busy = _weighed(self._taken[stage], [scale.ticks(each) for each in ports.busy[:, level].tolist()])

@@ -300,7 +300,7 @@ class ChunkCases:
         if parts not in self._units:
             self._units[parts] = chunk_units(self.instance, parts)
         units = self._units[parts]
-        assert units is not None, "cases have numbers of stages with chunks only"
+        assert units is not None, "only cases with chunks have numbers of stages"
         used, copies = self.instance.candidates[candidate], copies_of(case.schedule)
         key: tuple[object, ...] = (candidate, units.layers)
         if key not in self._classes:

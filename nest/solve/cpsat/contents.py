@@ -198,7 +198,7 @@ class UnitBlocks:
         for block in space.units if space.partial else ():
             unit, *others = {int(home[layer]) for layer in block}
             if others:
-                raise TooManyChoicesError("chunks may part blocks of which stages recompute the first")
+                raise TooManyChoicesError("chunks may split the blocks that stages recompute")
             rank[list(block)] = sum(each == unit for each, _ in places)
             places.append((unit, int(rank[block[0]])))
         return cls(tuple(places), rank)

@@ -66,12 +66,12 @@ class LayerModel(LayerStages):
         space = self._instance.space
         hidden = space.exposed == space.often_exposed == 0 and not space.hiding
         if self._case.apart and has_ports(self._instance, self._case):
-            return "what ports make stages wait for is bounded from below only, in a graph with too many cuts to list"
+            return "waiting for network ports has only a lower bound: the layer graph has too many cuts to list"
         if hidden and not has_ports(self._instance, self._case):
             return ""
         groups = [each for candidate in self._case.candidates for each in self._groups_of(candidate)]
         alone = all(each.shard_size == 1 and not each.replicates for each in groups)
-        return "" if alone else "collectives are bounded from below only, in a graph with too many cuts to list"
+        return "" if alone else "collectives have only a lower bound: the layer graph has too many cuts to list"
 
     def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], DataParallelGroup]]:
         state = self._candidate(choice).state

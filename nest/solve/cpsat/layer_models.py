@@ -38,7 +38,7 @@ class LayerModels:
             TooManyPlacesError: blocks of several widths have too many places, or use pools.
         """
         if self.instance.pools is not None:
-            raise TooManyPlacesError("the layer graph has too many cuts to list, which plans on pools need")
+            raise TooManyPlacesError("the layer graph has too many cuts to list for pools")
         kind = DirectModel if self.instance.space.direct else LayerModel
         model = kind(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
         for choice in overfull:

@@ -257,7 +257,7 @@ def _order(readers: Sequence[Sequence[int]]) -> tuple[list[int], Booleans]:
             if waiting[maker] == 0:
                 free.append(maker)
     if len(order) < count:
-        raise ValueError("groups of layers that no cut may part depend on each other both ways")
+        raise ValueError("groups of layers kept together depend on each other both ways")
     before = numpy.zeros((count, count), dtype=bool)
     for group in reversed(order):
         before[group, group] = True

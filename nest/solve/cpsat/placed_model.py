@@ -88,11 +88,9 @@ class PlacedModels:
         if self._relaxation is None:
             raise TooManyChoicesError("the layer graph has too many cuts to list")
         if chunks_of(case.schedule) > 1 or len(case.candidates) > 1:
-            raise TooManyPlacesError("plans of several chunks or candidates are not placed by CP-SAT")
+            raise TooManyPlacesError("CP-SAT places no plans with several chunks or candidates")
         if case.apart:
-            raise TooManyPlacesError(
-                "plans whose passes weigh differently, or whose messages hide, are not placed by CP-SAT"
-            )
+            raise TooManyPlacesError("CP-SAT places no plans with unequal passes or hidden messages")
         width, devices = self.instance.candidates[case.candidates[0]].width, self.instance.cluster.size
         large = devices * width * case.stages * case.replicas > MOST_CELLS
         if large and not self._tiers:
@@ -140,7 +138,7 @@ class PlacedModel(PathModel):
         """
         assert relaxation.instance.network is not None
         factors = relaxation.instance.network.factors[case.candidates[0]]
-        self.inexact = "collectives inside blocks are bounded from below only" if factors else ""
+        self.inexact = "TP, CP and EP communication has only a lower bound" if factors else ""
         super().__init__(relaxation, case, choices, limit)
 
     @property
@@ -232,7 +230,7 @@ class PlacedModel(PathModel):
                 if space.hiding:
                     whole[call.often] = whole[call.often] + reductions.add(call, 1.0, most)
         except TooManySetsError:
-            self.inexact = "gradient reductions are bounded from below only"
+            self.inexact = "gradient reduction has only a lower bound"
             shown, whole = {True: 0, False: 0}, {True: 0, False: 0}
         working = self._weighed(index, [scale.ticks(each) for each in work.tolist()])
         updating = self._weighed(index, [scale.sync_ticks(each) for each in update.tolist()])

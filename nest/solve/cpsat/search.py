@@ -54,7 +54,7 @@ FEW_CASES = 60
 JOINT_EFFORT = 2.0
 """CP-SAT's deterministic seconds for a joint model; then cases are solved one by one."""
 
-UNLISTED = "the time was up before all cases were listed"
+UNLISTED = "the time limit ran out before the search began"
 Progress = Callable[[SearchProgress], None]
 
 
@@ -285,12 +285,12 @@ class Search:
         assert isinstance(self.plain, PlacedModels)
         found = self.plain.best_of_all(each.case, self.target, overfull)
         if found is None:
-            each.stuck = "what links carry is bounded from below only"
+            each.stuck = "link traffic has only a lower bound"
             return False
         if found.solution is not None:
             price = self.pricing(found.solution)
             if any(price.overfull):
-                each.stuck = "a stage is as full as a device, but for rounding"
+                each.stuck = "a stage fills its device to within rounding"
                 return False
             if abs(price.batch_time - found.seconds) > AGREEMENT * found.seconds:
                 raise InternalError(
@@ -340,7 +340,7 @@ class Search:
     def _answer(self, waiting: Sequence[OpenCase], reason: str | None = None) -> Verification:
         if reason is None and waiting:
             stuck = [each.stuck for each in waiting if each.stuck is not None]
-            why = stuck[0] if len(stuck) == len(waiting) else "the time is up"
+            why = stuck[0] if len(stuck) == len(waiting) else "the time limit ran out"
             reason = f"{len(waiting)} cases are not settled: {why}"
         bound = max(min([self.target, *(each.bound for each in waiting)]), 0.0) if reason != UNLISTED else 0.0
         return Verification(

@@ -90,7 +90,7 @@ class TierModel(PathModel):
         inexact: reason why a plan may take longer than modelled.
     """
 
-    inexact = "placements on a network so large are bounded from below only"
+    inexact = "the network is so large that placements have only a lower bound"
 
     def __init__(
         self,

@@ -336,7 +336,7 @@ class Attempt:
         if not self._all:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
-            return Result("infeasible", diagnosis="there is no plan besides those listed.")
+            return Result("infeasible", diagnosis="no other plan exists.")
         if not self.diagnosed or not self.instance.complete:  # Among candidates that are missing there may be a plan.
             return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())

@@ -52,28 +52,20 @@ def diagnose(
 
 def _memory(instance: Instance, least: LeastMemory | None) -> str:
     if least is None:
-        return (
-            unable(instance)
-            or "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
-        )
+        return unable(instance) or "same_stage constraints leave too few places to cut for these stages; drop one."
     return memory_exceeded(instance.cluster, least)
 
 
 def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str:
     """Report that memory is tightest, for the plan that exceeds its devices least, in the named pool if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
-    expected = (
-        f" (an upper estimate: {format_bytes(least.bytes)} expected, and a margin of {cluster.margin:.3g})"
-        if cluster.margin
-        else ""
-    )
+    expected = f" ({format_bytes(least.bytes)} expected, margin {cluster.margin:.3g})" if cluster.margin else ""
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
-    where = f", one of pool {pool!r}," if pool else ""
+    where = f" in pool {pool!r}" if pool else ""
     return (
-        f"Memory is tightest: the least that any plan needs on its fullest device{where} is "
-        f"{_exactly(needed)}{expected} against a capacity of {_exactly(capacity)}, "
-        f"{needed - capacity:.6g} bytes too many. "
-        f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
+        f"Memory is tightest: every plan needs at least {_exactly(needed)}{expected} on its fullest device{where}, "
+        f"which has {_exactly(capacity)}: {_exactly(needed - capacity)} too much. "
+        f"The smallest plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
 
@@ -88,13 +80,13 @@ def unable(instance: Instance) -> str | None:
     never = numpy.flatnonzero(numpy.logical_and.reduce(rows))
     if len(never):
         return (
-            f"The recompute modes are tightest: layer {instance.graph.layers[never[0]]!r} cannot run in any of those "
-            "allowed (null in the profile); allow others in search.recompute."
+            f"Layer {instance.graph.layers[never[0]]!r} runs in none of the allowed recompute modes (null in the "
+            "profile); allow others in search.recompute."
         )
     if numpy.any(rows):
         return (
-            "The recompute modes are tightest: in every plan some stage holds layers that cannot run in the same mode "
-            "(null in the profile); allow other modes in search.recompute, or more stages."
+            "In every plan, layers of one stage have no recompute mode in common (null in the profile); allow "
+            "other modes in search.recompute, or more stages."
         )
     return None
 
@@ -102,8 +94,8 @@ def unable(instance: Instance) -> str | None:
 def _too_few_stages(most: int, fewest: int) -> str:
     """Report that layers kept together leave too few stages."""
     return (
-        f"Constraints keep so many layers together that at most {most} stages remain, "
-        f"but plans need at least {fewest}; drop a same_stage constraint or ask for fewer stages."
+        f"same_stage constraints allow at most {most} stages, but plans need at least {fewest}; drop one or use "
+        "fewer stages."
     )
 
 
@@ -114,10 +106,7 @@ def refused(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.combinations == 0 and exclusions.unadmitted:
         return _unadmitted(instance)
     if exclusions.shard_groups and exclusions.combinations == 0:
-        return (
-            "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
-            f"{_not_cut(instance)}."
-        )
+        return f"Shard groups rule out all plans: with every candidate and number of replicas, {_not_cut(instance)}."
     if exclusions.shard_groups:
         return f"{_tightest(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
     return _tightest(instance, exclusions)
@@ -127,8 +116,8 @@ def _unadmitted(instance: Instance) -> str:
     """Report that no schedule admits the remaining numbers of stages and micro-batches."""
     named = " or ".join(dict.fromkeys(each.name for each in instance.space.schedules))
     return (
-        f"The schedule is tightest: {named} has no plan with any number of stages and micro-batches that the devices "
-        "and the batch allow. Allow another schedule in training.schedule, or change training.global_batch."
+        f"Schedule {named} supports no number of stages and micro-batches of this cluster and batch. Allow another "
+        "in training.schedule, or change training.global_batch."
     )
 
 
@@ -146,8 +135,8 @@ def _tightest(instance: Instance, exclusions: Exclusions) -> str:
     if not exclusions.constraints:
         allowed = ", ".join(instance.space.recompute or ())
         return (
-            "The recompute modes are tightest: no candidate with which the batch can be divided has one of those "
-            f"allowed ({allowed}); allow others in search.recompute."
+            f"No candidate that divides the batch has an allowed recompute mode ({allowed}); allow others in "
+            "search.recompute."
         )
     return _constraints(instance, exclusions)
 
@@ -157,15 +146,12 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.batch and not instance.space.partition:
         sizes = ", ".join(str(value) for value in samples)
         return (
-            f"The batch is tightest: {instance.space.global_batch} samples cannot be divided evenly among any number "
-            f"of replicas with micro-batches of {sizes} samples; set training.uneven_batch or change the micro-batch."
+            f"No number of replicas divides {instance.space.global_batch} samples with micro-batches of {sizes}; "
+            "set training.uneven_batch or change the micro-batch."
         )
     stages = len(instance.space.partition or ())
     narrowest = min(candidate.width for candidate in instance.candidates)
-    return (
-        f"Devices are tightest: {stages} stages of at least {narrowest} devices each do not fit on "
-        f"{instance.size} devices."
-    )
+    return f"Too few devices: {stages} stages of at least {narrowest} devices do not fit on {instance.size}."
 
 
 def _not_interleaved(instance: Instance) -> str:
@@ -193,7 +179,7 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
     even = ""
     if instance.space.even:
         blocks = len(instance.space.blocks)
-        even = f" The {blocks} transformer blocks must be divided evenly over the stages (search.target)."
+        even = f" search.target needs the {blocks} transformer blocks to split evenly over the stages."
     never = max(exclusions.never, key=lambda each: exclusions.constraints[each], default=None)
     if never is not None:
         beside = [f"`{each}`" for each, _ in counts if each != never][:MOST_OTHERS]
@@ -205,8 +191,8 @@ def _constraints(instance: Instance, exclusions: Exclusions) -> str:
         return f"Constraint {texts[text]} is tightest: it refuses {what}{even}"
     others = ", ".join(texts[name] for name, _ in counts[1:])
     return (
-        f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
-        f"{texts[text]} alone refuses {refused}, the rest fall to {others}.{even}"
+        f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and "
+        f"stages; {texts[text]} alone refuses {refused}; {others} the rest.{even}"
     )
 
 
@@ -218,11 +204,11 @@ def _possible(instance: Instance, text: str, others: Sequence[str], name: str, v
     )
     if divided and not instance.space.uneven_batch and wanted.isdecimal() and batch % int(wanted):
         return (
-            f"{wanted} does not divide training.global_batch ({batch}), so that {name} can be {_listed(values)} only; "
-            "change one of them, or set training.uneven_batch."
+            f"{wanted} does not divide training.global_batch ({batch}); use {name} {_listed(values)}, change the "
+            "batch, or set training.uneven_batch."
         )
     beside = f"{', '.join(others)} and " if others else ""
-    return f"with {beside}the rest of the problem as it is, {name} can be {_listed(values)} only."
+    return f"with {beside}the rest of the problem, {name} can only be {_listed(values)}."
 
 
 def _listed(values: Sequence[Value]) -> str:
@@ -236,7 +222,7 @@ def _listed(values: Sequence[Value]) -> str:
 
 
 def _exactly(size: float) -> str:
-    return f"{size:.6g} bytes" + (f" ({format_bytes(size)})" if size >= 2**10 else "")
+    return f"{format_bytes(size)} ({size:.6g} bytes)" if size >= 2**10 else f"{size:.6g} bytes"
 
 
 def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemory | None:

@@ -230,8 +230,8 @@ class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an
 
     def __init__(self, size: str) -> None:
         super().__init__(
-            f"the layer graph has {size}, more than the search can hold; merge neighbouring layers, "
-            "set search.granularity to block where the graph branches, or keep some together with same_stage(...)."
+            f"the layer graph is too large to search ({size}); merge layers, set search.granularity: block, or keep "
+            "layers together with same_stage(...)."
         )
 
 

@@ -92,7 +92,7 @@ class _Solver:
             if bound < inf:
                 raise self.deadline.no_plan_yet()
             if self.besides:
-                return Result("infeasible", diagnosis="there is no plan besides those listed.")
+                return Result("infeasible", diagnosis="no other plan exists.")
             return Result("infeasible", diagnosis=diagnose(self.instance, downsets) if self.diagnosed else "")
         value = search.best.value
         proved = bound >= value * (1 - TIE)
@@ -230,9 +230,7 @@ def diagnose(instance: Instance, downsets: Downsets) -> str:
     if not listed:
         return refused(instance, exclusions)
     if best is None:
-        return unable(instance) or (
-            "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
-        )
+        return unable(instance) or ("same_stage constraints leave too few places to cut for these stages; drop one.")
     _, pool, least = best
     assert instance.pools is not None
     return memory_exceeded(instance.pools.members[instance.pools.index(pool)].cluster, least, pool)

@@ -91,7 +91,7 @@ def solve(
         ValueError: tensors are sent directly to their readers (`Space.direct`), which this search cannot price.
     """
     if instance.space.direct:
-        raise ValueError("tensors that go straight to their readers are no matter of cuts: ask nest.solve.solver.solve")
+        raise ValueError("search.tensors: direct needs nest.solve.solver.solve")
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
     listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()

@@ -49,7 +49,7 @@ PARTS = ("alternatives", "frontier", "sensitivity")
 MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
 """Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
 
-NOT_REPORTED_ON = "so it is not reported on"
+NOT_REPORTED_ON = "so nest writes no report"
 """What follows where a plan does not hold."""
 
 Progress = Callable[[str, int, int], None]

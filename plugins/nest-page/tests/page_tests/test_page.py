@@ -256,7 +256,7 @@ def test_a_plan_that_knows_no_versions_says_so() -> None:
 
 def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:
     plan = solved()
-    with pytest.raises(InputError, match="does not hold, so it is not reported on"):
+    with pytest.raises(InputError, match="fails its check, so nest writes no report"):
         quick(evolve(plan, batch_time=(plan.batch_time or 0.0) * 0.9))
 
 

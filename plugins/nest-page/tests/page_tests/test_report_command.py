@@ -70,7 +70,7 @@ def test_an_infeasible_plan_has_a_page(
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"batch_time": 1.0}, "does not hold, so it is not reported on"), ({"stages": 3}, "stages")],
+    [({"batch_time": 1.0}, "fails its check, so nest writes no report"), ({"stages": 3}, "stages")],
 )
 def test_what_cannot_be_reported_on_is_refused(
     change: dict[str, object],

@@ -61,5 +61,5 @@ def test_layers_are_in_proportion_to_the_speed_of_devices() -> None:
 
 def test_planners_of_one_kind_of_device_say_so() -> None:
     found = compared(two_pools(), planners=["manual"])
-    assert found["manual"].reasons == ("It plans clusters of one kind of device.",)
+    assert found["manual"].reasons == ("It supports one device type only.",)
     assert list(found) == ["manual"]
