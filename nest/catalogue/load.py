@@ -178,7 +178,18 @@ def optimizers() -> Mapping[str, Optimizer]:
 @cache
 def library_models() -> Mapping[str, LibraryModel]:
     """Every named model, by name."""
-    return _entries("models", LibraryModel)
+    return Entries("models", lambda name: entry(name, _model(name), LibraryModel))
+
+
+def _model(name: str) -> dict[str, Any]:
+    """What the file of a model says; `like` names another, whose configuration it has but for what it says itself.
+
+    TOML has no null, which is written as a word.
+    """
+    content = _content(f"models/{name}")
+    like, config = content.pop("like", None), content.get("config", {})
+    whole = {**({} if like is None else _model(like)["config"]), **config}
+    return {**content, "config": {key: None if value == "null" else value for key, value in whole.items()}}
 
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:

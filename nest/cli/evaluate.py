@@ -10,6 +10,7 @@ from nest import api
 from nest.cli.options import (
     DEVICES_PER_NODE,
     FILES,
+    MODEL,
     NODES,
     PART,
     STRICT_PLUGINS,
@@ -61,6 +62,7 @@ def evaluate(
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
     vocabulary: int | None = VOCABULARY,
+    model: str | None = MODEL,
     against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the fastest plan."),
     write_problem: Path | None = typer.Option(
         None, "--write-problem", metavar="FILE", help="With --from: write the run as a problem."
@@ -92,17 +94,18 @@ def evaluate(
             cluster=cluster,
             options=launch_options(context, nodes, devices_per_node, part),
             vocabulary=vocabulary,
+            model=model,
             decisions=decisions,
             against_best=against_best,
             write_problem=write_problem,
             as_json=as_json,
         )
         return
-    of_flags = (cluster, nodes, devices_per_node, part, vocabulary, write_problem)
+    of_flags = (cluster, nodes, devices_per_node, part, vocabulary, model, write_problem)
     if against_best or any(option is not None for option in of_flags):
         raise InputError(
-            "--cluster, --nodes, --devices-per-node, --part, --vocabulary, --against-best and --write-problem need "
-            "--from or --from-megatron."
+            "--cluster, --nodes, --devices-per-node, --part, --vocabulary, --model, --against-best and --write-problem "
+            "need --from or --from-megatron."
         )
     if not problems:
         raise InputError("nest evaluate needs a problem file, or --from or --from-megatron.")
@@ -138,6 +141,7 @@ def _evaluate_flags(
     cluster: str | None,
     options: "LaunchOptions",
     vocabulary: int | None,
+    model: str | None,
     decisions: Mapping[str, object],
     against_best: bool,
     write_problem: Path | None,
@@ -150,7 +154,7 @@ def _evaluate_flags(
 
     if write_problem is not None:
         check_writable(write_problem, flags, *problems)
-    started = started_run(framework, flags, problems, cluster, options, vocabulary)
+    started = started_run(framework, flags, problems, cluster, options, vocabulary, model)
     run = registry().run(lambda: started.decided(decisions, registry()))
     plan = api.evaluate(run)
     opened = started.opened(framework) if against_best or write_problem is not None else None
@@ -185,6 +189,7 @@ def started_run(
     cluster: str | None,
     options: "LaunchOptions",
     vocabulary: int | None,
+    model: str | None,
 ) -> "Start":
     """What a file of a framework runs, its notes printed."""
     from nest.formulate.from_flags import start
@@ -193,7 +198,7 @@ def started_run(
         raise InputError("--from takes at most one problem; remove the others.")
     problem = next(iter(problems), None)
     started = registry().run(
-        lambda: start(flags, framework, problem, cluster=cluster, options=options, vocabulary=vocabulary)
+        lambda: start(flags, framework, problem, cluster=cluster, options=options, vocabulary=vocabulary, model=model)
     )
     for text in started.notes:
         note(f"note: {flags}: {text}")

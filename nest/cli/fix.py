@@ -9,6 +9,7 @@ from nest.cli.evaluate import changes_of_run, started_run
 from nest.cli.options import (
     DEVICES_PER_NODE,
     JSON,
+    MODEL,
     NODES,
     PART,
     STRICT_PLUGINS,
@@ -37,6 +38,7 @@ def fix(
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
     vocabulary: int | None = VOCABULARY,
+    model: str | None = MODEL,
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
@@ -50,7 +52,7 @@ def fix(
 
     framework = reader or READERS.get(file.suffix, "megatron")
     options = launch_options(context, nodes, devices_per_node, part)
-    started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary)
+    started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)
     plan = api.evaluate(started.problem)
     changes = changes_of_run(started.problem, plan, framework, started.devices)
     warn_of_plugins()

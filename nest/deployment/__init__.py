@@ -6,7 +6,7 @@ Belongs here: degrees, ranks, runs of layers and limits in a framework's terms. 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nest.deployment.deployment import LANGUAGE_MODEL, Deployment, LaunchOptions, Reading, Run, deployment
+from nest.deployment.deployment import LANGUAGE_MODEL, MODEL_LEFT, Deployment, LaunchOptions, Reading, Run, deployment
 from nest.deployment.limits import Limits, violations
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ else:
 __all__ = [
     "LANGUAGE_MODEL",
     "MEGATRON_ORDER",
+    "MODEL_LEFT",
     "Deployment",
     "LaunchOptions",
     "Limits",

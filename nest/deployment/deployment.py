@@ -10,7 +10,7 @@ from attrs import field, frozen
 from nest.errors import InputError
 from nest.instance import Schedule, route
 from nest.records import Record
-from nest.spec import PlanDocument, StageDecisions, StageRecord
+from nest.spec import Architecture, PlanDocument, StageDecisions, StageRecord
 
 BLOCK = re.compile(r"layers\.(\d+)")
 """How model importers name transformer blocks (docs/reference/models.md)."""
@@ -277,6 +277,7 @@ class LaunchOptions(Record):
         arguments: what a script is called with, `$1` first.
         variables: the environment it is called in.
         folder: where it lies, for the files that it reads; None: nowhere.
+        model: what a problem or an option says it trains; None: they say nothing.
     """
 
     nodes: int | None = None
@@ -285,6 +286,11 @@ class LaunchOptions(Record):
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(factory=dict)
     folder: Path | None = None
+    model: Architecture | None = None
+
+
+MODEL_LEFT = "the model is the problem's."
+"""How the note of a reading ends that says which name of a model it does not know."""
 
 
 @frozen(eq=False, repr=False)

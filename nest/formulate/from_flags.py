@@ -7,8 +7,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest.catalogue import unknown_name
-from nest.catalogue.spellings import cluster_called
-from nest.deployment import LaunchOptions, Reading
+from nest.catalogue.spellings import cluster_called, model_called
+from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import PARTIAL
@@ -79,6 +79,7 @@ def start(
     cluster: str | None = None,
     options: LaunchOptions | None = None,
     vocabulary: int | None = None,
+    model: str | None = None,
     reading: Reading | None = None,
     plugins: Registry | None = None,
 ) -> Start:
@@ -92,6 +93,7 @@ def start(
         cluster: a name from `nest clusters`, a file with a `cluster` section, or a topology; None: the problem's.
         options: further launch options.
         vocabulary: size of the vocabulary, if the file leaves it to a tokenizer.
+        model: the model in place of the file's: a name from `nest models` or a file; None: the file's.
         reading: the file's content; None: read it.
         plugins: registered plan readers and the like; None: those installed.
 
@@ -99,15 +101,32 @@ def start(
         InputError: a file cannot be read, contradicts itself or the problem, or something is missing.
     """
     known = plugins or registry()
-    read = read_flags(flags, framework, options, known) if reading is None else reading
     path = Path(problem) if isinstance(problem, (str, Path)) else None
     folder = None if path is None else path.parent
     written: dict[str, Any] = {} if problem is None else _written(problem)
+    if model is not None:
+        named = model_called(model)
+        written["model"] = str(Path(named).resolve()) if there_is(Path(named)) == "file" else named
+    if reading is None:
+        described = written.get("model")
+        built = None if described is None else architecture_of(unstructure(resolve_model(described, folder)))
+        read = read_flags(flags, framework, evolve(options or LaunchOptions(), model=built), known)
+    else:
+        read = reading
+    if model is not None and "model" in read.settings:
+        settings = {key: value for key, value in read.settings.items() if key != "model"}
+        read = evolve(read, settings=settings, vocabulary=())
     read, kept = _keeping(read, written, folder, keep)
     if cluster is not None:
         written["cluster"] = unstructure(_cluster(cluster, known))
     if "cluster" not in written:
         raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
+    if not {"model", "profile"} & {*written, *read.settings}:
+        told = next((note for note in read.notes if note.endswith(MODEL_LEFT)), "nothing here says a model.")
+        raise InputError(
+            f"{flags}: {told.removesuffix(MODEL_LEFT).rstrip(': ').rstrip('.')}; give --model NAME|FILE, put its "
+            "config.json beside the file, or give a problem with the model."
+        )
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
     try:
         merged = _merged(written, settings, read.usual)
@@ -174,7 +193,9 @@ def read_flags(
     for name, count in (("--nodes", asked.nodes), ("--devices-per-node", asked.devices_per_node)):
         if count is not None and count < 1:
             raise InputError(f"{name} is {count}; it must be at least 1.")
-    if not hasattr(reader, "read_launch") and asked != LaunchOptions(asked.nodes, folder=flags.parent):
+    if not hasattr(reader, "read_launch") and asked != LaunchOptions(
+        asked.nodes, folder=flags.parent, model=asked.model
+    ):
         raise InputError(f"the plan reader {framework!r} takes no --devices-per-node, --part or arguments.")
     try:
         content = read_text_of(flags) if text is None else text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nest import api
+from nest.catalogue import library_models
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.command_line import call
 
@@ -134,3 +135,46 @@ def test_a_split_that_the_devices_do_not_hold_is_named(
     arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "1024")
     assert call(monkeypatch, *arguments, "--fix", decided) == 2
     assert "devices, and the run has 16" in capsys.readouterr().err
+
+
+FACTORY = "model_name_or_path: someone/Nothing-9B\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n"
+
+
+def _evaluated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, str, str]:
+    file, cluster = folder / "run.yaml", folder / "cluster.yaml"
+    file.write_text(FACTORY)
+    cluster.write_text(CLUSTER)
+    code = call(monkeypatch, "evaluate", "--from", "llama-factory", str(file), "--cluster", str(cluster), *more)
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_model_that_nobody_knows_is_named_with_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, told = _evaluated(tmp_path, monkeypatch, capsys)
+    assert code == 2
+    assert "someone/Nothing-9B" in told
+    for remedy in ("--model NAME|FILE", "config.json beside the file"):
+        assert remedy in told
+    code, shown, _ = _evaluated(tmp_path, monkeypatch, capsys, "--model", "Qwen/Qwen3-0.6B")
+    assert (code, shown.startswith("Qwen3 0.6B")) == (0, True)
+    (tmp_path / "config.json").write_text(json.dumps(dict(library_models()["qwen3-0.6b"].config)))
+    code, shown, told = _evaluated(tmp_path, monkeypatch, capsys)
+    assert (code, "28 layers" in shown or "Qwen3 0.6B" in shown) == (0, True)
+    assert "as config.json beside the file says" in told
+
+
+def test_uneven_stages_are_those_of_the_model_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER)
+    split = "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 12"
+    file.write_text(f"torchrun --nproc-per-node 8 pretrain_gpt.py {split} --micro-batch-size 1 --seq-length 512 --bf16")
+    arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--model", "qwen3-0.6b", "--json")
+    assert call(monkeypatch, *arguments) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [len(stage["layers"]) for stage in plan["stages"]] == [13, 17]

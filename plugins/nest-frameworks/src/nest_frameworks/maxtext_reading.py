@@ -13,7 +13,7 @@ from typing import Any
 
 from nest.catalogue import library_models
 from nest.catalogue.spellings import catalogued
-from nest.deployment import LaunchOptions, Reading
+from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.errors import InputError
 from nest.io import read_mapping_text, there_is
 from nest.io.source import read_text_of
@@ -318,15 +318,13 @@ def _model(keys: Keys) -> tuple[Any, bool]:
     if name != "default":
         known = NAMES.get(name.removesuffix("-base")) or catalogued(name)
         if known is None:
-            keys.note(f"model_name {name:.60} is not in the catalogue: the model is the problem's.")
+            keys.note(f"model_name {name:.60} is not in the catalogue: {MODEL_LEFT}")
             return None, False
         config = library_models()[known].config
         return known, any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts"))
     scale = keys.integer("global_parameter_scale") or 1
     if block not in ("llama2", "mistral", "mixtral", "qwen3", "qwen3_moe") or scale > 1:
-        keys.note(
-            f"decoder_block {block:.60} with global_parameter_scale {scale} is not read: the model is the problem's."
-        )
+        keys.note(f"decoder_block {block:.60} with global_parameter_scale {scale} is not read: {MODEL_LEFT}")
         return None, experts > 1
     if block.startswith("qwen3") or normalised:
         return _qwen(widths, tied, experts, top_k, inner), experts > 1

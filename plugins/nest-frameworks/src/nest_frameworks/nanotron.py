@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from nest.deployment import Deployment, LaunchOptions, Reading
+from nest.deployment import MODEL_LEFT, Deployment, LaunchOptions, Reading
 from nest.errors import InputError
 from nest.hooks.architectures import architecture
 from nest.io import read_mapping_text, yaml_text
@@ -192,7 +192,7 @@ def _model(keys: Keys) -> dict[str, Any] | None:
     tied, bias = keys.truth(f"{CONFIG}.tie_word_embeddings"), keys.truth(f"{CONFIG}.attention_bias")
     if not any(kinds.values()) or mixture or activation != "silu":
         keys.asked |= {CONFIG}
-        keys.note(f"{CONFIG} is no Llama or dense Qwen 2 with silu: the model is the problem's.")
+        keys.note(f"{CONFIG} is no Llama or dense Qwen 2 with silu: {MODEL_LEFT}")
         return None
     # The bias of nanotron's Qwen 2 is an option, and left out it is built as Llama is; Llama has none.
     kind = "qwen2" if kinds["qwen2"] and bias else "llama"

@@ -434,7 +434,7 @@ megatron sft \\
         devices=8,
         fixed={"tp": 4, "sp": True, "dp": 2, "micro_batch": 1, "zero": 1, "recompute": "selective"},
         training={"global_batch": 16, "sequence_length": 8192, "precision": "bf16", "attention": "flash"},
-        told="model is 'Qwen/Qwen2.5-14B', which the catalogue does not have",
+        model="qwen2.5-14b",
     ),
     File(
         "ms-swift",

@@ -149,6 +149,7 @@ def test_llama_factory_with_deepspeed_as_people_write_it(tmp_path: Path) -> None
             "pp": 1,
             "sp": False,
         },
+        "model": "qwen3-4b",
     }
     assert [note.split()[0] for note in found.notes] == ["samples", "model_name_or_path", "these"]
     assert "auto" in found.notes[-1]
@@ -433,7 +434,10 @@ def test_what_fsdp_keeps_between_micro_batches_is_told() -> None:
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
         ("mistralai/Mistral-7B-v0.3", None),
         ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
-        ("Qwen/Qwen3-4B", None),
+        ("Qwen/Qwen3-4B", "qwen3-4b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("meta-llama/Llama-3.2-1B", "llama-3.2-1b"),
+        ("Qwen/Qwen3-5B", None),
         ("/checkpoints/Qwen3-8B/", "qwen3-8b"),
     ],
 )

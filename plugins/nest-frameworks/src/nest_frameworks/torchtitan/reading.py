@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
-from nest.deployment import LaunchOptions, Reading
+from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.deployment.pytorch_schedules import CLASSES, FROM_FILE
 from nest_frameworks.keys import Keys, launched, opened, said
 from nest_frameworks.torchtitan.files import ROTATE, UNKNOWN
@@ -81,7 +81,7 @@ def _model(keys: Keys) -> tuple[Flavor | None, Any]:
     name, size = keys.value("model.name") or LLAMA, keys.value("model.flavor") or "debugmodel"
     known = next((each for each in FLAVORS if (each.model, each.name) == (name, size)), None)
     if known is None and size != UNKNOWN:
-        keys.note(f"nest has no figures of torchtitan's {name} {size}: the model is the problem's.")
+        keys.note(f"nest has no figures of torchtitan's {name} {size}: {MODEL_LEFT}")
     return known, None if known is None else described(known)
 
 

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from nest.catalogue import library_models
 from nest.catalogue.spellings import catalogued, published
+from nest.deployment import MODEL_LEFT
 from nest.hooks.architectures import architecture_of
 from nest.io import read_mapping, there_is
 from nest.spec import Architecture
@@ -357,9 +358,12 @@ def with_model(keys: Keys, path: str, folder: Path | None) -> tuple[str | None, 
         return None, None
     if name is not None:
         return name, architecture_of(dict(library_models()[name].config))
-    if isinstance(said, str) and folder is not None and there_is(folder / said / "config.json"):
-        file = (folder / said / "config.json").resolve()
-        return str(file), architecture_of(read_mapping(file).mapping)
+    for place in (folder / said, folder) if isinstance(said, str) and folder is not None else ():
+        if there_is(place / "config.json"):
+            file = (place / "config.json").resolve()
+            if place == folder:
+                keys.note(f"{path} {said:.120} is taken to be built as config.json beside the file says.")
+            return str(file), architecture_of(read_mapping(file).mapping)
     told = "is not given" if said is None else f"is {said!r:.80}, which the catalogue does not have"
-    keys.note(f"{path} {told}: the model is the problem's.")
+    keys.note(f"{path} {told}: {MODEL_LEFT}")
     return None, None

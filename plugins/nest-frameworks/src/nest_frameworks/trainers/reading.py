@@ -35,6 +35,7 @@ from nest_frameworks.trainers.names import (
     TRL_KEYS,
     UNKNOWN,
     Names,
+    with_model,
 )
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
@@ -102,7 +103,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     last = keys.integer("max_steps", -1) or 0
     if last > 0 and training.get("sequence_length"):
         training["tokens"] = prod((last, batch, training["sequence_length"]))
-    model = _model(keys, names)
+    model = _model(keys, names, options.folder)
     keys.unpriced(names.passed_over())
     fixed.pop("micro_batches", None)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
@@ -364,14 +365,12 @@ def _accumulated(keys: Keys, training: dict[str, Any], fixed: Mapping[str, Any],
     )
 
 
-def _model(keys: Keys, names: Names) -> str | None:
-    """The catalogue's name of the model; None: the problem has to say it."""
+def _model(keys: Keys, names: Names, folder: Path | None) -> str | None:
+    """The catalogue's name of the model, or its `config.json`; None: the problem has to say it."""
     name = str(keys.value(names.model) or UNKNOWN)
-    known = catalogued(name)
     if name == UNKNOWN:
         return None
-    if known is None:
-        keys.note(f"{names.model} {name:.120} is not in the catalogue: the model is the problem's.")
-    elif name != published(known):
+    known, _ = with_model(keys, names.model, folder)
+    if known is not None and known == catalogued(name) and name != published(known):
         keys.note(f"{names.model} {name:.120} is taken to be built as {known}.")
     return known

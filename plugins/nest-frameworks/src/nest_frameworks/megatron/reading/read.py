@@ -35,7 +35,7 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: there are no flags, or they train what is no decoder like GPT's.
     """
     asked = options or LaunchOptions()
-    found = read_launch(find_launch(text, asked), asked.part)
+    found = read_launch(find_launch(text, asked), asked.part, asked.model)
     if found.settings["training"].get("loss") != "fused":
         return found
     return evolve(found, notes=(*found.notes, REFUSED))

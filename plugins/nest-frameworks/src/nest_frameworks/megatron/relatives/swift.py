@@ -162,7 +162,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if keys.value("task_type") not in (None, "causal_lm"):
         keys.problem(f"task_type is {keys.value('task_type')!r:.40}: nest prices decoders like GPT's.")
     name, known = with_model(keys, "model", asked.folder)
-    found = DIALECT.read(keys, devices, _extra(keys), known)
+    found = DIALECT.read(keys, devices, _extra(keys), known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}

@@ -214,7 +214,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         )
     name, known = with_model(keys, f"{MODEL}.path", asked.folder)
     lora, size = _adapters(keys, kind), keys.integer(f"{FSDP}.fsdp_size", -1)
-    found = DIALECT.read(keys, devices, flags, known)
+    found = DIALECT.read(keys, devices, flags, known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}
