@@ -18,21 +18,21 @@ from nest.spec import LinkProfile
 from nest_networks.files import beginning, text_of
 from nest_networks.switched.clos import fabric_network, figures, usual_links
 from nest_networks.switched.fabric import Fabric, FabricHost
-from nest_networks.switched.profiles import infiniband_rate
+from nest_networks.switched.profiles import infiniband_lane, infiniband_rate
 
 _NODE = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"(?:\s*#\s*"(.*?)"(?=\s|$))?')
 _PORT = re.compile(
     r"^\s*\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s*"
     r'"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?\s*(?:\([0-9a-fA-F]+\))?\s*(?:#\s*(.*))?$'
 )
-_RATE = re.compile(r"\b(\d+x\s*[A-Z]{3}\d*)\b")
+_RATE = re.compile(r"\b((?:\d+x\s*)?[SDQFEHNX]DR\d*)\b")
 _KIND = re.compile(r'^[ \t]*(?:Switch|Ca|Rt)\s+\d+\s+"[SHR]-[0-9a-fA-F]+"', re.MULTILINE)
 _HOST = re.compile(r"(\S+)(?:\s+(\S+))?")
 _AGGREGATION = "Aggregation Node"
 """In the description of the NIC inside a switch that reduces for SHARP: no host."""
 
-USUAL = ((100.0, "b200-xdr"), (50.0, "h100-ndr"), (0.0, "a100-hdr"))
-"""From what rate of the hosts' links on (GB/s) which profile completes the file."""
+USUAL = ((200.0, "b200-xdr"), (100.0, "h100-ndr"), (0.0, "a100-hdr"))
+"""From what rate of a lane of the hosts' links on (Gbit/s) which profile completes the file."""
 
 
 class IbnetdiscoverImporter:
@@ -57,15 +57,14 @@ class IbnetdiscoverImporter:
                 f"the file has no switches, only {len(discovered.kinds)} NIC{'s' * (len(discovered.kinds) != 1)}. "
                 "Run ibnetdiscover where a port is up (`ibstat` says so) and a subnet manager runs."
             )
-        machines, sentences = _machines(discovered)
+        machines, nics, sentences = _machines(discovered)
         fabric = Fabric()
         for (one, _), (two, _), rate in discovered.links():
             if one.startswith("S-") and two.startswith("S-"):
                 fabric.link(one, two, rate)
-        widest = max((rate or 0.0 for each in machines for _, rate in each.links), default=0.0)
-        usual = next(name for least, name in USUAL if widest >= least * 1e9)
-        links = len(machines[0].links) if machines else 0
-        return fabric_network(machines, fabric, figures(profile, usual, links), sentences)
+        lane = max((discovered.lanes[port] for port in discovered.lanes if port[0].startswith("H-")), default=0.0)
+        usual = next(name for least, name in USUAL if lane >= least)
+        return fabric_network(machines, fabric, figures(profile, usual, nics), sentences)
 
 
 Port = tuple[str, int]
@@ -79,11 +78,13 @@ class _Discovered:
         kinds: every node, with its description.
         ends: the port at the other end of each port.
         rates: bytes per second and direction of the link at each port, where it is known.
+        lanes: Gbit/s of one of its lanes, of both its ends.
     """
 
     kinds: dict[str, str] = field(factory=dict)
     ends: dict[Port, Port] = field(factory=dict)
     rates: dict[Port, float] = field(factory=dict)
+    lanes: dict[Port, float] = field(factory=dict)
 
     def links(self) -> list[tuple[Port, Port, float | None]]:
         """Every link once, whichever of its ends are listed, in the order of the text."""
@@ -113,14 +114,15 @@ def _parsed(text: str) -> _Discovered:
         rate = infiniband_rate(rates[-1]) if rates else None
         if rate is not None:
             discovered.rates[here] = rate
+            discovered.lanes[here] = discovered.lanes[there] = infiniband_lane(rates[-1])
         if there[0] not in discovered.kinds:
             words = re.search(r'"(.*)"', said)
             discovered.kinds[there[0]] = words[1] if words else ""
     return discovered
 
 
-def _machines(discovered: _Discovered) -> tuple[list[FabricHost], list[str]]:
-    """The hosts to plan with, by name, and sentences on those left out."""
+def _machines(discovered: _Discovered) -> tuple[list[FabricHost], int, list[str]]:
+    """The hosts to plan with, by name, the NICs of each, of which several links may be, and who is left out."""
     links: dict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
     for one, two, rate in discovered.links():
         for (here, port), (there, _) in ((one, two), (two, one)):
@@ -143,7 +145,8 @@ def _machines(discovered: _Discovered) -> tuple[list[FabricHost], list[str]]:
     unknown = sum(rate is None for each in machines for _, rate in each.links)
     if unknown:
         sentences.append(f"The rate of {unknown} links of hosts is not known: that of the link profile is taken.")
-    return [each for each in machines if len(each.links) == usual], sentences
+    chosen = [each for each in machines if len(each.links) == usual]
+    return chosen, len(hosts[chosen[0].name]) if chosen else 0, sentences
 
 
 def _hosts(discovered: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:

@@ -33,7 +33,7 @@ def test_rails_links_and_oversubscription(tmp_path: Path) -> None:
     assert levels(found) == [(8, 450e9), (4, 50e9), (2, 50e9), (2, 50e9 * 2 * 2 * 2 / 64)]
     assert found.hosts == tuple(TALL.members)
     assert (found.device, found.devices_per_host) == ("h100-sxm", 8)
-    assert "one for each of its links" in told(found)
+    assert "one for each of its NICs" in told(found)
 
 
 def test_hosts_come_by_their_numbers(tmp_path: Path) -> None:
@@ -173,3 +173,47 @@ def test_shared_samples(shared: Path) -> None:
     assert reduced(found)[-1].bandwidth == pytest.approx(0.91 * 50e9 * 8 / 18)
     with pytest.raises(InputError, match="no switches"):
         imported(folder / "example-bad.out")
+
+
+def slowed(text: str, *ends: str, rate: str = "4xEDR") -> str:
+    """`text` with the links to some NICs slower."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line.replace("4xNDR", rate) if any(f'"{end}"' in line for end in ends) else line for line in lines)
+
+
+WIDE = FatTree(pods=1, units=2, hosts=3, rails=8, spines=4, uplinks=1, cores=1, core_links=1)
+
+
+@pytest.mark.parametrize("rate", ["4xEDR", "1xNDR", "4xHDR"])
+def test_one_slow_rail_slows_its_ring_and_is_named(rate: str, tmp_path: Path) -> None:
+    text = slowed(ibnetdiscover(WIDE.links(), "4xNDR", nics=False), "dgx-001 HCA-3", "dgx-004 HCA-0", rate=rate)
+    found = imported(written(tmp_path, text))
+    slow = {"4xEDR": 12.5e9, "1xNDR": 12.5e9, "4xHDR": 25e9}[rate]
+    assert levels(found)[1] == (3, slow)
+    assert f"Slow links: dgx-001, dgx-004 ({slow / 1e9:g} GB/s, mostly it is 50)" in told(found)
+    assert "Slow links" not in told(imported(written(tmp_path, ibnetdiscover(WIDE.links(), "4xNDR"))))
+
+
+def test_two_ports_of_an_adapter_are_no_two_accelerators(tmp_path: Path) -> None:
+    """Four adapters with a port on each of two leaf switches."""
+    links = [(f"dgx-{host}/{nic}", f"leaf{port}") for host in range(4) for nic in range(4) for port in range(2)]
+    found = imported(written(tmp_path, ibnetdiscover(links, "4xHDR")))
+    assert (found.devices_per_host, levels(found)[1]) == (4, (4, 50e9))
+    two = [(f"dgx-{host}/{nic}", f"leaf{port}") for host in range(4) for nic in range(2) for port in range(2)]
+    assert imported(written(tmp_path, ibnetdiscover(two, "4xHDR"))).devices_per_host == 8  # As the profile has it.
+
+
+@pytest.mark.parametrize(
+    ("rate", "device", "bandwidth"),
+    [
+        ("2xNDR", "h100-sxm", 25e9), ("4xNDR200", "h100-sxm", 50e9), ("NDR200", "h100-sxm", 25e9),
+        ("2xXDR", "b200-sxm", 50e9), ("4xXDR", "b200-sxm", 100e9), ("4xHDR", "a100-sxm-80g", 25e9),
+        ("2xHDR", "a100-sxm-80g", 12.5e9),
+    ],
+)  # fmt: skip
+def test_half_ports_are_of_their_generation(rate: str, device: str, bandwidth: float, tmp_path: Path) -> None:
+    found = imported(written(tmp_path, ibnetdiscover(WIDE.links(), rate)))
+    assert (found.device, levels(found)[1]) == (device, (3, bandwidth))
+    link = {"h": "infiniband-ndr", "b": "infiniband-xdr", "a": "infiniband-hdr"}[device[0]]
+    assert isinstance(found.network, tuple)
+    assert found.network[1].link == link

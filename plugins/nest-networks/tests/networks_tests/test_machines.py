@@ -14,6 +14,7 @@ from nest.spec import ClusterSpec, LinkProfile, TierSpec
 from nest.testing.samples import topology_sources
 from nest_networks.nccl_xml import NcclXmlImporter
 from nest_networks.nvidia_smi import NvidiaSmiImporter
+from networks_tests.field import imported, told
 
 IMPORTERS = (NvidiaSmiImporter(), NcclXmlImporter())
 
@@ -111,3 +112,82 @@ def test_what_is_no_machine_is_not_multiplied(tmp_path: Path) -> None:
     (tmp_path / "ring.yaml").write_text("torus: {shape: [4], bandwidth: 50e9}\n")
     with pytest.raises(InputError, match="does not describe one machine"):
         from_file(ClusterSpec(topology="ring.yaml"), registry(), tmp_path, hosts=2)
+
+
+def lstopo(*devices: tuple[str, str]) -> str:
+    """What lstopo writes of a machine with PCI devices of such classes and numbers."""
+    rows = "".join(
+        f'<object type="PCIDev" gp_index="{10 + at}" pci_busid="0000:{at + 16:02x}:00.0" '
+        f'pci_type="{kind} [{number}] [10de:16c1] a1" pci_link_speed="63.0"/>'
+        for at, (kind, number) in enumerate(devices)
+    )
+    package = f'<object type="Package" gp_index="2"><object type="Bridge" gp_index="3">{rows}</object></object>'
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0">\n'
+        f'<object type="Machine" gp_index="1">{package}</object></topology>\n'
+    )
+
+
+H100, A40 = ("0302", "10de:2330"), ("0300", "10de:2235")
+
+
+@pytest.mark.parametrize(
+    ("devices", "count"),
+    [
+        ([H100] * 4 + [("0300", "10de:1cb1")], 4),
+        ([("0300", "1002:1638"), *[H100] * 4], 4),
+        ([H100] * 2 + [("0300", "102b:0536")], 2),
+        ([A40] * 2, 2),
+        ([("1200", "1002:74a1")] * 8 + [("0300", "1002:1638")], 8),
+    ],
+)
+def test_displays_are_no_accelerators(devices: list[tuple[str, str]], count: int, tmp_path: Path) -> None:
+    path = tmp_path / "machine.xml"
+    path.write_text(lstopo(*devices))
+    assert imported(path).devices_per_host == count
+
+
+def dump(*nets: tuple[str, int], vendor: str = "GenuineIntel", processors: int = 1) -> str:
+    """What NCCL dumps of two H100 and such interfaces."""
+    gpus = [
+        f'<pci busid="0000:{bus}:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" '
+        f'link_width="16"><gpu dev="{at}" sm="90" rank="{at}" gdr="1"/></pci>'
+        for at, bus in enumerate(("16", "38"))
+    ]
+    nics = "".join(
+        f'<nic><net name="{name}" dev="{at}" speed="{speed}"/></nic>' for at, (name, speed) in enumerate(nets)
+    )
+    own = [gpus[0] + nics, gpus[1]] if processors == 2 else ["".join(gpus) + nics]
+    cpus = "".join(
+        f'<cpu numaid="{at}" affinity="ff" arch="x86_64" vendor="{vendor}" familyid="6" modelid="143">{each}</cpu>'
+        for at, each in enumerate(own)
+    )
+    return f'<system version="1">\n{cpus}</system>\n'
+
+
+@pytest.mark.parametrize(
+    ("nets", "share", "told_of"),
+    [
+        ([("eno1", 10000), ("wlp3s0", 10000), ("tun0", 10000)], 0.625e9, "'tun0', 'wlp3s0'"),
+        ([("wlan0", 10000), ("tailscale0", 10000), ("docker0", 10000)], None, "'docker0', 'tailscale0', 'wlan0'"),
+        ([("mlx5_0", 400000), ("mlx5_1", 400000), ("wg0", 400000)], 50e9, "'wg0'"),
+        ([("mlx5_0", 400000), ("mlx5_1", 400000)], 50e9, ""),
+    ],
+)
+def test_radios_and_tunnels_carry_no_collectives(
+    nets: list[tuple[str, int]], share: float | None, told_of: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "topo.xml"
+    path.write_text(dump(*nets))
+    found = imported(path)
+    assert (None if found.nics is None else found.nics.bandwidth) == share
+    assert ("are not counted: " + told_of in told(found)) == bool(told_of)
+
+
+@pytest.mark.parametrize("vendor", ["AMD", "AuthenticAMD"])
+def test_processors_may_be_named_in_short(vendor: str, tmp_path: Path) -> None:
+    path = tmp_path / "topo.xml"
+    path.write_text(dump(vendor=vendor, processors=2).replace("0x2330", "0x2331"))
+    network = imported(path).network
+    assert isinstance(network, LinkGraph)
+    assert network.bandwidth.min() == pytest.approx(16e9)

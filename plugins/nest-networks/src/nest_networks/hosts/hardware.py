@@ -251,9 +251,9 @@ def between_processors(attributes: Mapping[str, str]) -> float | None:
         return POWER_LINK
     if architecture.startswith(("arm64", "aarch64")):
         return ARM_LINK
-    if vendor == "AuthenticAMD":
+    if vendor in ("AuthenticAMD", "AMD"):
         return AMD_LINK
-    if vendor == "GenuineIntel":
+    if vendor in ("GenuineIntel", "Intel"):
         family, model = (whole_number(attributes.get(key, "")) or 0 for key in ("familyid", "modelid"))
         return next(bandwidth for least, bandwidth in INTEL_LINKS if (model if family == 6 else 0) >= least)
     return ZHAOXIN_LINK if vendor.strip() in ("CentaurHauls", "Shanghai") else None

@@ -1,5 +1,6 @@
 """What NCCL's XML of a system lists: processors, PCI devices, accelerators, and what the NICs give each of these."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -87,9 +88,20 @@ def read_system(root: "Element") -> System:
             for child in element:
                 _read(child, Place(host, name), system)
     cards = [each for each in system.accelerators if each.attributes is not None]
-    if cards:
-        system.accelerators = cards
+    system.accelerators = cards or _without_displays(system.accelerators)
     return system
+
+
+def _without_displays(accelerators: list[Accelerator]) -> list[Accelerator]:
+    """Those that compute: beside 3D controllers (PCI class 0x0302) another VGA controller (0x0300) only displays."""
+    pcis = [each.place.pci or {} for each in accelerators]
+    kinds = {pci.get("device") for pci in pcis if not pci.get("class", "").startswith("0x0300")}
+    pairs = zip(accelerators, pcis, strict=True)
+    return [
+        each
+        for each, pci in pairs
+        if not kinds or not pci.get("class", "").startswith("0x0300") or pci.get("device") in kinds
+    ]
 
 
 def _read(top: "Element", place: Place, system: System) -> None:
@@ -162,6 +174,12 @@ FASTEST = 1_600_000
 """Mbit/s of the fastest port there is (1.6 Tbit/s Ethernet, IEEE 802.3dj): a higher `speed` is in kbit/s, as
 libraries for some NICs give it."""
 
+NO_FABRIC = re.compile(
+    r"(?:wl|ww|wifi|tun|tap|wg|ppp|ipsec|vpn|utun|tailscale|zt|docker|virbr|veth|br-|cni|flannel|cali|vmnet|lo$)"
+)
+"""Interfaces that carry no collectives between machines: of radios (systemd.net-naming-scheme(7): `wl`, `ww`), tunnels,
+and of containers and virtual machines."""
+
 INFINIBAND_CLASS = "0x0207"
 """PCI class of InfiniBand controllers (PCI Code and ID Assignment Specification 1.11, section 1.3)."""
 
@@ -175,9 +193,12 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     `notes`: sentences on what was assumed are added to it.
     """
     rates: dict[tuple[int, str], tuple[float, Place, str]] = {}
+    apart = sorted({f"{name!r:.40}" for _, net in nics if NO_FABRIC.match(name := net.get("name", ""))})
+    if apart:
+        notes.append(f"Wireless, VPN and virtual interfaces are not counted: {', '.join(apart)}.")
     for place, net in nics:
         rate = _rate(net, notes)
-        if rate is not None:
+        if rate is not None and not NO_FABRIC.match(net.get("name", "")):
             key = (place.host, net.get("dev") or net.get("name", ""))  # Sockets are listed at every processor.
             rates.setdefault(key, (rate, place, net.get("name", "NIC")))
     if not rates:

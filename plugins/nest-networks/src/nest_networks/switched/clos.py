@@ -23,7 +23,7 @@ from nest_networks.switched.network import switched_network
 from nest_networks.switched.paths import lowered_uplinks
 from nest_networks.switched.profiles import nominal_bandwidth, sourced_profile
 from nest_networks.switched.tiers import inside
-from nest_networks.switched.tree import Host, SwitchTree, left_out
+from nest_networks.switched.tree import SHOWN, Host, SwitchTree, left_out
 
 
 class NoTreeError(InputError):
@@ -203,8 +203,8 @@ class Figures:
         return nominal_bandwidth(self.profile.tiers[0], "tiers[0]") * self.devices
 
 
-def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierSpec | None = None) -> Figures:
-    """The figures of hosts with so many `links` each to a fabric.
+def figures(given: LinkProfile | None, usual: str, nics: int, *, made_of: TierSpec | None = None) -> Figures:
+    """The figures of hosts with so many `nics` each on a fabric.
 
     `usual`: name of the catalogue's profile that completes it.
     `made_of`: the links of the network, where the file says and the user does not.
@@ -217,8 +217,8 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
     devices, sentences = sourced.devices_per_host, []
     if given.devices_per_host is None:
         why = source
-        if links in WHOLE:
-            devices, why = links, "one for each of its links to the network"
+        if nics in WHOLE:
+            devices, why = nics, "one for each of its NICs"
         sentences.append(f"A host has {devices} accelerators: {why}.")
     if sourced.device is not None and given.device is None:
         sentences.append(f"The accelerators are {sourced.device}: {source}.")
@@ -233,6 +233,30 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
     return Figures(profile, devices, tuple(sentences))
 
 
+def _as_slowest(machine: FabricHost) -> FabricHost:
+    """`machine` with all its links as slow as its slowest: rings of NCCL send as much over each rail."""
+    known = [rate for _, rate in machine.links if rate is not None]
+    links = tuple((switch, rate if rate is None else min(known)) for switch, rate in machine.links)
+    return evolve(machine, links=links)
+
+
+def _slow_rails(machines: Sequence[FabricHost]) -> list[str]:
+    """A sentence on hosts with a link that is slower than the hosts' links mostly are."""
+    rates = Counter(rate for each in machines for _, rate in each.links if rate is not None)
+    usual = max(rates, key=lambda rate: (rates[rate], rate), default=0.0)
+    slow = [each.name for each in machines if any(rate is not None and rate < usual for _, rate in each.links)]
+    if not slow:
+        return []
+    least = min(rate for rate in rates)
+    names = (
+        f"{', '.join(f'{name:.60}' for name in slow[:SHOWN])}{f' and {len(slow) - SHOWN} more' * (len(slow) > SHOWN)}"
+    )
+    return [
+        f"Slow links: {names} ({least / 1e9:.4g} GB/s, mostly it is {usual / 1e9:.4g}). A ring is as slow as its "
+        "slowest link, so all hosts are planned with that; repair these, or leave them out."
+    ]
+
+
 def fabric_network(
     machines: Sequence[FabricHost], fabric: Fabric, figures_used: Figures, assumptions: Sequence[str] = ()
 ) -> Imported:
@@ -243,7 +267,9 @@ def fabric_network(
     """
     if not any(each.links for each in machines):
         raise InputError("no host hangs on a switch.")
-    sentences = [*assumptions, *figures_used.sentences]
+    slow, sentences = _slow_rails(machines), [*assumptions, *figures_used.sentences]
+    sentences += slow
+    machines = [_as_slowest(each) for each in machines]
     try:
         tree = fabric_tree(machines, fabric, devices=figures_used.devices)
     except NoTreeError as error:

@@ -210,6 +210,12 @@ _HALVES = {"HDR100": ("HDR", 2), "NDR200": ("NDR", 2)}
 """Ports split in two: names of two lanes."""
 
 
+def infiniband_lane(text: str) -> float:
+    """Gbit/s of one lane of a port called as for `infiniband_rate`; 0: no such rate is known."""
+    match = _RATE.fullmatch(text.strip())
+    return 0.0 if match is None else LANE[_HALVES.get(match[2].upper(), (match[2].upper(), LANES))[0]]
+
+
 def infiniband_rate(text: str) -> float | None:
     """Bytes per second and direction of a port called `4xNDR`, `NDR`, `HDR100` ...; None: no such rate is known."""
     match = _RATE.fullmatch(text.strip())
