@@ -1,4 +1,4 @@
-"""A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device.
+"""Plans in frameworks' terms: degrees, batches, layers of stages, and ranks of devices.
 
 Belongs here: degrees, ranks, runs of layers and limits in a framework's terms. Does not: a framework's files.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """What says which rank is which device loads when it is asked for: solving needs none of it."""
+        """Load rank tables on use: solving does not need them."""
         if name not in ("MEGATRON_ORDER", "Rank", "rank_table"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.ranks"), name)

@@ -1,4 +1,4 @@
-"""What a plan document says in the terms frameworks use, and what files of frameworks say in those of a problem."""
+"""Conversion of plan documents to frameworks' terms, and of framework files to a problem's."""
 
 import re
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from nest.records import Record
 from nest.spec import Architecture, PlanDocument, StageDecisions, StageRecord
 
 BLOCK = re.compile(r"layers\.(\d+)")
-"""How model importers name transformer blocks (docs/reference/models.md)."""
+"""Names of transformer blocks from model importers (docs/reference/models.md)."""
 
 ENDS = ("embedding", "head")
 """Layers at the ends of a model that are no blocks."""
 
 KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
-"""Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
+"""Strategies of frameworks; the ranks of `batch` are data-parallel ranks."""
 
 
 @frozen(eq=False, repr=False)
 class Run(Record):
-    """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
+    """Consecutive layers of one stage: all of them, or one model chunk of an interleaved schedule.
 
     Attributes:
-        stage: index of the stage, 0 first.
-        chunk: index of the chunk on that stage, 0 first.
+        stage: index of the stage, from 0.
+        chunk: index of the chunk on that stage, from 0.
         layers: names, in the order of the model.
-        blocks: numbers of the transformer blocks among them; empty where layers are something else.
+        blocks: numbers of the transformer blocks among them; empty: there are none.
     """
 
     stage: int
@@ -40,34 +40,34 @@ class Run(Record):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The layers that are no transformer blocks, such as the embedding and the head."""
+        """Layers that are no transformer blocks, such as embedding and head."""
         return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
 
 
 @frozen(eq=False, repr=False)
 class Deployment(Record):
-    """What a plan asks of a framework.
+    """A plan in a framework's terms.
 
     Attributes:
-        degrees: of every strategy, by name; one that is missing has degree 1.
+        degrees: of every strategy, by name; a missing one has degree 1.
         width: devices of a stage (its device group).
         stages: number of pipeline stages.
         replicas: `d` of PROBLEM.md section 3.
         micro_batch: samples per micro-batch of one data-parallel rank.
         micro_batches: micro-batches per replica (`M`).
         global_batch: samples per optimizer step.
-        sequence_length: tokens per sample; None: of measured layers nobody says.
+        sequence_length: tokens per sample; None: unknown for measured layers.
         schedule: name of the pipeline schedule.
         chunks: chunks of layers on each stage.
         rank_order: `pp-inner` or `dp-inner`.
         zero: ZeRO stage of each pipeline stage.
         recompute: recompute mode of each pipeline stage, or of its first blocks (`recomputed`).
-        recompute_layers: how many of its blocks, or of those of each of its chunks, are these; None: all.
+        recompute_layers: number of first blocks, of a stage or of each of its chunks; None: all.
         recompute_rest: recompute mode of the others; None: there are none.
-        zero_degree: ranks over which ZeRO shards at most; None: all that hold the same parameters.
-        runs: in the order in which a micro-batch passes them; empty: stages have several chunks, and nobody said which
-            schedule has placed them (see `deployment`).
-        mixed: whether stages differ in how they are split.
+        zero_degree: most ranks for ZeRO sharding; None: all with equal parameters.
+        runs: in the order of a micro-batch; empty: several chunks per stage, placed by an unknown schedule (see
+            `deployment`).
+        mixed: stages differ in their split.
     """
 
     degrees: Mapping[str, int]
@@ -90,7 +90,7 @@ class Deployment(Record):
     mixed: bool
 
     def degree(self, strategy: str) -> int:
-        """Degree of a strategy; 1 where it takes no part."""
+        """Degree of a strategy; 1 if unused."""
         return self.degrees.get(strategy, 1)
 
     @property
@@ -100,7 +100,7 @@ class Deployment(Record):
 
     @property
     def sequence_parallel(self) -> bool:
-        """Whether the ranks of tensor parallelism split the sequence between them."""
+        """True if tensor-parallel ranks split the sequence."""
         return self.degree("sp") > 1
 
     @property
@@ -120,12 +120,12 @@ class Deployment(Record):
 
     @property
     def copies(self) -> int:
-        """Ranks of a device group beside `tp` and `cp`: copies of attention, ranks of `batch`, of other strategies."""
+        """Ranks of a device group besides `tp` and `cp`: copies of attention, ranks of `batch`, of other strategies."""
         return self.width // (self.tp * self.cp)
 
     @property
     def data_parallel(self) -> int:
-        """These of all replicas, which frameworks count as data-parallel ranks; `dp` counts copies alone."""
+        """Data-parallel ranks as frameworks count them: copies of all replicas; `dp` counts copies alone."""
         return self.replicas * self.copies
 
     @property
@@ -135,26 +135,26 @@ class Deployment(Record):
 
     @property
     def others(self) -> Mapping[str, int]:
-        """Degrees above 1 of strategies that frameworks do not know, by name."""
+        """Degrees above 1 of strategies unknown to frameworks, by name."""
         return {name: degree for name, degree in self.degrees.items() if degree > 1 and name not in KNOWN}
 
     @property
     def blocks(self) -> int:
-        """Transformer blocks of the model; 0: its layers are something else."""
+        """Transformer blocks of the model; 0: it has none."""
         return sum(len(run.blocks) for run in self.runs)
 
     def recomputed(self, run: Run) -> int:
-        """How many of the first transformer blocks of a run are recomputed in full."""
+        """Number of fully recomputed first transformer blocks of a run."""
         return len(run.blocks[: self.recompute_layers[run.stage]]) if self.recompute[run.stage] == "full" else 0
 
 
 def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployment:
-    """`plan` in the terms frameworks use.
+    """Convert `plan` to frameworks' terms.
 
     Args:
         plan: feasible.
-        schedule: the plan's (`nest.hooks.pipelines.deployed` finds it), which says where the chunks of `runs` lie;
-            without several chunks it may be left out, and so it may where nothing asks for `runs`.
+        schedule: of the plan (from `nest.hooks.pipelines.deployed`), for the chunks of `runs`; optional with one chunk
+            per stage, or if `runs` are not needed.
 
     Raises:
         InputError: the plan is infeasible, or lacks decisions.
@@ -186,7 +186,7 @@ def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployme
 
 
 def _split(plan: PlanDocument, stage: StageRecord) -> tuple[object, ...]:
-    """How a stage is split, whatever the pool it lies in: its candidate's name, or what a profile says of it."""
+    """Key of a stage's split in any pool: its candidate's name, or data of a profile."""
     measured = measured_candidate(plan, stage)
     if stage.pool is None or measured is None:
         return (unpooled_name(stage),)
@@ -195,12 +195,12 @@ def _split(plan: PlanDocument, stage: StageRecord) -> tuple[object, ...]:
 
 
 def unpooled_name(stage: StageRecord | StageDecisions) -> str:
-    """The name of a stage's candidate without the pool's in front, by which models tell the pools' candidates apart."""
+    """Name of a stage's candidate without the prefix of its pool."""
     return stage.candidate if stage.pool is None else stage.candidate.removeprefix(f"{stage.pool}-")
 
 
 def measured_candidate(plan: PlanDocument, stage: StageRecord) -> Mapping[str, Any] | None:
-    """The candidate of a stage in the plan's profile; None: the plan is of a model."""
+    """Candidate of a stage in the plan's profile; None: the plan is of a model."""
     profile = plan.problem.get("profile")
     if not isinstance(profile, Mapping):
         return None
@@ -208,7 +208,7 @@ def measured_candidate(plan: PlanDocument, stage: StageRecord) -> Mapping[str, A
 
 
 def _runs(plan: PlanDocument, schedule: Schedule | None) -> tuple[Run, ...]:
-    """The runs of layers in the order in which a micro-batch passes them."""
+    """Runs of layers in the order of a micro-batch."""
     if (plan.chunks or 1) == 1:
         return tuple(_run(stage, 0, record.layers) for stage, record in enumerate(plan.stages))
     if schedule is None:
@@ -218,10 +218,10 @@ def _runs(plan: PlanDocument, schedule: Schedule | None) -> tuple[Run, ...]:
 
 
 def chunks_of_stages(plan: PlanDocument) -> list[tuple[tuple[str, ...], ...]]:
-    """For each stage the layers of each of its chunks, in pipeline order; of plans that do not say, the even split.
+    """Layers of each chunk of each stage, in pipeline order; by default the even split.
 
     Raises:
-        InputError: stages do not say, and there is no even split.
+        InputError: chunks are not given, and there is no even split.
     """
     chunks = plan.chunks or 1
     if chunks == 1:
@@ -233,9 +233,9 @@ def chunks_of_stages(plan: PlanDocument) -> list[tuple[tuple[str, ...], ...]]:
 
 
 def _even_chunks(plan: PlanDocument, chunks: int) -> list[tuple[tuple[str, ...], ...]]:
-    """As many blocks in each chunk (docs/explanation/problem.md, 4).
+    """Equal numbers of blocks in each chunk (docs/explanation/problem.md, 4).
 
-    Embedding and head come along with the first and the last chunk, unless blocks come out even only with them.
+    Embedding and head join the first and the last chunk, unless blocks divide evenly only with them.
     """
     total = [name for stage in plan.stages for name in stage.layers]
     beside = {name for name in ENDS if name in total}
@@ -263,21 +263,21 @@ def _run(stage: int, chunk: int, layers: tuple[str, ...]) -> Run:
 
 
 LANGUAGE_MODEL = "language-model"
-"""The part of a vision-language model that can be priced by itself."""
+"""Part of a vision-language model that can be priced by itself."""
 
 
 @frozen(eq=False, repr=False)
 class LaunchOptions(Record):
-    """What a user says of a launch beside the file that has its flags.
+    """Launch options of a user besides the file with the flags.
 
     Attributes:
-        nodes: machines it is launched on; None: as the file says.
-        devices_per_node: devices, and with them ranks, of each machine; None: as the file says.
-        part: the part of a model to price, `language-model`; None: all of it.
-        arguments: what a script is called with, `$1` first.
-        variables: the environment it is called in.
-        folder: where it lies, for the files that it reads; None: nowhere.
-        model: what a problem or an option says it trains; None: they say nothing.
+        nodes: machines of the launch; None: those in the file.
+        devices_per_node: devices, and so ranks, of each machine; None: those in the file.
+        part: part of a model to price, `language-model`; None: all of it.
+        arguments: of a script, `$1` first.
+        variables: environment of the launch.
+        folder: of the file, for other files that it reads; None: unknown.
+        model: of the problem or an option; None: unknown.
     """
 
     nodes: int | None = None
@@ -295,15 +295,14 @@ MODEL_LEFT = "the model is the problem's."
 
 @frozen(eq=False, repr=False)
 class Reading(Record):
-    """What was read of a file that a framework is launched with, in the words of a problem.
+    """Content of a launch file in a problem's terms.
 
     Attributes:
-        settings: keys of a problem with what the file says of them: `model`, `training`, `fixed`, as far as they go.
-        devices: how many the run is launched on; None: it does not say.
-        vocabulary: keys in `settings` of the number of tokens of the vocabulary, which is missing there; empty: it is
-            there, or there is no model.
-        notes: what was passed over or assumed, a sentence each.
-        usual: keys of `training` with what holds where neither the file nor the problem, which names no stack, says.
+        settings: keys of a problem with values from the file: `model`, `training`, `fixed`, as far as they go.
+        devices: number of devices of the run; None: unknown.
+        vocabulary: path in `settings` of the missing number of tokens of the vocabulary; empty: present, or no model.
+        notes: on settings passed over or assumed, a sentence each.
+        usual: keys of `training` with defaults if neither the file nor the problem, which names no stack, sets them.
     """
 
     settings: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a framework can run, as data, and which of these limits a plan exceeds, in words."""
+"""Limits of frameworks, as data, and their violations by plans, in words."""
 
 import re
 from collections import defaultdict
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 @frozen(eq=False, repr=False)
 class Limits(Record):
-    """What a framework can run; what is left out, it can.
+    """Limits of a framework; omitted ones do not apply.
 
     Attributes:
-        strategies: names of the strategies it has; others keep degree 1. None: any.
-        schedules: names of its pipeline schedules; None: any.
-        zero: ZeRO stages it has.
-        recompute: recompute modes it has; None: any.
-        partial_recompute: pairs of recompute modes: of a stage it can run the first blocks in the one and the others in
-            the other, which is lighter.
+        strategies: names of supported strategies; others keep degree 1. None: any.
+        schedules: names of supported pipeline schedules; None: any.
+        zero: supported ZeRO stages.
+        recompute: supported recompute modes; None: any.
+        partial_recompute: supported pairs of recompute modes: for the first blocks of a stage and, lighter, for the
+            others.
         offload: what it can keep in the host's memory (`training.offload`).
-        rank_orders: rank orders it has; None: any, its ranks may be laid over the devices as one likes.
+        rank_orders: supported rank orders; None: any.
         zero_degrees: whether ZeRO may shard over fewer ranks than hold the same parameters.
         mixed: whether stages may differ in their candidates.
-        even_stages: whether every stage must hold as many transformer blocks as any other, the embedding with the
-            first and the head with the last; where layers are no transformer blocks, as many layers.
+        even_stages: whether stages must have equal numbers of transformer blocks, with the embedding in the first and
+            the head in the last; without transformer blocks, of layers.
         all_devices: whether it must use every device of the cluster.
-        trainable: whether what it is given trains a part of the model only (`training.trainable`).
+        trainable: whether it can train a part of the model only (`training.trainable`).
         usual_zero: ZeRO stage of its own recipes; None: the first that a problem lists.
-        usual_rank_order: rank order it has unless told otherwise; None: `dp-inner`, as most have.
-        constraints: expressions of docs/reference/constraints.md that every plan of it satisfies, each with the reason:
-            a clause that reads on after "because", such as "Megatron-LM has one recompute policy for all stages".
-            A layer that `same_stage` names and a model lacks asks for nothing.
+        usual_rank_order: its default rank order; None: `dp-inner`, the most common.
+        constraints: expressions of docs/reference/constraints.md that its plans satisfy, each with the reason: a clause
+            after "because", such as "Megatron-LM has one recompute policy for all stages". Layers of `same_stage` that
+            a model lacks are ignored.
     """
 
     strategies: tuple[str, ...] | None = None
@@ -69,19 +69,19 @@ class Limits(Record):
 
 
 DEGREE = re.compile(r"(?:^|-)(.*?\D)(\d+)(?=-|$)")
-"""A degree in the name of a candidate of a model, such as `tp8` in `tp8-sp8-mb1` (docs/reference/plan.md)."""
+"""A degree in the name of a model's candidate, such as `tp8` in `tp8-sp8-mb1` (docs/reference/plan.md)."""
 
 
 def violations(plan: PlanDocument, limits: Limits, target: str) -> list[str]:
-    """Every limit that the plan exceeds, a sentence each without its full stop; none: `target` can run it.
+    """List the limits that the plan exceeds, a sentence each without its full stop; empty: `target` can run it.
 
     Args:
         plan: feasible.
-        limits: what the framework can run.
-        target: what to call it.
+        limits: of the framework.
+        target: its name in sentences.
 
     Raises:
-        InputError: the plan is infeasible, or a constraint of the limits is none or cannot be computed.
+        InputError: the plan is infeasible, or a constraint of the limits is invalid or cannot be computed.
     """
     shape = deployment(plan)
     return [
@@ -105,7 +105,7 @@ def _strategies(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str
 
 
 def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
-    """What is chosen from a list."""
+    """Violations of lists of choices."""
     if limits.schedules is not None and shape.schedule not in limits.schedules:
         yield f"the pipeline schedule is {shape.schedule!r}, but {target} has {_known(limits.schedules)}"
     if limits.rank_orders is not None and shape.rank_order not in limits.rank_orders:
@@ -134,7 +134,7 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
 
 
 def _parts(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
-    """Stages of which only the first blocks are recomputed, the first of each pair of modes."""
+    """Violations by partial recomputation, the first of each pair of modes."""
     partial = [(number, each) for number, each in enumerate(plan.stages, 1) if each.recompute_layers is not None]
     firsts = {(each.recompute, each.recompute_rest): (number, each) for number, each in reversed(partial)}
     for (mode, rest), (number, stage) in reversed(firsts.items()):
@@ -165,7 +165,7 @@ def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) 
 
 
 def _counted(stage: StageRecord) -> int:
-    """The blocks of a stage: its layers but for the ends, operators of one layer once."""
+    """Blocks of a stage: its layers without the ends, operators of one layer counted once."""
     return len({name.partition("/")[0] for name in stage.layers} - set(ENDS))
 
 
@@ -181,7 +181,7 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[str, Value]]) -> bool:
-    """Whether a plan satisfies a constraint; `values` are those of its stages."""
+    """True if a plan satisfies a constraint; `values` are those of its stages."""
     if constraint.same_stage:
         return len(homes(constraint, plan)) <= 1
     if constraint.uniform is not None:
@@ -190,7 +190,7 @@ def _holds(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[
 
 
 def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
-    """Which stages hold layers that a constraint wants on one stage."""
+    """Stages with layers that a constraint wants on one stage."""
     wanted = set(constraint.same_stage)
     return {
         index
@@ -200,7 +200,7 @@ def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
 
 
 def _actual(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[str, Value]]) -> str:
-    """What the plan has in place of what the constraint asks for."""
+    """The plan's value instead of the constraint's."""
     if constraint.same_stage:
         return f"layers {_listed(constraint.same_stage)} are on several stages"
     if constraint.uniform is not None:
@@ -215,7 +215,7 @@ def _decided(stage: StageRecord, name: str) -> object:
 
 
 def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
-    """Degrees of a stage's candidate; those of stages that differ are read off the profile, or the candidate's name."""
+    """Degrees of a stage's candidate; of mixed plans, from the profile or the candidate's name."""
     assert plan.candidate is not None
     if stage.candidate == plan.candidate.name:
         return plan.candidate.degrees
@@ -227,7 +227,7 @@ def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
 
 
 def _copies(plan: PlanDocument, stage: StageRecord, inside: "Fraction") -> "Fraction":
-    """Ranks of a stage's block that see different samples; where a profile does not say, all `inside` it."""
+    """Ranks of a stage's block with different samples; by default, all `inside` it."""
     from fractions import Fraction
 
     assert plan.candidate is not None
@@ -242,7 +242,7 @@ def _copies(plan: PlanDocument, stage: StageRecord, inside: "Fraction") -> "Frac
 
 
 def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[str, Value]:
-    """The value of every name that constraints know, for one stage (docs/reference/constraints.md)."""
+    """Value of every constraint name for one stage (docs/reference/constraints.md)."""
     from fractions import Fraction
 
     degrees, width = degrees_of(plan, stage), stage.devices[1]

@@ -1,4 +1,4 @@
-"""What PyTorch calls pipeline schedules and their passes (torch/distributed/pipelining/schedules.py)."""
+"""PyTorch's names of pipeline schedules and passes (torch/distributed/pipelining/schedules.py)."""
 
 CLASSES = {
     "1f1b": "1F1B",
@@ -8,24 +8,23 @@ CLASSES = {
     "zb-v": "ZBVZeroBubble",
     "dualpipe-v": "DualPipeV",
 }
-"""The schedules that PyTorch has classes of, with its names of them (`get_schedule_class` of that file); a class has
-`Schedule` in front of its name."""
+"""PyTorch's names of schedules with a class (`get_schedule_class` of that file); the class has `Schedule` in front."""
 
 FROM_FILE = ("zero-bubble",)
-"""Schedules that PyTorch has no class of, but runs when it is given every rank's actions."""
+"""Schedules without a class in PyTorch, which runs them from every rank's actions."""
 
 RUNS = (*CLASSES, *FROM_FILE)
-"""All schedules that PyTorch's pipelines run."""
+"""All schedules of PyTorch's pipelines."""
 
 LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
 """PyTorch's letter of each kind of pass (`_Action.from_str` of that file)."""
 
 
 def action(stage: int, kind: str, micro_batch: int) -> str:
-    """A pass as PyTorch writes it: `{stage}{F|B|I|W}{micro-batch}`.
+    """A pass in PyTorch's notation: `{stage}{F|B|I|W}{micro-batch}`.
 
     Args:
-        stage: number of a run of layers, in the order in which a micro-batch passes them.
+        stage: number of a run of layers, in the order of a micro-batch.
         kind: of the pass, one of `LETTERS`.
         micro_batch: its number.
     """

@@ -1,4 +1,4 @@
-"""Which rank of a framework is which device of the cluster, and in which machine that device is."""
+"""Devices and machines of a framework's ranks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 
 MEGATRON_ORDER = ("tp", "cp", "dp", "pp")
-"""Megatron-LM's default order of ranks, the fastest first: `tp-cp-ep-dp-pp` (megatron/core/parallel_state.py)."""
+"""Megatron-LM's default order of ranks, fastest first: `tp-cp-ep-dp-pp` (megatron/core/parallel_state.py)."""
 
 
 @frozen
@@ -23,14 +23,14 @@ class Rank:
         rank: its number.
         device: number of its device along the levels of the cluster, of pools in the order of the problem.
         pp: its pipeline stage.
-        dp: its place among the data-parallel ranks.
-        cp: its place in its context-parallel group.
-        tp: its place in its tensor-parallel group.
-        ep: its place in its expert-parallel group.
-        etp: its place in its expert-tensor-parallel group.
-        replica: the data-parallel replica it belongs to.
-        offset: its place in the device group of its stage.
-        places: by strategy that `order` of `rank_table` names beside these, its place among the ranks of that.
+        dp: place among the data-parallel ranks.
+        cp: place in its context-parallel group.
+        tp: place in its tensor-parallel group.
+        ep: place in its expert-parallel group.
+        etp: place in its expert-tensor-parallel group.
+        replica: its data-parallel replica.
+        offset: place in the device group of its stage.
+        places: by other strategy in `order` of `rank_table`, its place among their ranks.
     """
 
     rank: int
@@ -49,18 +49,18 @@ class Rank:
 def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tuple[Rank, ...]:
     """Every rank, by its number.
 
-    A block holds its devices as `tp` fastest, then `cp`, then copies of the attention part; the experts' ranks lie over
-    the same devices as `etp` fastest, then `ep` (nest.graph.Block). Strategies of plug-ins come after these:
-    their ranks lie furthest apart. Blocks lie as PROBLEM.md section 3 says.
+    A block orders its devices by `tp` (fastest), `cp`, then copies of the attention part; the experts' ranks use the
+    same devices by `etp` (fastest), then `ep` (nest.graph.Block). Strategies of plug-ins come last: their ranks are
+    furthest apart. Blocks are placed by PROBLEM.md section 3.
 
     Args:
-        plan: feasible, its stages alike in their candidates.
-        order: the coordinates as a mixed radix, the fastest first: a permutation of `tp`, `cp`, `dp`, `pp`, and of
-            strategies whose ranks are an axis of their own (`Strategy.rank_column`).
+        plan: feasible, with equal candidates on all stages.
+        order: coordinates as a mixed radix, fastest first: a permutation of `tp`, `cp`, `dp`, `pp`, and of strategies
+            whose ranks are an axis of their own (`Strategy.rank_column`).
 
     Raises:
         InputError: the plan is infeasible; its stages differ in their candidates, which no framework's ranks do; or its
-            blocks have ranks that are none of these coordinates.
+            blocks have ranks beyond these coordinates.
     """
     shape = deployment(plan)
     sizes = grid(shape, order)
@@ -92,10 +92,10 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
 
 
 def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, int]:
-    """How many places there are along each coordinate of `order`.
+    """Places along each coordinate of `order`.
 
     Raises:
-        InputError: they do not say of every device of a device group which it is.
+        InputError: they do not identify every device of a device group.
     """
     if shape.mixed:
         raise InputError("no rank table: the plan's stages use different parallelism.")
@@ -113,7 +113,7 @@ def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, 
 
 
 def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:
-    """First device of the stage's block in each replica (PROBLEM.md section 3), behind those of earlier pools."""
+    """First device of the stage's block in each replica (PROBLEM.md section 3), after those of earlier pools."""
     first, width = plan.stages[stage].devices
     before, devices = _pool_devices(plan, plan.stages[stage].pool)
     whole = shape.width * (devices // (shape.replicas * shape.width))
@@ -122,7 +122,7 @@ def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator
 
 
 def _pool_devices(plan: PlanDocument, name: str | None) -> tuple[int, int]:
-    """Devices of the pools before one, and its own; of a cluster of one kind of device, none and all (`P`)."""
+    """Devices of the pools before one, and its own; without pools, 0 and all (`P`)."""
     if name is None:
         return 0, _cluster_devices(plan)
     before = 0
@@ -138,7 +138,7 @@ def _cluster_devices(plan: PlanDocument) -> int:
     """Devices of the plan's cluster (`P`).
 
     Raises:
-        InputError: the plan does not say.
+        InputError: unknown.
     """
     levels = plan.problem.get("cluster", {}).get("levels")
     count = plan.summary.get("devices", prod(level["fanout"] for level in levels) if levels else None)
@@ -148,10 +148,10 @@ def _cluster_devices(plan: PlanDocument) -> int:
 
 
 _NAMED = re.compile(r"(.+)\.(\d{1,9})", re.DOTALL)
-"""`HOST.INDEX`, as importers call the devices of a network by links (nest.network.imported)."""
+"""`HOST.INDEX`: names that importers give devices of a network by links (nest.network.imported)."""
 
 _NUMBERED = re.compile(r"\d+(\.\d+)*")
-"""Hosts of generated networks, which have numbers in place of names (docs/reference/topologies.md)."""
+"""Hosts of generated networks, which have numbers instead of names (docs/reference/topologies.md)."""
 
 
 @frozen
@@ -160,8 +160,8 @@ class Seat:
 
     Attributes:
         node: name of the host.
-        gpu: index of the accelerator on it, as the driver numbers them.
-        named: whether somebody gave the host that name; otherwise it stands for one, by its number.
+        gpu: index of the accelerator on it, in the driver's numbering.
+        named: the host has a given name; else a placeholder with its number.
     """
 
     node: str
@@ -170,12 +170,12 @@ class Seat:
 
 
 def seats(devices: int, hosts: Sequence[str] = (), per_host: int | None = None, leaf: int = 1) -> tuple[Seat, ...]:
-    """The seat of every device along the levels of a cluster: hosts one after the other, all with equally many.
+    """Seat of every device along the levels of a cluster: hosts one after the other, with equally many devices.
 
     Args:
         devices: number of them.
         hosts: names of the machines; empty: `node0`, `node1`, ...
-        per_host: accelerators of one machine; None: the devices shared out to `hosts`, or `leaf` without hosts.
+        per_host: accelerators of one machine; None: the devices divided among `hosts`, or `leaf` without hosts.
         leaf: devices of an innermost group.
 
     Raises:
@@ -193,9 +193,9 @@ def seats(devices: int, hosts: Sequence[str] = (), per_host: int | None = None, 
 
 
 def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
-    """The seats of devices called `HOST.INDEX`; None: not all are called so.
+    """Seats of devices called `HOST.INDEX`; None: not all are.
 
-    Hosts that have but numbers, as in generated networks, are called `node` and their number.
+    Hosts with only numbers, as in generated networks, are called `node` and their number.
     """
     pattern_match = [_NAMED.fullmatch(name) for name in names]
     if not all(pattern_match):
@@ -205,7 +205,7 @@ def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
 
 
 def numbered(names: Sequence[str]) -> bool:
-    """Whether the devices called so have numbers for hosts, as in generated networks."""
+    """True if these devices have numbers for hosts, as in generated networks."""
     return all(_NUMBERED.fullmatch(name) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Operators and the tensors with named axes that flow between them, as one rank holds them."""
+"""Operators and their tensors with named axes, as one rank holds them."""
 
 from collections.abc import Collection
 from math import prod
@@ -12,10 +12,10 @@ Shape = tuple[tuple[str, int], ...]
 
 
 BATCH = "batch"
-"""The axis of the micro-batch's samples."""
+"""Axis of the micro-batch's samples."""
 
 OTHER_SAMPLES = "other_samples"
-"""The axis of the samples that each sample is compared with (contrastive losses)."""
+"""Axis of the samples that each sample is compared with (contrastive losses)."""
 
 
 def elements(shape: Shape) -> int:
@@ -27,22 +27,22 @@ def elements(shape: Shape) -> int:
 
 
 def axis_size(shape: Shape, axis: str) -> int:
-    """Size of `axis` in `shape`; 1 when the shape has no such axis."""
+    """Size of `axis` in `shape`; 1 without it."""
     return prod(size for name, size in shape if name == axis)
 
 
 def has_axis(shape: Shape, axis: str) -> bool:
-    """Whether `shape` has such an axis, of whatever size."""
+    """True if `shape` has such an axis, of any size."""
     return any(name == axis for name, _ in shape)
 
 
 def divide(shape: Shape, axis: str, degree: int) -> Shape:
-    """`shape` with `axis` split over `degree` ranks, rounded up: the largest share any rank holds."""
+    """Split `axis` over `degree` ranks, rounded up: the largest share of any rank."""
     return divide_axes(shape, (axis,), degree)
 
 
 def divide_axes(shape: Shape, axes: Collection[str], degree: int) -> Shape:
-    """`shape` with each of `axes` split so; the same object where it has none of them."""
+    """Split each of `axes` so; without any, the same object."""
     for name, _ in shape:  # Most shapes of most operators have none: a third of the time of `any` over a generator.
         if name in axes:
             return tuple([(name, -(-size // degree) if name in axes else size) for name, size in shape])
@@ -50,7 +50,7 @@ def divide_axes(shape: Shape, axes: Collection[str], degree: int) -> Shape:
 
 
 def scale(shape: Shape, axis: str, factor: int) -> Shape:
-    """`shape` with `axis` made `factor` times as long."""
+    """Make `axis` `factor` times as long."""
     return tuple((name, size * factor if name == axis else size) for name, size in shape)
 
 
@@ -59,7 +59,7 @@ class Tensor(Record):
     """A value that flows between operators.
 
     Attributes:
-        name: unique in its graph; two operators that name the same tensor share it.
+        name: unique in its graph; operators that name the same tensor share it.
         shape: axes and sizes on one rank.
         itemsize: bytes per element (0.5 for 4-bit formats).
         differentiable: whether a gradient of the same shape flows back (token ids and labels have none).
@@ -72,15 +72,15 @@ class Tensor(Record):
 
     @property
     def bytes(self) -> float:
-        """Bytes one rank holds of the tensor."""
+        """Bytes of the tensor on one rank."""
         return elements(self.shape) * self.itemsize
 
     def divided(self, axis: str, degree: int) -> "Tensor":
-        """The share one of `degree` ranks holds when `axis` is split over them."""
+        """Share of one of `degree` ranks that split `axis`."""
         return self.with_shape(divide(self.shape, axis, degree))
 
     def with_shape(self, shape: Shape) -> "Tensor":
-        """The tensor in another shape; itself where that is its own."""
+        """The tensor in another shape; itself if equal."""
         if shape is self.shape:
             return self
         return Tensor(self.name, shape, self.itemsize, self.differentiable)  # A quarter of the time of `evolve`.
@@ -93,11 +93,10 @@ class Parameter(Record):
     Attributes:
         name: unique in its operator.
         shape: axes and sizes on one rank.
-        group: the parameter group it belongs to (`dense`, `expert`, ...): groups differ in the ranks that hold
-            the same parameters, so their gradients are reduced apart (PROBLEM.md section 2, `state`).
-        tied: names of the operators whose parameter this one repeats; it takes memory, but the model counts
-            it once.
-        frozen: whether it is not trained: it has no gradient and no optimizer state.
+        group: its parameter group (`dense`, `expert`, ...): groups differ in the ranks with equal parameters, so their
+            gradients are reduced separately (PROBLEM.md section 2, `state`).
+        tied: names of the operators whose parameter this one repeats; it takes memory, but the model counts it once.
+        frozen: not trained: it has no gradient and no optimizer state.
     """
 
     name: str
@@ -108,26 +107,26 @@ class Parameter(Record):
 
     @property
     def count(self) -> int:
-        """Number of scalars one rank holds."""
+        """Number of scalars on one rank."""
         return elements(self.shape)
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
-"""The kinds of call there are (PROBLEM.md section 1)."""
+"""Kinds of collective calls (PROBLEM.md section 1)."""
 
 KINDS = (
     *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "scan"),
     *("loss", "collective"),
 )
-"""Kinds of operators; plug-ins may add others, which are spelt otherwise."""
+"""Kinds of operators; plug-ins may add others under other names."""
 
 
 @frozen(cache_hash=True, repr=False)
 class Routing(Record):
-    """How tokens choose experts.
+    """Routing of tokens to experts.
 
     Attributes:
-        copies: experts that a token visits, and so copies of it that an exchange without any sharing sends.
+        copies: experts that a token visits, and so copies of it in an exchange without sharing.
         groups: groups of neighbouring experts that a token chooses from first; 1: it chooses from all at once.
         visited: groups that it keeps.
     """
@@ -137,10 +136,10 @@ class Routing(Record):
     visited: int = 1
 
     def reached(self, parts: int) -> float:
-        """Of so many equal parts of the experts, how many hold some that a token visits, on average.
+        """Average number of `parts` equal parts of the experts with some that a token visits.
 
-        Experts are taken to be chosen evenly and independently; of `groups`, `visited` are chosen first (node-limited
-        routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+        Assumes even and independent choices; of `groups`, `visited` are chosen first (node-limited routing,
+        DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
         """
         within = float(parts)
         if self.groups > 1:
@@ -155,10 +154,10 @@ class Communication(Record):
 
     Attributes:
         kind: one of `COLLECTIVES`.
-        bytes: the full (unsharded) buffer; for `all_to_all` what each member holds (PROBLEM.md section 1).
-        axis: the axis of the block whose ranks take part.
-        count: how many such calls are made, one after the other.
-        routing: of an `all_to_all` of tokens to their experts, how they choose them; None: it carries something else.
+        bytes: the full (unsharded) buffer; for `all_to_all` the buffer of each member (PROBLEM.md section 1).
+        axis: axis of the block whose ranks take part.
+        count: number of such calls, one after the other.
+        routing: of an `all_to_all` of tokens to their experts; None: it carries something else.
     """
 
     kind: str
@@ -170,18 +169,17 @@ class Communication(Record):
 
 @frozen(eq=False, repr=False)
 class Collective(Record):
-    """What a communication operator does in each direction.
+    """Calls of a communication operator in each direction.
 
     Attributes:
         forward: calls of the forward pass, one after the other.
         backward: calls of the backward pass.
-        under: name of an operator of the same layer that runs at the same time; in each direction only what takes
-            longer than its computation costs time. Empty: the calls hide under nothing.
-        share: the part of that computation under which the calls can run, 0 to 1.
-        overlap: which key of `training.overlap` says that the framework hides the calls under the layer's computation;
-            empty: none does.
-        weight_gradients: how many of the calls of the backward pass, from the first, serve nothing but gradients of
-            weights.
+        under: name of an operator of the same layer that runs at the same time; in each direction only the excess over
+            its compute costs time. Empty: the calls hide under nothing.
+        share: part of that compute under which the calls can run, 0 to 1.
+        overlap: key of `training.overlap` for frameworks that hide the calls under the layer's compute; empty: none
+            does.
+        weight_gradients: number of calls of the backward pass, from the first, that serve only weight gradients.
     """
 
     forward: tuple[Communication, ...] = ()
@@ -192,7 +190,7 @@ class Collective(Record):
     weight_gradients: int = 0
 
     def divided(self, degree: int) -> "Collective":
-        """The calls for one of `degree` shares of the tensors they handle."""
+        """Calls for one of `degree` shares of their tensors."""
 
         def shares(calls: tuple[Communication, ...]) -> tuple[Communication, ...]:
             # A quarter of the time of `evolve`, here and below.
@@ -209,10 +207,10 @@ class Operator(Record):
 
     Attributes:
         name: unique in its graph, `layer/operator` by convention.
-        layer: the layer it belongs to.
-        kind: `matmul`, `attention`, `norm`, `activation`, `elementwise`, `softmax`, `embedding`, `router`,
-            `scan` (steps along the sequence, one after the other), `loss` or `collective`; plug-ins may add kinds,
-            which cost models treat as memory-bound.
+        layer: its layer.
+        kind: `matmul`, `attention`, `norm`, `activation`, `elementwise`, `softmax`, `embedding`, `router`, `scan`
+            (steps along the sequence, one after the other), `loss` or `collective`; plug-ins may add kinds, which cost
+            models treat as memory-bound.
         space: the iteration space. A matmul's is its (batch..., rows, columns, contracted) axes.
         flops_per_point: forward FLOP at each point of `space` (2 for a matmul, 0 for a copy).
         backward_flops_ratio: backward FLOP over forward FLOP (2 for a matmul with weights).
@@ -220,15 +218,14 @@ class Operator(Record):
         outputs: tensors written.
         parameters: learned tensors.
         saves: names of the inputs or outputs that the backward pass needs.
-        collective: the calls made, for an operator of kind `collective`.
+        collective: calls of an operator of kind `collective`.
         contracted: axes of `space` that are summed over: splitting one leaves partial sums.
-        model_flops_per_point: forward FLOP at each point of `space` that the model asks for, whatever kernel
-            runs it (the convention of utilisation figures: PaLM, arXiv 2204.02311, appendix B); None:
-            `flops_per_point`.
+        model_flops_per_point: forward FLOP at each point of `space` that the model requires, for any kernel (the
+            convention of utilisation figures: PaLM, arXiv 2204.02311, appendix B); None: `flops_per_point`.
         split: the strategies, or the axes, that divided its work over their ranks; the ranks of others repeat it.
-        steps: kernels that do its work one after the other, each on an equal part of what is contracted.
-        routing: of the operator that hands tokens to routed experts, how they choose them.
-        passes: times that the kernel goes over all it reads and writes.
+        steps: kernels that do its work one after the other, each on an equal part of the contracted axes.
+        routing: of the operator that hands tokens to routed experts.
+        passes: passes of the kernel over all it reads and writes.
     """
 
     name: str
@@ -251,7 +248,7 @@ class Operator(Record):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Of its iteration space, of what it reads and writes, and of its parameters."""
+        """Shapes of its iteration space, inputs, outputs and parameters."""
         tensors = (*self.inputs, *self.outputs)
         return (self.space, *(tensor.shape for tensor in tensors), *(p.shape for p in self.parameters))
 
@@ -262,7 +259,7 @@ class Operator(Record):
 
     @property
     def flops(self) -> float:
-        """Forward FLOP of one rank for one micro-batch, as the kernel executes them."""
+        """Forward FLOP of one rank for one micro-batch, as executed by the kernel."""
         return self.flops_per_point * elements(self.space)
 
     @property
@@ -279,7 +276,7 @@ class Operator(Record):
 
     @property
     def bytes_read(self) -> float:
-        """Bytes of the input tensors (parameters apart: their width depends on the precision)."""
+        """Bytes of the input tensors (without parameters: their width depends on the precision)."""
         return sum([tensor.bytes for tensor in self.inputs])
 
     @property
@@ -298,10 +295,10 @@ class Operator(Record):
         return sum([parameter.count for parameter in self.parameters if not parameter.frozen])
 
     def divided(self, axis: str, degree: int, strategy: str) -> "Operator":
-        """The operator as one of `degree` ranks runs it when `strategy` divides `axis` of all it reads and writes.
+        """Operator of one of `degree` ranks when `strategy` divides `axis` of all it reads and writes.
 
-        Parameters stay whole. What it communicates shrinks with the tensors; an operator that computes is marked as
-        split by `strategy`. Without the axis the operator stays as it is.
+        Parameters stay whole. Its communication shrinks with the tensors; an operator that computes is marked as split
+        by `strategy`. Without the axis the operator stays unchanged.
         """
         tensors = (*self.inputs, *self.outputs)
         shapes = (self.space, *[tensor.shape for tensor in tensors])

@@ -1,4 +1,4 @@
-"""The operator graph of a model and the layer graph it induces."""
+"""Operator graph of a model, and the layer graph it induces."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -21,9 +21,9 @@ class LayerTensor(Record):
     """A tensor that leaves its layer.
 
     Attributes:
-        producer: index of the layer that makes it.
+        producer: index of its layer.
         consumers: indices of the other layers that read it, ascending.
-        tensor: the tensor on one rank.
+        tensor: on one rank.
     """
 
     producer: int
@@ -35,18 +35,18 @@ class LayerTensor(Record):
 class OperatorGraph(Record):
     """A DAG of operators, grouped in layers.
 
-    An operator precedes another when it writes a tensor the other reads.
+    An operator precedes another if it writes a tensor the other reads.
 
     Attributes:
         operators: in an order in which every tensor is written before it is read.
         layers: layer names in order; every operator belongs to one.
         blocks: names of the layers that are repeated transformer blocks, in order.
-        family: the name of the model family, for reports.
-        assumptions: what the source does not say and where it was taken from, one sentence each, for reports.
+        family: name of the model family, for reports.
+        assumptions: on gaps of the source, one sentence each with the origin, for reports.
 
     Raises:
-        InputError: a tensor is written twice or read before it is written by another layer's operator that
-            comes later, an operator names an unknown layer, or two operators share a name.
+        InputError: a tensor is written twice or read before a later layer's operator writes it, an operator names an
+            unknown layer, or two operators share a name.
     """
 
     operators: tuple[Operator, ...]
@@ -80,7 +80,7 @@ class OperatorGraph(Record):
 
     @cached_property
     def by_layer(self) -> tuple[tuple[Operator, ...], ...]:
-        """The operators of each layer, in order."""
+        """Operators of each layer, in order."""
         groups: list[list[Operator]] = [[] for _ in self.layers]
         for operator in self.operators:
             groups[self.layer_index[operator.layer]].append(operator)
@@ -88,7 +88,7 @@ class OperatorGraph(Record):
 
     @cached_property
     def layer_tensors(self) -> tuple[LayerTensor, ...]:
-        """Tensors that cross from one layer into others, in order of their producer."""
+        """Tensors between layers, in order of their producer."""
         producer: dict[str, tuple[int, Tensor]] = {}
         consumers: dict[str, set[int]] = {}
         for operator in self.operators:
@@ -111,7 +111,7 @@ class OperatorGraph(Record):
 
     @property
     def flops(self) -> float:
-        """Forward FLOP for the samples the graph was built for, as kernels execute them."""
+        """Forward FLOP for the graph's samples, as executed by kernels."""
         return sum(operator.flops for operator in self.operators)
 
     @property
@@ -120,9 +120,9 @@ class OperatorGraph(Record):
         return sum(operator.model_flops for operator in self.operators)
 
     def to_networkx(self) -> "networkx.DiGraph[str]":
-        """The graph as a networkx DAG: nodes are operator names (attribute `operator`), edges carry `tensor`.
+        """Convert to a networkx DAG: nodes are operator names (attribute `operator`), edges carry `tensor`.
 
-        What else it has (`layers`, `blocks`, ...) are attributes of the networkx graph.
+        Everything else (`layers`, `blocks`, ...) becomes attributes of the networkx graph.
         """
         import networkx
 
@@ -141,19 +141,19 @@ class OperatorGraph(Record):
 
     @classmethod
     def from_networkx(cls, graph: "networkx.DiGraph[Any]") -> "OperatorGraph":
-        """The operators of a networkx DAG as `to_networkx` makes it, in its order; edges say nothing beyond them.
+        """Read a networkx DAG made by `to_networkx`, in its order; edges are ignored.
 
         Raises:
-            InputError: as `OperatorGraph`.
+            InputError: see `OperatorGraph`.
         """
         return cls(tuple(operator for _, operator in graph.nodes(data="operator")), **graph.graph)
 
     def map_operators(self, change: Callable[[Operator], tuple[Operator, ...]]) -> "OperatorGraph":
-        """A graph in which `change` replaced each operator by those it returns (itself, others, none)."""
+        """Replace each operator by those that `change` returns (itself, others, none)."""
         return evolve(self, operators=tuple([new for old in self.operators for new in change(old)]))
 
     def map_shapes(self, change: Callable[[Shape], Shape]) -> "OperatorGraph":
-        """A graph with `change` applied to every tensor, parameter and iteration space."""
+        """Apply `change` to the shape of every tensor, parameter and iteration space."""
 
         def changed(item: Shaped) -> Shaped:
             shape = change(item.shape)
@@ -172,20 +172,20 @@ class OperatorGraph(Record):
         )
 
     def divided(self, axis: str, degree: int, strategy: str) -> "OperatorGraph":
-        """The graph of one of `degree` ranks when `strategy` divides `axis` of every operator (`Operator.divided`)."""
+        """Graph of one of `degree` ranks when `strategy` divides `axis` of every operator (`Operator.divided`)."""
         return self.map_operators(lambda operator: (operator.divided(axis, degree, strategy),))
 
     def with_samples(self, samples: int) -> "OperatorGraph":
-        """The graph of a one-sample micro-batch, for `samples` samples: what is along samples made that long."""
+        """Graph for `samples` samples from that of a one-sample micro-batch."""
         return self.map_shapes(lambda shape: scale(scale(shape, BATCH, samples), OTHER_SAMPLES, samples))
 
 
 def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
-    """What waits for what, as pairs of indices: in the forward pass the second for the first, else the first for it.
+    """Pairs of indices: in the forward pass the second waits for the first, backward the first for the second.
 
-    Whoever reads a tensor waits for the operator of the same layer that wrote it. An operator that writes nothing but
-    has a collective, such as the sum of gradients in front of a split operator, hands on what it reads: the operators
-    behind it in order that read the same tensor wait for it.
+    Readers of a tensor wait for its writer in the same layer. An operator without outputs but with a collective, such
+    as the sum of gradients before a split operator, passes its inputs on: later operators that read the same tensor
+    wait for it.
 
     Args:
         operators: of one layer, in an order in which every tensor is written before it is read.
@@ -205,7 +205,7 @@ def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
 
 
 def _repeated(names: list[str]) -> str:
-    """The first name that was there before; empty: each is there once."""
+    """First repeated name; empty: all are distinct."""
     if len(set(names)) == len(names):
         return ""
     return next(name for place, name in enumerate(names) if name in names[:place])

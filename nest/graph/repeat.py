@@ -1,4 +1,4 @@
-"""Graphs with more blocks than were written down: equal blocks need to be there once or twice only."""
+"""Graphs with more blocks than written: equal blocks are written only once or twice."""
 
 import re
 
@@ -9,13 +9,13 @@ from nest.graph.operator import Operator, Tensor
 from nest.graph.operator_graph import OperatorGraph
 
 MOST_BLOCKS = 100_000
-"""Blocks a graph may be repeated to; a thousand are many."""
+"""Most blocks of a repeated graph; a thousand are many."""
 
 _INDEX = re.compile(r"^(?P<stem>.*\.)(?P<index>\d+)$")
 
 
 def copies_of(block: str, count: int) -> list[str]:
-    """What `count` copies of a block are called: `layers.2`, `layers.3` behind `layers.1`.
+    """Names of `count` copies of a block: `layers.2`, `layers.3` after `layers.1`.
 
     Raises:
         InputError: its name is not `stem.index`.
@@ -27,14 +27,14 @@ def copies_of(block: str, count: int) -> list[str]:
 
 
 def repeated(graph: OperatorGraph, count: int) -> OperatorGraph:
-    """`graph` with its last block repeated until there are `count`.
+    """Repeat the last block of `graph` until there are `count`.
 
-    A copy reads what the block before it makes, as the last block reads what the one before that makes, and what the
-    last block reads of other layers; who comes after the blocks reads the last copy.
+    A copy reads from the block before it as the last block does from its predecessor, and the same tensors of other
+    layers; readers of the blocks read the last copy.
 
     Args:
-        graph: with two blocks at least that do the same, or one that reads and makes one tensor.
-        count: blocks wanted, no fewer than there are.
+        graph: with at least two equal blocks, or one that reads and makes one tensor.
+        count: blocks wanted, at least those there are.
 
     Raises:
         InputError: there are more, none, or too many; the last two differ; or a name is not `stem.index`.
@@ -74,7 +74,7 @@ def repeated(graph: OperatorGraph, count: int) -> OperatorGraph:
 
 
 def _before(graph: OperatorGraph, operators: tuple[Operator, ...]) -> dict[str, str]:
-    """For each tensor the last block reads of the one before: the tensor of its own that stands in its place."""
+    """For each tensor the last block reads of the one before, the corresponding tensor of its own."""
     own = [tensor for operator in operators for tensor in operator.outputs]
     if len(graph.blocks) > 1:
         previous = graph.by_layer[graph.layer_index[graph.blocks[-2]]]
@@ -118,7 +118,7 @@ def _copy(operator: Operator, last: str, layer: str, renamed: dict[str, str]) ->
 
 
 def _reading(operator: Operator, renamed: dict[str, str]) -> Operator:
-    """An operator that reads other tensors in place of some."""
+    """Rename tensors that an operator reads."""
 
     def named(tensor: Tensor) -> Tensor:
         return evolve(tensor, name=renamed.get(tensor.name, tensor.name))

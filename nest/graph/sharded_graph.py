@@ -1,4 +1,4 @@
-"""Sharded graphs (`Block`): an operator graph while strategies shard it, on the device group that runs it."""
+"""Sharded graphs (`Block`): an operator graph under strategies, with its device group."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -11,7 +11,7 @@ from nest.graph.operator_graph import OperatorGraph
 from nest.records import Record
 
 COPIES = "copies"
-"""The axis of ranks that repeat a whole block on samples of their own (`Block.folded`)."""
+"""Axis of ranks that repeat a whole block on samples of their own (`Block.folded`)."""
 
 
 @frozen(eq=False, repr=False)
@@ -19,8 +19,8 @@ class Axis(Record):
     """A group of ranks inside a device group.
 
     Attributes:
-        name: the strategy that made it; collectives name it.
-        degree: ranks along it.
+        name: of the strategy that made it; used by collectives.
+        degree: number of ranks.
     """
 
     name: str
@@ -32,10 +32,10 @@ class Fold(Record):
     """A group of ranks laid over the devices of a block in another order than its axes'.
 
     Attributes:
-        name: the strategy that made it; collectives name it.
-        degree: ranks along it.
+        name: of the strategy that made it; used by collectives.
+        degree: number of ranks.
         stride: devices from one rank to the next.
-        group: the parameter group whose ranks it arranges.
+        group: parameter group whose ranks it arranges.
     """
 
     name: str
@@ -51,16 +51,16 @@ class Fold(Record):
 
 @frozen(eq=False, repr=False, slots=False)
 class Block(Record):
-    """A sharded graph, what strategies transform: a graph on the device group of one stage (PROBLEM.md section 2).
+    """A sharded graph on the device group of one stage, transformed by strategies (PROBLEM.md section 2).
 
     Attributes:
-        graph: the operators of one rank, for one micro-batch.
+        graph: operators of one rank, for one micro-batch.
         samples: samples per micro-batch.
-        axes: the block's ranks as a mixed radix, innermost first: rank `i` of axis `a` is `i * stride(a)`
-            devices further on.
-        degrees: `(strategy, degree)` as applied, in order; a strategy that reuses another's axis is listed here
-            without an axis of its own.
-        replicated: `(parameter group, axis)` pairs: the ranks along the axis hold the same parameters of it.
+        axes: the block's ranks as a mixed radix, innermost first: rank `i` of axis `a` is `i * stride(a)` devices
+            further on.
+        degrees: `(strategy, degree)` in order of application; a strategy that reuses another's axis is listed without
+            an axis of its own.
+        replicated: `(parameter group, axis)` pairs: ranks along the axis hold the same parameters of the group.
         folds: groups of ranks laid over the same devices in another order.
     """
 
@@ -78,26 +78,25 @@ class Block(Record):
 
     @property
     def micro_batch(self) -> int:
-        """Samples per micro-batch of each copy the block holds: what `graph` is for, before anything divides it."""
+        """Samples per micro-batch of each copy in the block: those of `graph` before anything divides it."""
         return self.samples // prod(axis.degree for axis in self.axes if axis.name == COPIES)
 
     @cached_property
     def called(self) -> frozenset[str]:
-        """The axes over whose ranks its operators communicate."""
+        """Axes over whose ranks its operators communicate."""
         return frozenset(call.axis for operator in self.graph.operators for call in operator.calls)
 
     def degree(self, name: str) -> int:
-        """Degree of axis or strategy `name`; 1 when it took no part."""
+        """Degree of axis or strategy `name`; 1 if unused."""
         laid_out = {fold.name: fold.degree for fold in self.folds} | {axis.name: axis.degree for axis in self.axes}
         return laid_out.get(name, dict(self.degrees).get(name, 1))
 
     def lie(self, name: str) -> tuple[int, int]:
-        """How the ranks of axis `name` lie: devices from one to the next, and how many there are."""
+        """Placement of the ranks of axis `name`: devices from one to the next, and their number."""
         return self._lies.get(name, (1, 1))
 
     @cached_property
     def _lies(self) -> dict[str, tuple[int, int]]:
-        """`lie` by name."""
         lies = {fold.name: (fold.stride, fold.degree) for fold in reversed(self.folds)}
         stride = self.width
         for axis in reversed(self.axes):
@@ -111,9 +110,9 @@ class Block(Record):
         return tuple(range(0, stride * degree, stride))
 
     def groups(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """Device offsets of every group of ranks along axis `name`, by their first; `ranks(name)` is the first of them.
+        """Device offsets of every group of ranks along axis `name`, by their first; `ranks(name)` is the first group.
 
-        Devices of a block that is as wide as several groups may lie differently in the network.
+        In a block as wide as several network groups, these may be placed differently.
         """
         ranks = self.ranks(name)
         stride = ranks[1] if len(ranks) > 1 else 1
@@ -121,38 +120,38 @@ class Block(Record):
         return tuple(tuple(first + rank for rank in ranks) for first in firsts)
 
     def replica_ranks(self, group: str) -> tuple[int, ...]:
-        """Device offsets that hold the same parameters of `group` as offset 0 (`ranks` of PROBLEM.md section 2)."""
+        """Device offsets with the same parameters of `group` as offset 0 (`ranks` of PROBLEM.md section 2)."""
         offsets = [0]
         for name in dict.fromkeys(axis for held, axis in self.replicated if held == group):
             offsets = [base + step for step in self.ranks(name) for base in offsets]
         return tuple(sorted(offsets))
 
     def with_axis(self, name: str, degree: int) -> "Block":
-        """The block widened by a new outermost axis of `degree` ranks."""
+        """Widen the block by a new outermost axis of `degree` ranks."""
         return evolve(self, axes=(*self.axes, Axis(name, degree)))
 
     def applied(self, strategy: str, degree: int, graph: OperatorGraph) -> "Block":
-        """The block with `graph` in place and `strategy` recorded at `degree`."""
+        """Replace the graph, and record `strategy` at `degree`."""
         return evolve(self, graph=graph, degrees=(*self.degrees, (strategy, degree)))
 
     def replicating(self, axis: str) -> "Block":
-        """The block, whose ranks along `axis` hold the same parameters of every group."""
+        """Let ranks along `axis` hold the same parameters of every group."""
         groups = dict.fromkeys(p.group for operator in self.graph.operators for p in operator.parameters)
         return evolve(self, replicated=(*self.replicated, *((group, axis) for group in groups)))
 
     def width_over(self, ranks: int) -> int | None:
-        """Devices of the block once so many ranks are laid over it (`folded`); None: neither divides the other."""
+        """Devices of the block with so many ranks laid over it (`folded`); None: neither divides the other."""
         fewer, more = sorted((ranks, self.width))
         return None if more % fewer else more
 
     def folded(self, group: str, axes: tuple[Axis, ...]) -> "Block":
-        """The block with the parameters of `group` split over `axes`, laid over the same devices from offset 0.
+        """Split the parameters of `group` over `axes`, laid over the same devices from offset 0.
 
-        Where they need more devices than there are, the block is widened: it holds several copies of all else, each
-        with samples of its own. Where they need fewer, what is left over repeats the group.
+        If they need more devices, the block is widened: it holds several copies of all else, each with samples of its
+        own. If they need fewer, the remaining devices repeat the group.
 
         Args:
-            group: a parameter group; how it was laid out before is forgotten.
+            group: a parameter group; its earlier layout is dropped.
             axes: innermost first. The width of the block and the product of their degrees divide one another.
 
         Raises:
@@ -171,7 +170,7 @@ class Block(Record):
         return evolve(widened, folds=tuple(folds), replicated=(*replicated, (group, folds[-1].name)))
 
     def _copied(self, count: int) -> "Block":
-        """The block repeated `count` times, side by side."""
+        """Block repeated `count` times, side by side."""
         already = self.degree(COPIES)
         axes = tuple(axis for axis in self.axes if axis.name != COPIES)
         if already > 1:
@@ -181,13 +180,13 @@ class Block(Record):
 
 @frozen(eq=False, repr=False)
 class Crossing(Record):
-    """What happens to tensors where they cross the border of a region.
+    """Conversion of tensors at the border of a region.
 
     Attributes:
         name: of the operators inserted; unique among those of one graph.
-        inside: a tensor's shape inside the region, from its shape outside.
-        enter: the calls that bring a tensor in.
-        leave: the calls that take a tensor out.
+        inside: maps a tensor's shape outside to that inside.
+        enter: calls that bring a tensor in.
+        leave: calls that take a tensor out.
     """
 
     name: str
@@ -197,7 +196,7 @@ class Crossing(Record):
 
 
 def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
-    """Names of the operators of one layer that hold parameters of `group` or lie between two that do."""
+    """Names of the operators of one layer that hold parameters of `group`, or are between two that do."""
     holders = {operator.name for operator in operators for p in operator.parameters if p.group == group}
     if not holders:
         return frozenset()
@@ -219,15 +218,15 @@ def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
 def surround(
     graph: OperatorGraph, group: str, crossing: Crossing, change: Callable[[Operator], Operator]
 ) -> OperatorGraph:
-    """`graph` with the regions of `group` changed, and a collective operator wherever a tensor enters or leaves one.
+    """Change the regions of `group`, and insert a collective operator wherever a tensor enters or leaves one.
 
-    Inside, a tensor that crosses the border has another name; who reads it outside keeps reading the old one.
+    Inside, a tensor that crosses the border has another name; readers outside keep the old one.
 
     Args:
         graph: operators of any number of layers.
         group: a parameter group.
-        crossing: what happens at the border.
-        change: what becomes of an operator inside, apart from its shapes.
+        crossing: conversion at the border.
+        change: changes an operator inside, apart from its shapes.
     """
     changed: dict[str, tuple[Operator, ...]] = {}
     for operators in graph.by_layer:
@@ -246,7 +245,7 @@ def _surrounded(
     crossing: Crossing,
     change: Callable[[Operator], Operator],
 ) -> dict[str, tuple[Operator, ...]]:
-    """What takes the place of each operator of one region."""
+    """Replacements for each operator of one region."""
     made = {tensor.name for operator in inner for tensor in operator.outputs}
     read = {tensor.name for operator in outer for tensor in operator.inputs}
     read |= {item.tensor.name for item in graph.layer_tensors}

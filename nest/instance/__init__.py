@@ -1,4 +1,4 @@
-"""Problems in numbers and their answers: all that solvers see and say.
+"""Problems in numbers and their answers: the interface of solvers.
 
 Belongs here: records of numbers. Does not: names of strategies, files, units.
 """
@@ -45,7 +45,7 @@ from nest.instance.schedule import (
 from nest.instance.space import Space, Usual
 
 Standing = SearchProgress
-"""The name of `SearchProgress` up to version 0.1, for plug-ins."""
+"""Old name of `SearchProgress` (up to version 0.1), for plug-ins."""
 
 __all__ = [
     "Array",

@@ -1,4 +1,4 @@
-"""Candidates: all that solvers know of sub-graph strategies (PROBLEM.md section 2)."""
+"""Candidates: sub-graph strategies as solvers see them (PROBLEM.md section 2)."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ Array = NDArray[numpy.float64]
 
 
 def read_only(values: Sequence[float] | Sequence[Sequence[float]] | Array) -> Array:
-    """`values` as a float64 array nobody can write to."""
+    """Convert `values` to a read-only float64 array."""
     array = numpy.array(values, dtype=numpy.float64)
     array.setflags(write=False)
     return array
@@ -28,14 +28,14 @@ class ParameterGroup:
 
     Attributes:
         name: `dense`, `expert`, ...
-        ranks: device offsets inside a block that hold the same parameters, with the replicas the group that
-            reduces gradients and that ZeRO shards over.
+        ranks: device offsets inside a block with equal parameters; with the replicas, the group that reduces gradients
+            and over which ZeRO shards.
         weights: bytes per device before ZeRO.
         gradients: bytes per device before ZeRO.
         optimizer: bytes per device before ZeRO.
         update: seconds of the optimizer step before ZeRO.
-        pieces: calls in which a layer's weights are gathered, and its gradients scattered, where ZeRO does so in every
-            micro-batch; a stage makes the sum of them, each of an equal part. None: one for the whole stage.
+        pieces: calls that gather a layer's weights, and scatter its gradients, if ZeRO does so in every micro-batch; a
+            stage makes their sum, each of an equal part. None: one call for the whole stage.
     """
 
     name: str
@@ -49,12 +49,12 @@ class ParameterGroup:
 
 @frozen(eq=False)
 class Overheads:
-    """What of a recompute mode's bytes is no tensor of an operator; for reports only: they contain it.
+    """Bytes of a recompute mode that belong to no tensor of an operator; for reports only, as the mode includes them.
 
     Attributes:
-        fragmentation: share of `more` in which no tensor lies.
-        framework: bytes of each layer's `peak` that the driver and libraries hold.
-        buffers: bytes of `peak` that communication fills and empties, shape `(layers,)`; None: none.
+        fragmentation: unused share of `more`.
+        framework: bytes of each layer's `peak` held by driver and libraries.
+        buffers: bytes of `peak` used by communication, shape `(layers,)`; None: none.
     """
 
     fragmentation: float = 0.0
@@ -64,18 +64,18 @@ class Overheads:
 
 @frozen(eq=False)
 class RecomputeMode:
-    """What one recompute mode costs and saves; arrays of shape `(layers,)`.
+    """Cost and memory of one recompute mode; arrays of shape `(layers,)`.
 
     Attributes:
         name: `none`, `selective`, `full`, ...
         extra: seconds added to the backward pass per micro-batch.
-        first: bytes for one in-flight micro-batch; infinite where the layer cannot run in this mode.
+        first: bytes for one micro-batch in flight; infinite if the layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes; a stage takes the largest of its layers.
-        stash_inputs: whether a stage keeps its inputs for each further micro-batch.
-        overheads: what of all this is no tensor of an operator.
-        busy: seconds per micro-batch for which the collectives that run again keep a device's port at each level
-            occupied, shape `(levels, layers)`, beside the candidate's `busy`; None: none run again.
+        stash_inputs: a stage keeps its inputs for each further micro-batch.
+        overheads: bytes of these that belong to no tensor of an operator.
+        busy: seconds per micro-batch that recomputed collectives occupy a device's port at each level, shape `(levels,
+            layers)`, on top of the candidate's `busy`; None: none are recomputed.
     """
 
     name: str
@@ -95,33 +95,31 @@ class Candidate:
     Attributes:
         name: unique in the instance.
         degrees: strategy degrees, for constraints and reports only.
-        width: devices that run one stage of one replica (`g`).
-        samples: samples a block consumes per micro-batch (`m`).
+        width: devices of one stage of one replica (`g`).
+        samples: samples of a block per micro-batch (`m`).
         forward: seconds per micro-batch, shape `(layers,)`.
         backward: seconds per micro-batch, shape `(layers,)`.
         state: parameter groups.
         recompute: recompute modes.
         tensor_bytes: bytes each device of the producer sends of each tensor of the layer graph, shape `(tensors,)`.
-        micro_batch: samples per micro-batch of one data-parallel rank, as people count them. A block that holds
-            several copies of the attention part consumes as many times more; others just as many. None: a profile
-            does not say, and it counts as `samples`.
-        gathered: bytes that a stage with ZeRO 3 needs beside its state and its mode: weights that it holds whole for
-            the layers at work. PROBLEM.md knows none, so that those of profiles are 0.
-        busy: seconds per micro-batch for which a layer's collectives keep a device's port at each level occupied,
-            hidden or not, shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: the candidate does not say,
-            and its stages have no ports.
-        weight_gradients: seconds per micro-batch of `backward` that find the gradients of weights, which no other stage
-            waits for, shape `(layers,)`: at most half of it, as schedules fill with them what gradients of inputs
-            leave. None: half of `backward`, as a matrix product takes as many FLOP for either gradient (arXiv
-            2401.10241, table 1, but for the attention core).
-        collectives: seconds per micro-batch, of `forward` and `backward` together, that the collectives inside a layer
-            add, shape `(layers,)`; for reports only. None: layers were measured whole.
-        pool: name of the pool on whose devices its stages run, and whose numbers these are; None: the cluster has no
-            pools.
+        micro_batch: samples per micro-batch of one data-parallel rank. A block with several copies of the attention
+            part has as many times more `samples`; others have equal numbers. None: not in a profile; counts as
+            `samples`.
+        gathered: bytes of a stage with ZeRO 3 besides its state and mode: weights held whole for the running layers.
+            Not in PROBLEM.md, so 0 for profiles.
+        busy: seconds per micro-batch that a layer's collectives, hidden or not, occupy a device's port at each level,
+            shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: its stages have no ports.
+        weight_gradients: seconds per micro-batch of `backward` for weight gradients, for which no other stage waits,
+            shape `(layers,)`: at most half of it, as schedules fill with them what input gradients leave. None: half of
+            `backward`, as a matrix product takes as many FLOP for either gradient (arXiv 2401.10241, table 1, except
+            for the attention core).
+        collectives: seconds per micro-batch, of `forward` and `backward` together, added by collectives inside a layer,
+            shape `(layers,)`; for reports only. None: layers were measured whole.
+        pool: name of the pool of its stages; None: the cluster has no pools.
 
     Raises:
-        InputError: an array has the wrong length, holds a number that is negative, not finite (but for `first`) or
-            above 1e30, or a mode has `busy` where the candidate has none.
+        InputError: an array has the wrong length, a number that is negative, not finite (except for `first`) or above
+            1e30, or a mode has `busy` though the candidate has none.
     """
 
     name: str
@@ -163,7 +161,7 @@ class Candidate:
 
     @property
     def split(self) -> tuple[object, ...]:
-        """How stages are split: what candidates of different pools share where a framework splits all stages alike."""
+        """Key of the split of stages: equal across pools if a framework splits all stages alike."""
         degrees = tuple(sorted((name, degree) for name, degree in self.degrees.items() if degree > 1))
         return degrees, self.width, self.samples, self.micro_batch
 
@@ -185,7 +183,7 @@ class Candidate:
 
     @property
     def finding_weight_gradients(self) -> Array:
-        """Seconds per micro-batch that find the gradients of weights, a part of `backward`. Shape `(layers,)`."""
+        """Seconds per micro-batch for weight gradients, a part of `backward`. Shape `(layers,)`."""
         return self.backward / 2 if self.weight_gradients is None else self.weight_gradients
 
     def _check_busy(self, layers: int) -> None:
@@ -205,7 +203,7 @@ class Candidate:
                 raise InputError(f"candidate {self.name!r}: {place} has a number below 0 or above {LARGEST:g}.")
 
     def _sound(self, layers: int) -> bool:
-        """Whether every array is as it must be; where not, who looks one by one can say which and why."""
+        """Quick check of every array; details on faults need another pass."""
         arrays = [array for _, array in self.arrays()]
         shapes = [(len(self.tensor_bytes),) if array is self.tensor_bytes else (layers,) for array in arrays]
         if any(array.shape != shape for array, shape in zip(arrays, shapes, strict=True)):
@@ -223,9 +221,9 @@ class Candidate:
         return [(place, array) for place, array in (*of_layers, *state, *modes) if array is not None]
 
     def mode(self, name: str) -> RecomputeMode:
-        """The recompute mode called `name`.
+        """Recompute mode of that name.
 
-        Of a part of a stage (`nest.instance.recompute.Partial`) it has what each layer costs and holds at least.
+        For a partial mode (`nest.instance.recompute.Partial`), the least cost and memory of each layer.
 
         Raises:
             KeyError: there is none.
@@ -240,7 +238,7 @@ class Candidate:
 
 
 def _at_least(name: str, one: RecomputeMode, other: RecomputeMode) -> RecomputeMode:
-    """What layers cost and hold at least, each in one of two modes."""
+    """Least cost and memory of layers over two modes."""
     extra, first, more, peak = (
         numpy.minimum(getattr(one, row), getattr(other, row)) for row in ("extra", "first", "more", "peak")
     )

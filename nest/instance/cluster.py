@@ -1,4 +1,4 @@
-"""The cluster in numbers (PROBLEM.md section 1), and clusters of several kinds of device (section 8)."""
+"""Clusters in numbers (PROBLEM.md section 1), also with several kinds of device (section 8)."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -15,23 +15,23 @@ from nest.records import Record
 from nest.tolerances import MEMORY_SLACK
 
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
-"""How often a ring goes round: an all-reduce is a reduce-scatter and an all-gather (PROBLEM.md section 1)."""
+"""Ring passes of a collective: an all-reduce is a reduce-scatter and an all-gather (PROBLEM.md section 1)."""
 
 
 @frozen(eq=False, repr=False)
 class CollectiveLine(Record):
-    """A protocol by which a communication library runs collectives inside one level of a network.
+    """A protocol of a communication library for collectives inside one level of a network.
 
-    The form is that of NCCL's own plans (NVIDIA/nccl, src/graph/tuning.cc): a base latency of the protocol, one latency
-    for each step, and a bandwidth; `nest.collectives.alpha_beta.ring_cost` has the formula.
+    In the form of NCCL's model (NVIDIA/nccl, src/graph/tuning.cc): base latency, latency per step, and bandwidth;
+    `nest.collectives.alpha_beta.ring_cost` has the formula.
 
     Attributes:
-        kinds: the collectives it runs: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`.
-        base: seconds of a call, however many members.
-        step: seconds of each step.
-        bandwidth: bytes per second, per device and direction, that it reaches.
-        own: what the share of the buffer that a member need not receive costs, as part of what a share received costs.
-        in_switch: whether the switches reduce; all-reduces only.
+        kinds: its collectives: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`.
+        base: seconds per call, for any number of members.
+        step: seconds per step.
+        bandwidth: bytes per second reached, per device and direction.
+        own: cost of the share of the buffer that a member already has, relative to a received share.
+        in_switch: switches reduce; all-reduces only.
         members: fewest members with which the library uses it.
     """
 
@@ -44,30 +44,30 @@ class CollectiveLine(Record):
     members: int = field(default=2, validator=validators.ge(2))
 
     def fits(self, kind: str, members: int) -> bool:
-        """Whether it runs `kind` among so many members."""
+        """True if it runs `kind` among so many members."""
         return kind in self.kinds and members >= self.members
 
 
 @frozen(eq=False, repr=False)
 class EstimateError(Record):
-    """What is needed over what is estimated, log-normal, as fitted to measured runs.
+    """Ratio of actual need to estimate, log-normal, fitted to measured runs.
 
     Attributes:
-        median: of what is needed (bytes, or seconds) over what is estimated.
-        spread: the standard deviation of its logarithm.
+        median: of the ratio (bytes or seconds).
+        spread: standard deviation of its logarithm.
     """
 
     median: float = field(validator=validators.gt(0))
     spread: float = field(validator=validators.gt(0))
 
     def factor(self, risk: float) -> float:
-        """What is needed over what is estimated, exceeded with probability `risk`, between 0 and 1."""
+        """Ratio of need to estimate that is exceeded with probability `risk`, between 0 and 1."""
         from statistics import NormalDist  # It loads decimal numbers.
 
         return self.median * exp(self.spread * NormalDist().inv_cdf(1 - risk))
 
     def within(self, share: float) -> float:
-        """The probability that no more than `share` times the estimate is needed."""
+        """Probability that at most `share` times the estimate is needed."""
         return 0.5 * (1 + erf(log(share / self.median) / self.spread / sqrt(2))) if share > 0 else 0.0
 
 
@@ -81,10 +81,10 @@ class Level(Record):
         fanout: children per group.
         bandwidth: bytes per second, per device and direction.
         latency: seconds from end to end.
-        link: name of the link in the catalogue that the level is made of; None: it names none. Collective models may
-            tell by it what the network can do.
-        lines: how collectives run on that link; none: by `latency` and `bandwidth` alone, as PROBLEM.md section 1 says.
-            Messages from point to point go by these two in any case.
+        link: name of the level's link in the catalogue, from which collective models may infer capabilities; None:
+            none.
+        lines: protocols of collectives on that link; empty: `latency` and `bandwidth` alone, as in PROBLEM.md section
+            1. Point-to-point messages always use these two.
     """
 
     name: str
@@ -97,17 +97,17 @@ class Level(Record):
 
 @frozen(eq=False, repr=False, slots=False)
 class Cluster(Record):
-    """Identical devices under a hierarchical network.
+    """Identical devices with a hierarchical network.
 
     Attributes:
         levels: innermost first.
-        memory: bytes per device up to which a search admits what a stage is estimated to need (`H`).
+        memory: bytes per device up to which a search admits a stage's estimate (`H`).
         reserve: bytes of it kept free.
-        margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
-            Below 0 where a plan is taken to need less.
-        error: how far what is needed of memory lies from the estimate; None: estimates are exact.
-        time_error: how far step times lie from those predicted; None: they are exact.
-        device_memory: bytes per device, room for the margin included.
+        margin: share by which a plan's need, without the reserve, may exceed its estimate; `memory` leaves room for it.
+            Below 0 if a plan is expected to need less.
+        error: ratio of memory need to estimate; None: estimates are exact.
+        time_error: ratio of step times to predictions; None: they are exact.
+        device_memory: bytes per device, with room for the margin.
         fitting: bytes per device up to which a plan fits, whatever a search admits; None: `memory`.
     """
 
@@ -121,7 +121,7 @@ class Cluster(Record):
     fitting: float | None = None
 
     def with_margin(self, margin: float, fitting: float | None = None) -> "Cluster":
-        """The cluster whose `memory` leaves room for a margin: what takes all of it may grow to `device_memory`.
+        """Cluster whose `memory` leaves room for a margin: a stage that fills it may grow to `device_memory`.
 
         `fitting` is the margin that decides whether a plan fits; None: the same.
         """
@@ -132,17 +132,17 @@ class Cluster(Record):
         return self.reserve + (self.device_memory - self.reserve) / (1 + margin) if margin else self.device_memory
 
     def without_memory(self) -> "Cluster":
-        """The cluster as layers are priced on it: nothing of memory, and of how far estimates are off."""
+        """Cluster for pricing layers: without memory and errors of estimates."""
         return Cluster(self.levels, 1.0)
 
     def upper(self, memory: float) -> float:
-        """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""
+        """Largest expected need of a plan with an estimate of `memory` bytes, with the reserve."""
         return self.reserve + (memory - self.reserve) * (1 + self.margin) if self.margin else memory
 
     def fit_probability(self, memory: float) -> float:
-        """The probability that what is estimated to need `memory` bytes, the reserve included, has enough of them.
+        """Probability that a need estimated at `memory` bytes, with the reserve, fits.
 
-        Stages err together, since one estimate made them, so that the fullest of a plan tells for all.
+        Stages err together, as one estimate made them, so the fullest one decides for the plan.
         """
         needed, room = memory - self.reserve, self.device_memory - self.reserve
         if self.error is None or needed <= 0:
@@ -160,7 +160,7 @@ class Cluster(Record):
         return self.capacities[-1]
 
     def level(self, first: int, last: int) -> int:
-        """Smallest level with both devices, and so all between them, in one group; -1 when they are the same."""
+        """Smallest level with both devices, and so all between them, in one group; -1 if they are the same."""
         if first == last:
             return -1
         for index, capacity in enumerate(self.capacities):
@@ -169,14 +169,14 @@ class Cluster(Record):
         raise ValueError(f"devices {first} and {last} are not both in a cluster of {self.size}")
 
     def shape(self, members: Iterable[int] | NDArray[numpy.int64]) -> tuple[int, ...]:
-        """Shape of a set of devices: per level, the most children that any one group has members in."""
+        """Shape of a set of devices: per level, the most children with members in any group."""
         return shape_of(members, self.capacities)
 
     def shapes(self, sets: NDArray[numpy.int64]) -> tuple[tuple[int, ...], ...]:
-        """The shapes of several sets of as many devices, each once, in the order in which they are met.
+        """Distinct shapes of several sets of as many devices, in order of appearance.
 
         Args:
-            sets: the devices of each in ascending order, none twice, shape `(sets, devices)`.
+            sets: devices of each in ascending order, none twice, shape `(sets, devices)`.
         """
         found = numpy.empty((len(sets), len(self.capacities)), dtype=numpy.int64)
         below = 1
@@ -189,16 +189,16 @@ class Cluster(Record):
         return tuple(dict.fromkeys(tuple(shape) for shape in found.tolist()))
 
     def parts(self, width: int) -> tuple[int, ...]:
-        """Devices per group of each level of which a block of `width` devices fills several: they say how it lies."""
+        """Devices per group of each level smaller than a block of `width` devices: they describe its placement."""
         return tuple(capacity for capacity in self.capacities if capacity < width)
 
     def admits(self, width: int) -> bool:
-        """Whether blocks of `width` devices can be aligned with every level (PROBLEM.md section 2)."""
+        """True if blocks of `width` devices align with every level (PROBLEM.md section 2)."""
         return width <= self.size and all(c % width == 0 or width % c == 0 for c in self.capacities)
 
 
 def shape_of(members: Iterable[int] | NDArray[numpy.int64], capacities: Sequence[int]) -> tuple[int, ...]:
-    """As `Cluster.shape`, with so many devices per group of each level."""
+    """Same as `Cluster.shape`, for given devices per group of each level."""
     # Arrays are taken as they are: `fromiter` makes an object of every number.
     groups = numpy.sort(members if isinstance(members, numpy.ndarray) else numpy.fromiter(members, dtype=numpy.int64))
     groups = groups[_runs(groups)[:-1]]
@@ -213,13 +213,13 @@ def shape_of(members: Iterable[int] | NDArray[numpy.int64], capacities: Sequence
 
 
 def _runs(ascending: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-    """Where each run of equal numbers, in ascending order, begins, and where the last one ends."""
+    """Start of each run of equal numbers, in ascending order, and the end of the last."""
     ends = numpy.flatnonzero(ascending[1:] != ascending[:-1]) + 1
     return numpy.concatenate(((0,), ends, (len(ascending),)))
 
 
 def _begins(rows: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
-    """Which of the numbers in rows of ascending ones differ from the one before, the first of each row included."""
+    """Mask of numbers in ascending rows that differ from the one before, with the first of each row."""
     begins = numpy.ones(rows.shape, dtype=bool)
     begins[:, 1:] = rows[:, 1:] != rows[:, :-1]
     return begins
@@ -227,7 +227,7 @@ def _begins(rows: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
 
 @frozen(eq=False, repr=False)
 class Link(Record):
-    """What joins two pools.
+    """Link between two pools.
 
     Attributes:
         bandwidth: bytes per second, per device and direction.
@@ -240,14 +240,14 @@ class Link(Record):
 
 @frozen(eq=False, repr=False)
 class Exposure(Record):
-    """What of data-parallel communication is exposed, as `Space` has it; models say it for each kind of device.
+    """Exposed data-parallel communication, as in `Space`; models have it by kind of device.
 
     Attributes:
-        exposed: as `Space.exposed`.
-        hiding: as `Space.hiding`.
-        synchronisation: as `Space.synchronisation`.
-        sharded_synchronisation: as `Space.sharded_synchronisation`.
-        exposed_often: as `Space.exposed_often`.
+        exposed: see `Space.exposed`.
+        hiding: see `Space.hiding`.
+        synchronisation: see `Space.synchronisation`.
+        sharded_synchronisation: see `Space.sharded_synchronisation`.
+        exposed_often: see `Space.exposed_often`.
     """
 
     exposed: float
@@ -259,12 +259,12 @@ class Exposure(Record):
 
 @frozen(eq=False, repr=False)
 class Pool(Record):
-    """Identical devices of a cluster that has others too.
+    """Identical devices of a cluster with several kinds.
 
     Attributes:
-        name: unique in the cluster; candidates name the pool that they are priced for.
+        name: unique in the cluster; candidates name their pool.
         cluster: its devices, memory and levels, numbered from 0.
-        exposure: what of data-parallel communication is exposed on its devices; None: what the space says.
+        exposure: exposed data-parallel communication on its devices; None: that of the space.
     """
 
     name: str
@@ -274,15 +274,15 @@ class Pool(Record):
 
 @frozen(eq=False, repr=False, slots=False)
 class Pools(Record):
-    """The pools of a cluster, and the links between them.
+    """Pools of a cluster, and the links between them.
 
     Attributes:
         members: in the order of the problem, which orders ties.
-        links: joined pools, as two indices of `members`, each pair once in either order. Stages of pools that nothing
-            joins are no neighbours.
+        links: connected pools, as two indices of `members`, each pair once in either order. Stages of unconnected pools
+            cannot be neighbours.
 
     Raises:
-        InputError: names repeat, a link names a pool that is not there or the same one twice, or a pair has two links.
+        InputError: names repeat, a link names an unknown pool or the same one twice, or a pair has two links.
     """
 
     members: tuple[Pool, ...] = field(validator=validators.min_len(1))
@@ -300,7 +300,7 @@ class Pools(Record):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """Names in order."""
         return tuple(each.name for each in self.members)
 
     @property
@@ -313,11 +313,11 @@ class Pools(Record):
         return {frozenset((one, two)): link for one, two, link in self.links}
 
     def link(self, one: int, two: int) -> Link | None:
-        """What joins two pools, by index; None: nothing does."""
+        """Link between two pools, by index; None: there is none."""
         return self._by_pair.get(frozenset((one, two)))
 
     def index(self, name: str) -> int:
-        """Where the pool called `name` is among them.
+        """Index of the pool called `name`.
 
         Raises:
             ValueError: there is none.

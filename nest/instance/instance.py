@@ -1,4 +1,4 @@
-"""The instance, PROBLEM.md sections 1 to 3 in numbers, all that a solver sees; and what it answers."""
+"""The instance of a solver (PROBLEM.md sections 1 to 3), and its answer."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ from nest.records import Record
 
 @frozen(eq=False, repr=False, slots=False)
 class LayerGraph(Record):
-    """The layers and the tensors between them.
+    """Layers and the tensors between them.
 
     Attributes:
         layers: unique names.
-        tensors: `(producer, consumers)` as layer indices; the bytes are the candidates' (`tensor_bytes`).
+        tensors: `(producer, consumers)` as layer indices; candidates have the bytes (`tensor_bytes`).
 
     Raises:
-        InputError: layers are not unique, a tensor names a layer that is not there or its own producer, or
-            the graph has a cycle.
+        InputError: layers are not unique, a tensor names an unknown layer or its own producer, or the graph has a
+            cycle.
     """
 
     layers: tuple[str, ...]
@@ -46,14 +46,14 @@ class LayerGraph(Record):
         self.topological_order()
 
     def successors(self) -> tuple[frozenset[int], ...]:
-        """For each layer, the layers that read its tensors."""
+        """Readers of each layer's tensors."""
         successors: list[set[int]] = [set() for _ in self.layers]
         for producer, consumers in self.tensors:
             successors[producer].update(consumers)
         return tuple(frozenset(group) for group in successors)
 
     def topological_order(self) -> tuple[int, ...]:
-        """Layers such that producers precede consumers, lowest index first among the free ones.
+        """Layers with producers before consumers, lowest index first among the free ones.
 
         Raises:
             InputError: the graph has a cycle; the text names its layers.
@@ -62,7 +62,6 @@ class LayerGraph(Record):
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
-        """`topological_order`."""
         successors = self.successors()
         waiting = [0] * len(self.layers)
         for consumers in successors:
@@ -87,15 +86,15 @@ class LayerGraph(Record):
 
 @frozen(eq=False, repr=False)
 class PlacedNetwork:
-    """A network with what plans placed on it are priced with.
+    """A network with the means to price plans placed on it.
 
     Attributes:
         model: paths, rings and links.
-        factors: for each candidate, what its width is a product of: sizes of the sets of ranks that its collectives run
-            over, innermost first; empty where layers were measured whole.
-        repriced: a candidate, by index, with collectives inside the block on such levels, one for each of its factors.
-        collectives: the model that prices a collective on one ring.
-        price: seconds per step of a placed plan of an instance, and which stages need more memory than there is.
+        factors: factors of each candidate's width: sizes of the rank sets of its collectives, innermost first; empty if
+            layers were measured whole.
+        repriced: reprices a candidate, by index, with collectives inside the block on such levels, one for each factor.
+        collectives: prices a collective on one ring.
+        price: seconds per step of a placed plan of an instance, and the stages without enough memory.
     """
 
     model: NetworkModel
@@ -112,19 +111,19 @@ class Instance:
     Attributes:
         cluster: devices and network.
         graph: layers and tensors between them.
-        candidates: what strategies contribute; at least one.
-        space: which plans are allowed.
-        collectives: the model that prices collectives.
-        complete_to: step time, seconds, up to which no plan of another candidate is missing; infinite: there is none,
-            0: there was no time to price the others.
-        network: the network as it is, where it is no hierarchy. Then `cluster` has a single level, and with it
-            candidates and collectives are such that no plan on the network beats what it takes on that level.
-        pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is
-            the first one's, but for a view from another (`at`): whoever prices a stage takes its candidate's view.
-        makespan: seconds of a plan's replay; 0: it takes no longer than its closed form. None: closed forms are prices.
+        candidates: at least one.
+        space: allowed plans.
+        collectives: prices collectives.
+        complete_to: step time (s) up to which no plan of a missing candidate exists; infinite: none is missing, 0:
+            there was no time to price the others.
+        network: the actual network if it is no hierarchy. `cluster` then has a single level on which every plan takes
+            at most its time on the network, given these candidates and collectives.
+        pools: of a cluster with several kinds of device. Each candidate then names its pool, and `cluster` is the first
+            one's, except in the view of another (`at`): a stage is priced in its candidate's view.
+        makespan: seconds of a plan's replay; 0: no longer than its closed form. None: closed forms are prices.
 
     Raises:
-        InputError: a candidate does not fit the layer graph, or names a pool that is not there, or none.
+        InputError: a candidate does not fit the layer graph, or names an unknown pool, or none.
     """
 
     cluster: Cluster
@@ -171,22 +170,22 @@ class Instance:
             raise InputError(f"candidate {candidate.name!r} {said}; the pools are {names}.")
 
     def pool_of(self, candidate: int) -> int:
-        """Index of the pool of a candidate; 0 where the cluster has no pools."""
+        """Index of the pool of a candidate; 0 without pools."""
         name = self.candidates[candidate].pool
         return 0 if self.pools is None or name is None else self.pools.index(name)
 
     def cluster_of(self, candidate: int) -> Cluster:
-        """The devices on which stages of a candidate run: those of its pool, or of the cluster."""
+        """Devices for stages of a candidate: those of its pool, or of the cluster."""
         return self.cluster if self.pools is None else self.pools.members[self.pool_of(candidate)].cluster
 
     def recompute_names(self, candidate: int) -> tuple[str, ...]:
-        """What stages of a candidate may name as their recompute mode: whole modes, then parts of stages."""
+        """Recompute modes for stages of a candidate: pure modes, then partial ones."""
         own = tuple(mode.name for mode in self.candidates[candidate].recompute)
         return _recompute_names(own, self.space.recompute, self.space.partial)
 
     @property
     def complete(self) -> bool:
-        """Whether no plan of another candidate is missing, whatever it takes."""
+        """True if no plan of another candidate is missing."""
         return self.complete_to == inf
 
     @property
@@ -195,7 +194,7 @@ class Instance:
         return self.cluster.size if self.pools is None else self.pools.size
 
     def at(self, candidate: int) -> "Instance":
-        """The instance as stages of a candidate see it, with the cluster and the space of its pool; else itself."""
+        """View of stages of a candidate, with the cluster and space of its pool; without pools, itself."""
         if self.pools is None:
             return self
         pool = self.pools.members[self.pool_of(candidate)]
@@ -205,7 +204,7 @@ class Instance:
         return self._views[pool.name]
 
     def alone(self, pool: int) -> "tuple[Instance, tuple[int, ...]] | None":
-        """The instance of one pool as a cluster of its own, and which candidates it has; None: the pool has none."""
+        """Instance of one pool as a cluster of its own, and its candidates; None: the pool has none."""
         assert self.pools is not None
         name = self.pools.members[pool].name
         own = tuple(index for index, each in enumerate(self.candidates) if each.pool == name)
@@ -216,7 +215,7 @@ class Instance:
         return evolve(seen, candidates=candidates, pools=None), own
 
     def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
-        """`M` of PROBLEM.md section 3, or None when so many replicas cannot share the batch."""
+        """`M` of PROBLEM.md section 3; None: so many replicas cannot share the batch."""
         share = replicas * candidate.samples
         batch = self.space.global_batch
         if share > batch or (batch % share and not self.space.uneven_batch):
@@ -225,21 +224,21 @@ class Instance:
 
 
 Placement = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each replica and stage the devices of the block, in the order of their ranks."""
+"""Devices of the block of each replica and stage, in the order of their ranks."""
 
 
 @frozen(eq=False, repr=False)
 class StageDecision(Record):
-    """One pipeline stage as decided.
+    """Decisions of one pipeline stage.
 
     Attributes:
-        layers: layer indices, ascending; of all its chunks.
-        candidate: index of its candidate.
+        layers: indices, ascending; of all its chunks.
+        candidate: index.
         recompute: name of its recompute mode.
         zero: ZeRO stage.
         offset: first device relative to the replica (`o_i` of PROBLEM.md section 3).
-        chunks: layer indices of each of its chunks in pipeline order, ascending; none: it has one chunk, or those of
-            the even split.
+        chunks: layer indices of each of its chunks in pipeline order, ascending; empty: one chunk, or those of the even
+            split.
     """
 
     layers: tuple[int, ...]
@@ -260,8 +259,8 @@ class Solution(Record):
         schedule: name of the pipeline schedule.
         stages: in pipeline order.
         chunks: model chunks of each stage (`v` of PROBLEM.md section 4).
-        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
-        placement: on a network that is no hierarchy, the devices of each block; None: where offsets say.
+        zero_degree: most ranks for ZeRO sharding; None: all with equal parameters.
+        placement: on a network that is no hierarchy, the devices of each block; None: given by offsets.
     """
 
     replicas: int
@@ -273,23 +272,23 @@ class Solution(Record):
     placement: Placement | None = None
 
     def among(self, before: "Sequence[Candidate]", after: "Sequence[Candidate]") -> "Solution":
-        """The same plan of `before`, where candidates stand as in `after`, told by their names."""
+        """Renumber a plan from the candidates `before` to those of `after`, by name."""
         place = {each.name: index for index, each in enumerate(after)}
         stages = tuple(evolve(each, candidate=place[before[each.candidate].name]) for each in self.stages)
         return evolve(self, stages=stages)
 
 
 class SearchProgress(NamedTuple):
-    """How far a search is.
+    """State of a search.
 
     Attributes:
-        best: step time of the best plan so far, seconds; None when there is none yet.
-        bound: no plan is faster, seconds.
-        explored: share of the combinations of candidate, replicas, rank order, schedule, choices and number of stages
-            that are settled, from 0 to 1.
+        best: step time (s) of the best plan so far; None: there is none yet.
+        bound: lower bound in seconds.
+        explored: settled share of the combinations of candidate, replicas, rank order, schedule, choices and number of
+            stages, from 0 to 1.
         seconds: spent so far.
         priced: share of the candidates that are priced, from 0 to 1; the search begins when all are.
-        proving: whether it is a second solver's search, for a plan that is better than one known before.
+        proving: a second solver searches for a plan better than a known one.
     """
 
     best: float | None
@@ -302,20 +301,20 @@ class SearchProgress(NamedTuple):
 
 @frozen(eq=False, repr=False)
 class Result(Record):
-    """What a solver found.
+    """Result of a solver.
 
     Attributes:
         status: `optimal`, `near-optimal` (the simplest plan within a share of the least step time, which is the bound),
             `feasible` (stopped early) or `infeasible`.
-        solution: None when there is none.
-        batch_time: seconds, as the solver priced the solution.
-        lower_bound: no plan is faster, seconds.
-        runner_up: the best solution met with other degrees, with its step time.
-        fastest: where `solution` is a simpler and slower one, the fastest, with its step time.
+        solution: None: there is none.
+        batch_time: seconds, as priced by the solver.
+        lower_bound: in seconds.
+        runner_up: best solution met with other degrees, with its step time.
+        fastest: if `solution` is simpler and slower, the fastest one, with its step time.
         safer: one that is likelier to fit, with its step time.
-        simpler: one that is simpler yet, with its step time.
-        diagnosis: when infeasible, what is tightest and by how much.
-        statistics: what the search did, by name.
+        simpler: an even simpler one, with its step time.
+        diagnosis: if infeasible, the tightest limit and by how much.
+        statistics: of the search, by name.
     """
 
     status: str

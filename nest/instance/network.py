@@ -1,4 +1,4 @@
-"""What prices collectives, on any network: levels, or one that is no hierarchy (PROBLEM.md section 1)."""
+"""Collective models and networks, hierarchical or not (PROBLEM.md section 1)."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -15,23 +15,22 @@ from nest.records import Record
 
 @runtime_checkable
 class CollectiveModel(Protocol):
-    """Prices collectives (PROBLEM.md section 1).
+    """A model of collective times (PROBLEM.md section 1).
 
-    No model is called with zero bytes, which cost nothing. Methods of plug-ins may lack the parameter `members`.
+    Never called with zero bytes, which cost nothing. Methods of plug-ins may lack the parameter `members`.
 
     Optional:
         times: `times(kind, bytes, shape, levels, members=None)`, `time` for an array of `bytes`: seconds, of the same
-            shape. Searches are faster with it.
-        by_level: `by_level(kind, bytes, shape, levels, members=None)`, for an array of `bytes` the seconds for which a
+            shape. Speeds up searches.
+        by_level: `by_level(kind, bytes, shape, levels, members=None)`, for an array of `bytes` the seconds that a
             member's port at each level is occupied, of shape `(levels, *bytes.shape)`; at no level more than `time`.
-            Of a model without it the outermost level of the set is occupied all the time (`port_seconds`).
-        per_byte: `per_byte(kind, shape, levels, members=None)`, seconds that each byte takes at least: no number of
-            bytes takes less than so many times that. Searches are faster with it.
+            Without it, the outermost level of the set is occupied all the time (`port_seconds`).
+        per_byte: `per_byte(kind, shape, levels, members=None)`, lower bound on seconds per byte. Speeds up searches.
     """
 
     @property
     def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
+        """Unique name among its kind."""
 
     def time(
         self,
@@ -41,28 +40,28 @@ class CollectiveModel(Protocol):
         levels: Sequence[Level],
         members: int | None = None,
     ) -> float:
-        """Seconds that `kind` takes on a set of devices.
+        """Seconds of `kind` on a set of devices.
 
         Args:
             kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
-            bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
+            bytes: the full (unsharded) buffer; for `all_to_all` the buffer of each member.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
-            levels: the network, innermost first, as long as `shape`.
-            members: devices in the set, fewer than the product of `shape` where it is uneven; None: as many as that.
+            levels: of the network, innermost first, as many as in `shape`.
+            members: devices in the set, fewer than the product of `shape` if uneven; None: equal to it.
         """
 
 
 def port_seconds(
     model: CollectiveModel, kind: str, sizes: Array, shape: Sequence[int], levels: Sequence[Level], members: int
 ) -> Array:
-    """Seconds for which one collective occupies a device's port at each level (PROBLEM.md section 4, Ports).
+    """Seconds that one collective occupies a device's port at each level (PROBLEM.md section 4, Ports).
 
     Args:
         model: the collective model.
-        kind: as `CollectiveModel.time`.
-        sizes: bytes, of any shape; no bytes take none.
-        shape: as `CollectiveModel.time`.
-        levels: the network, innermost first.
+        kind: see `CollectiveModel.time`.
+        sizes: bytes, of any shape; 0 bytes take no time.
+        shape: see `CollectiveModel.time`.
+        levels: of the network, innermost first.
         members: devices in the set.
 
     Returns: shape `(levels, *sizes.shape)`.
@@ -85,13 +84,13 @@ Numbers = NDArray[numpy.int64]
 
 
 class Ring(NamedTuple):
-    """A way to run collectives over some devices, as costly as a flat ring of these figures.
+    """Collectives over some devices, as costly as a flat ring of these figures.
 
     Attributes:
-        latency: seconds of a step.
+        latency: seconds per step.
         bandwidth: bytes per second that every member sends and receives.
-        links: the directed links used, each once, ascending.
-        shares: bytes that each of them carries in one phase, per byte of the full buffer.
+        links: directed links in use, each once, ascending.
+        shares: bytes on each of them in one phase, per byte of the full buffer.
     """
 
     latency: float
@@ -117,31 +116,31 @@ class NetworkModel(Protocol):
 
     @property
     def link_bandwidth(self) -> Array:
-        """Bytes per second of each directed link, which all that cross it share; infinite where it is not shared."""
+        """Bytes per second of each directed link, shared by all that cross it; infinite if unshared."""
 
     @property
     def dimensions(self) -> object | None:
-        """Where devices lie along each dimension, which rings may run over one after the other; None: it has none."""
+        """Places of devices along dimensions, over which rings may run one by one; None: there are none."""
 
     def path(self, source: int, target: int) -> Numbers:
-        """The directed links of the path between two devices, in order."""
+        """Directed links of the path between two devices, in order."""
 
     def paths(self, sources: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
-        """The directed links of many paths, in no order: which of the paths, and the link."""
+        """Directed links of many paths, in no order: index of the path, and the link."""
 
     def rings(self, members: Sequence[int]) -> tuple[Ring, ...]:
-        """The ways to run a collective over two devices or more, none of which another beats in both figures."""
+        """Undominated ways to run a collective over at least two devices."""
 
     def least_rings(self, count: int) -> tuple[tuple[float, float], ...]:
-        """Latencies and bandwidths such that no ring over any `count` devices beats all of them for any buffer."""
+        """Latencies and bandwidths, one of which is at least as fast as any ring over `count` devices for each buffer."""
 
 
 @frozen(eq=False, repr=False)
 class RingPricing(Record):
-    """Collectives on rings over so many devices, whatever the levels: the best of them counts.
+    """Collectives on rings over so many devices, for any levels: the best one counts.
 
     Attributes:
-        base: the model that prices a collective on one ring.
+        base: prices a collective on one ring.
         rings: latencies and bandwidths of the rings over a number of devices.
     """
 
@@ -150,7 +149,7 @@ class RingPricing(Record):
 
     @property
     def name(self) -> str:
-        """That of the model that prices the rings."""
+        """Name of the base model."""
         return self.base.name
 
     def time(
@@ -161,7 +160,7 @@ class RingPricing(Record):
         levels: Sequence[Level],
         members: int | None = None,
     ) -> float:
-        """As `CollectiveModel.time`."""
+        """See `CollectiveModel.time`."""
         count = prod(shape) if members is None else members
         if count == 1 or kind == "point_to_point":
             return self.base.time(kind, bytes, shape, levels, members)
@@ -175,7 +174,7 @@ class RingPricing(Record):
         levels: Sequence[Level],
         members: int | None = None,
     ) -> Array:
-        """As `CollectiveModel.times`."""
+        """See `CollectiveModel.times`."""
         count = prod(shape) if members is None else members
         every = getattr(self.base, "times", None)
         if every is None or count == 1 or kind == "point_to_point":

@@ -1,4 +1,4 @@
-"""What every two devices of a network have between them (PROBLEM.md section 1, "arbitrary network")."""
+"""Bandwidth and latency between every two devices of a network (PROBLEM.md section 1, "arbitrary network")."""
 
 import numpy
 from attrs import field, frozen
@@ -13,10 +13,10 @@ class Pairs:
     """Bandwidth and latency between every two devices: symmetric matrices of devices by devices, read-only.
 
     Attributes:
-        names: the devices, in the order of rows and columns.
+        names: devices in the order of rows and columns.
         bandwidth: bytes per second and direction; infinite on the diagonal.
         latency: seconds from end to end; 0 on the diagonal.
-        hops: links on the way; None: not known (measured).
+        hops: links on the path; None: unknown (measured).
     """
 
     names: tuple[str, ...]
@@ -38,13 +38,13 @@ class Pairs:
         return len(self.names)
 
     def seconds(self, message: float) -> Floats:
-        """Time of a message of `message` bytes between every two devices (PROBLEM.md section 1, point to point)."""
+        """Seconds of a message of `message` bytes between every two devices (PROBLEM.md section 1, point to point)."""
         seconds: Floats = message / self.bandwidth
         seconds += self.latency
         return seconds
 
     def reordered(self, order: NDArray[numpy.int64]) -> "Pairs":
-        """The same pairs with device `order[i]` in row and column `i`."""
+        """Same pairs with device `order[i]` in row and column `i`."""
         if (order == numpy.arange(self.size)).all():
             return self
         rows = numpy.ix_(order, order)

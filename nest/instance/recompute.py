@@ -1,4 +1,4 @@
-"""Parts of stages that recompute: the first blocks in one mode, the others in a lighter one (PROBLEM.md section 3)."""
+"""Partial recomputation: the first blocks in one mode, the others in a lighter one (PROBLEM.md section 3)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Partial(NamedTuple):
 
     Attributes:
         mode: name of the mode of the first blocks.
-        layers: how many there are; a chunk that holds no more recomputes them all.
-        rest: name of the mode of the others, and of layers in no block.
+        layers: number of first blocks; a smaller chunk recomputes all of its blocks.
+        rest: name of the mode of the others, and of layers outside blocks.
     """
 
     mode: str
@@ -34,13 +34,13 @@ class Partial(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What decisions call it: `full:5:none`."""
+        """Name in decisions: `full:5:none`."""
         return f"{self.mode}:{self.layers}:{self.rest}"
 
 
 @lru_cache(maxsize=2**14)
 def partial(name: str) -> Partial | None:
-    """What the name of a recompute mode says of parts; None: it is that of a whole mode.
+    """Parse the name of a partial recompute mode; None: a pure mode.
 
     >>> partial("full:5:none")
     Partial(mode='full', layers=5, rest='none')
@@ -54,7 +54,7 @@ def partial(name: str) -> Partial | None:
 
 
 def modes_of(name: str) -> tuple[str, ...]:
-    """The modes that layers of a stage may run in, by the name of its own.
+    """Pure modes of a stage's layers, from the name of its mode.
 
     >>> modes_of("full:5:none"), modes_of("full")
     (('full', 'none'), ('full',))
@@ -64,7 +64,7 @@ def modes_of(name: str) -> tuple[str, ...]:
 
 
 def recompute_words(name: str) -> str:
-    """A recompute mode as people read it.
+    """A recompute mode in words.
 
     >>> recompute_words("full:5:none"), recompute_words("full:5:selective"), recompute_words("full")
     ('full in first 5', 'full in first 5, then selective', 'full')
@@ -76,7 +76,7 @@ def recompute_words(name: str) -> str:
 
 
 def recompute_values(space: Space, name: str) -> dict[str, str | int]:
-    """What constraints read of a stage with a recompute mode: `recompute` and `recompute_layers`."""
+    """Values of a recompute mode in constraints: `recompute` and `recompute_layers`."""
     part = partial(name)
     if part is None:
         return {"recompute": name, "recompute_layers": 0 if name == "none" else len(space.units)}
@@ -84,19 +84,17 @@ def recompute_values(space: Space, name: str) -> dict[str, str | int]:
 
 
 def recomputed(units: Units, layers: Sequence[int], count: int) -> tuple[int, ...]:
-    """Those of `layers`, of one chunk, that are in the first `count` blocks it holds a part of."""
+    """Those of `layers`, of one chunk, in the first `count` blocks that it holds a part of."""
     inside = frozenset(layers)
     touched = [unit for unit in units if not inside.isdisjoint(unit)][:count]
     return tuple(layer for unit in touched for layer in unit if layer in inside)
 
 
 def stage_mode(instance: Instance, stage: StageDecision, chunks: Sequence[Sequence[int]] = ()) -> RecomputeMode:
-    """What a stage costs and saves by its recompute mode, layer by layer; of other layers it says nothing.
+    """Recompute mode of a stage by layer; undefined for other layers.
 
     Args:
-        instance: the problem.
-        stage: the stage.
-        chunks: layers of each of its chunks; left out, it has one.
+        chunks: layers of each of its chunks; empty: it has one.
     """
     candidate, part = instance.candidates[stage.candidate], partial(stage.recompute)
     if part is None:

@@ -1,7 +1,7 @@
-"""Pipeline schedules (PROBLEM.md section 4): what plug-ins say of one, and what solvers, pricing and replays read.
+"""Pipeline schedules (PROBLEM.md section 4): the protocol of plug-ins, and functions that read it.
 
-A schedule must have `name`, `weights` and `in_flight`. All else is optional; what it leaves out is as in one forward,
-one backward. Nothing but the functions below reads the optional members.
+A schedule must have `name`, `weights` and `in_flight`. All else is optional and defaults to 1F1B. Only the functions
+below read the optional members.
 """
 
 from collections import Counter
@@ -17,15 +17,15 @@ FORWARD, BACKWARD = "forward", "backward"
 INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
 
 PASSES = (FORWARD, BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
-"""Kinds of passes. A backward pass is whole, or runs in two parts: the gradients of inputs, which the stage in front
-waits for, and those of weights, which nobody does (arXiv 2401.10241, section 2)."""
+"""Kinds of passes. A backward pass is whole, or in two parts: input gradients, for which the stage before waits, and
+weight gradients, for which none does (arXiv 2401.10241, section 2)."""
 
 WHOLE, PARTS = (FORWARD, BACKWARD), (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
-"""What a schedule may run of a micro-batch in a chunk, in this order."""
+"""Passes of a micro-batch in a chunk, in this order."""
 
 ROUND, V = "round", "v"
-"""Placements with a name. Round: chunk `j` of `0, 1, ...` is on stage `j mod s`, so that the last stage sends back to
-the first. V: chunks go down the stages and up again, down, ..., so that a turn stays on its stage."""
+"""Named placements. Round: chunk `j` of `0, 1, ...` is on stage `j mod s`, so that the last stage sends back to the
+first. V: chunks go down the stages and up again, down, ..., so that a turn stays on its stage."""
 
 
 @frozen
@@ -34,11 +34,10 @@ class Pass:
 
     Attributes:
         kind: one of `PASSES`.
-        micro_batch: which of the replica's, from 0.
-        chunk: which of the stage's, from 0.
-        overlapped: whether it runs at the same time as the pass after it. Both together take as long as one after the
-            other, begin once what either needs is there, and send once both are done (DualPipe's `F&B`, PyTorch's
-            `OVERLAP_F_B`).
+        micro_batch: of the replica, from 0.
+        chunk: of the stage, from 0.
+        overlapped: it runs together with the next pass. Both take as long as one after the other, begin once the inputs
+            of both are there, and send once both are done (DualPipe's `F&B`, PyTorch's `OVERLAP_F_B`).
     """
 
     kind: str
@@ -59,83 +58,83 @@ class Schedule(Protocol):
     """A pipeline schedule (PROBLEM.md section 4).
 
     Optional:
-        chunks: runs of layers of each stage (`v`), numbered in pipeline order from 0; left out, 1.
-        with_chunks: `with_chunks(chunks)`: the same schedule with so many chunks a stage; then the search decides it.
-        placement: `"round"` (left out) or `"v"`, see `ROUND`; or a method `placement(stages)` that returns the stage,
+        chunks: runs of layers of each stage (`v`), numbered in pipeline order from 0; default 1.
+        with_chunks: `with_chunks(chunks)`: same schedule with so many chunks per stage; the search then decides it.
+        placement: `"round"` (default) or `"v"`, see `ROUND`; or a method `placement(stages)` that returns the stage,
             from 1, of each of the `s v` chunks in pipeline order. Every stage has `v` of them.
-        copies: how many times a device holds its stages' parameters, 1 (left out) or 2. With 2 a second pipeline runs
-            against the first: the device of stage `i` also holds stage `s + 1 - i`, for the second half of the
-            micro-batches. State in memory is multiplied by it.
-        admits: `admits(stages, micro_batches, chunks)`: whether there is such a plan; left out, there is.
+        copies: copies of a stage's parameters per device, 1 (default) or 2. With 2, a second pipeline runs against the
+            first: the device of stage `i` also holds stage `s + 1 - i`, for the second half of the micro-batches.
+            Memory for state is multiplied by it.
+        admits: `admits(stages, micro_batches, chunks)`: whether there is such a plan; default: yes.
         order: `order(stage, stages, micro_batches)`, see `OrderedSchedule`.
-        least_held: `least_held(stages, micro_batches)`, for each stage how many micro-batches all of its chunks hold at
-            one moment, of those of `in_flight` where that is most: what follows from it, in less time.
-        fills: when true, each stage holds, at some moment, one micro-batch or more in each of its chunks, as where the
-            first one passes all chunks before anything goes back; left out, `in_flight` of every stage says.
-        staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
-            the stage that is at it for longest, from its first pass to its step; replays and prices read it.
-        closed_form: when true, `training.price: closed-form` leaves it at that.
+        least_held: `least_held(stages, micro_batches)`, by stage the most micro-batches that all of its chunks hold at
+            one moment of `in_flight`; a faster way to compute it.
+        fills: if true, each stage holds at some moment at least one micro-batch in each of its chunks, as if the first
+            one passes all chunks before any backward pass; by default, `in_flight` of every stage decides.
+        staggered: if true, optimizer steps do not wait for other stages, so a batch takes as long as the longest stage,
+            from its first pass to its step; for replays and prices.
+        closed_form: if true, `training.price: closed-form` keeps its closed form.
         suffices: `suffices(forward, backward)`: whether no replay of stages with such passes exceeds the weights.
     """
 
     @property
     def name(self) -> str:
-        """Unique among its kind; what people write to choose it."""
+        """Unique name among its kind."""
 
     def weights(self, micro_batches: int, stages: int) -> Weighted:
         """`(A, B)` or `(A, Bf, Bb, Bw)`.
 
         The batch takes `A max t + sum (Bf f + Bb b + Bw w) + max y`, with `f`, `b` and `w` a stage's seconds per
-        micro-batch of forward passes, gradients of inputs and gradients of weights. A pair weighs all three with `B`.
-        `Bw` may be below 0, as gradients of weights fill what others leave: `Bb + Bw` may not.
+        micro-batch of forward passes, input gradients and weight gradients. A pair weights all three with `B`. `Bw` may
+        be below 0, as weight gradients fill what others leave, but `Bb + Bw` may not.
         """
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> Held:
-        """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest.
+        """Micro-batches whose activations stage `stage` (from 1) of `stages` holds at its fullest.
 
-        One number: so many in every chunk, at least 1. With several chunks also a number for each chunk, or several
-        such rows, one for each moment that may be the fullest: the memory of the stage is the most of them.
+        One number applies to every chunk, at least 1. With several chunks it may be a number for each chunk, or several
+        such rows, one for each possibly fullest moment: the memory of the stage is the largest of them.
         """
 
 
 @runtime_checkable
 class ChunkedSchedule(Schedule, Protocol):
-    """A schedule of which others with several chunks a stage are made (`Schedule.with_chunks`)."""
+    """A schedule that can have several chunks per stage (`Schedule.with_chunks`)."""
 
     @property
     def chunks(self) -> int:
         """Chunks of each stage (`v`)."""
 
     def with_chunks(self, chunks: int) -> "ChunkedSchedule":
-        """The same schedule with so many chunks for each stage, 2 or more."""
+        """Same schedule with so many chunks per stage, at least 2."""
 
 
 @runtime_checkable
 class OrderedSchedule(Schedule, Protocol):
-    """A schedule that says in which order every stage works, so that its plans can be replayed pass by pass.
+    """A schedule with an order of passes for every stage, so that its plans can be replayed.
 
-    The member is optional: plans of a schedule without it are priced, but `nest simulate` refuses them.
+    The member is optional: plans of other schedules are priced, but `nest simulate` refuses them.
     """
 
     def order(self, stage: int, stages: int, micro_batches: int) -> Sequence[Pass]:
-        """Passes of the device of stage `stage` (1 is the first) of `stages`, one after the other.
+        """Passes of the device of stage `stage` (from 1) of `stages`, in order.
 
         Each micro-batch runs forward once through each of the stage's chunks, then backward, whole or in two parts.
-        With two copies, the second half of the micro-batches run through the stage that is mirrored.
+        With two copies, the second half of the micro-batches run through the mirrored stage.
         """
 
 
 @frozen
 class Weights:
-    """What a batch's time is made of (PROBLEM.md section 4).
+    """Weights of a batch's time (PROBLEM.md section 4).
 
     Attributes:
         slowest: `A`, of the slowest stage.
         forward: `Bf`, of the sum of forward passes.
-        input_gradients: `Bb`, of the sum of gradients of inputs.
-        weight_gradients: `Bw`, of the sum of gradients of weights.
-        arriving: of the sum of messages with activations; left out, that of the forward passes that wait for them.
-        returning: of the sum of messages with gradients; left out, that of the gradients of inputs.
+        input_gradients: `Bb`, of the sum of input gradients.
+        weight_gradients: `Bw`, of the sum of weight gradients.
+        arriving: of the sum of messages with activations; default: that of forward passes, which wait for them.
+        returning: of the sum of messages with gradients; default: that of input gradients.
     """
 
     slowest: float
@@ -155,12 +154,12 @@ class Weights:
 
     @property
     def uniform(self) -> bool:
-        """Whether the parts of a stage's time weigh the same, so that only its sum counts."""
+        """True if all parts of a stage's time have equal weights, so that only their sum counts."""
         return len({self.forward, self.input_gradients, self.weight_gradients, self.arriving, self.returning}) == 1
 
     @property
     def waiting(self) -> float:
-        """Weight of what ports make a stage wait for: half of it in forward passes, half in gradients of inputs."""
+        """Weight of waits for ports: half in forward passes, half in input gradients."""
         return (self.forward + self.input_gradients) / 2
 
     def of_parts(self, forward: Any, input_gradients: Any, weight_gradients: Any) -> Any:
@@ -170,14 +169,14 @@ class Weights:
         )
 
     def of_messages(self, arriving: Any, returning: Any) -> Any:
-        """What messages add to the sum, of numbers or arrays of seconds."""
+        """Messages' part of the sum, of numbers or arrays of seconds."""
         return self.arriving * arriving + self.returning * returning
 
 
 def weights_of(schedule: Schedule, micro_batches: int, stages: int, *, hides: bool = False) -> Weights:
-    """The weights of a schedule; `hides`: messages between stages hide under compute while the pipeline is full.
+    """Weights of a schedule; `hides`: messages between stages hide under compute in a full pipeline.
 
-    Then each shows once, whatever else the schedule fills: the first micro-batch crosses every boundary on its way in
+    Each then shows once, whatever else the schedule fills: the first micro-batch crosses every boundary on its way in
     and the last one on its way out.
     """
     slowest, *parts = (float(each) for each in schedule.weights(micro_batches, stages))
@@ -186,12 +185,12 @@ def weights_of(schedule: Schedule, micro_batches: int, stages: int, *, hides: bo
 
 
 def chunks_of(schedule: Schedule) -> int:
-    """Chunks of each stage; 1 for one that knows no chunks."""
+    """Chunks of each stage; 1 by default."""
     return int(getattr(schedule, "chunks", 1))
 
 
 def least_held(schedule: Schedule, stages: int, micro_batches: int, counted: bool = False) -> tuple[float, ...]:
-    """How many micro-batches every chunk of a stage holds at one moment, by stage; `counted` from `in_flight`."""
+    """Least micro-batches held by every chunk of a stage at one moment, by stage; `counted` from `in_flight`."""
     known = None if counted else getattr(schedule, "least_held", None)
     if known is not None:
         return tuple(float(each) for each in known(stages, micro_batches))
@@ -200,24 +199,24 @@ def least_held(schedule: Schedule, stages: int, micro_batches: int, counted: boo
 
 
 def always_fills(schedule: Schedule) -> bool:
-    """Whether `fills` holds for any numbers of stages and micro-batches."""
+    """True if `fills` holds for any numbers of stages and micro-batches."""
     return chunks_of(schedule) == 1 or bool(getattr(schedule, "fills", False))  # In one chunk each has one.
 
 
 def fills(schedule: Schedule, stages: int, micro_batches: int) -> bool:
-    """Whether each stage holds, at some moment, one micro-batch or more in each of its chunks."""
+    """True if each stage holds, at some moment, at least one micro-batch in each of its chunks."""
     if always_fills(schedule):
         return True
     return all(each >= 1 for each in least_held(schedule, stages, micro_batches))
 
 
 def copies_of(schedule: Schedule) -> int:
-    """How many times a device holds the parameters of its stages."""
+    """Copies of a stage's parameters on a device."""
     return int(getattr(schedule, "copies", 1))
 
 
 def admits(schedule: Schedule, stages: int, micro_batches: int) -> bool:
-    """Whether the schedule has plans of so many stages and micro-batches."""
+    """True if the schedule has plans of so many stages and micro-batches."""
     chunks = chunks_of(schedule)
     if chunks > 1 and stages < 2:
         return False
@@ -226,7 +225,7 @@ def admits(schedule: Schedule, stages: int, micro_batches: int) -> bool:
 
 
 def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
-    """The stage, from 0, of each chunk in pipeline order. Shape `(s v,)`."""
+    """Stage, from 0, of each chunk in pipeline order. Shape `(s v,)`."""
     chunks, placement = chunks_of(schedule), getattr(schedule, "placement", ROUND)
     if callable(placement):
         return tuple(stage - 1 for stage in placement(stages))
@@ -237,13 +236,13 @@ def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
 
 @frozen
 class Places:
-    """Where the passes of a schedule's orders lie in the pipeline. Stages, devices and chunks are counted from 0.
+    """Places of a schedule's passes in the pipeline. Stages, devices and chunks count from 0.
 
     Attributes:
-        stages: of the pipeline, as many as it has devices.
+        stages: of the pipeline, one per device.
         micro_batches: `M`.
-        route: the stage of each chunk in pipeline order, as `route`.
-        copies: as `copies_of`.
+        route: stage of each chunk in pipeline order, see `route`.
+        copies: see `copies_of`.
         chunks: for each stage the numbers of its chunks in the pipeline.
     """
 
@@ -260,21 +259,21 @@ class Places:
         object.__setattr__(self, "chunks", tuple(tuple(each) for each in own))
 
     def mirrored(self, stage: int, micro_batch: int) -> int:
-        """The device that runs a stage over a micro-batch, or the stage that a device does: the same either way."""
+        """Device of a stage for a micro-batch, or stage of a device: the same function."""
         second = self.copies == 2 and 2 * micro_batch >= self.micro_batches
         return self.stages - 1 - stage if second else stage
 
     def place(self, device: int, step: Pass) -> int:
-        """The number in the pipeline of the chunk that a device's pass runs."""
+        """Number in the pipeline of the chunk of a device's pass."""
         return self.chunks[self.mirrored(device, step.micro_batch)][step.chunk]
 
     def device(self, place: int, micro_batch: int) -> int:
-        """The device that runs a chunk of the pipeline over a micro-batch."""
+        """Device of a chunk of the pipeline for a micro-batch."""
         return self.mirrored(self.route[place], micro_batch)
 
 
 def places_of(schedule: Schedule, stages: int, micro_batches: int) -> Places:
-    """Where the passes of a schedule's orders lie."""
+    """Places of a schedule's passes."""
     return Places(stages, micro_batches, route(schedule, stages), copies_of(schedule))
 
 
@@ -283,9 +282,9 @@ Step = tuple[str, int]
 
 
 def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> tuple[Pass, ...]:
-    """Passes of these kinds and chunks, each over the first micro-batch that had none of its kind in its chunk.
+    """Passes of these kinds and chunks, each over the first micro-batch without one of its kind in its chunk.
 
-    Two steps in place of one are overlapped.
+    A pair of steps is overlapped.
     """
     following: Counter[Step] = Counter()
     order = []
@@ -301,7 +300,7 @@ def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> tuple[Pass, ...]:
 
 
 def runs(order: Sequence[Pass]) -> list[tuple[Pass, ...]]:
-    """The passes of an order, those that are overlapped together."""
+    """Passes of an order, overlapped ones grouped."""
     together: list[tuple[Pass, ...]] = []
     begun: tuple[Pass, ...] = ()
     for step in order:
@@ -313,11 +312,11 @@ def runs(order: Sequence[Pass]) -> list[tuple[Pass, ...]]:
 
 
 Moment = tuple[float, ...]
-"""Micro-batches that each chunk of a stage holds at one time."""
+"""Micro-batches of each chunk of a stage at one time."""
 
 
 def fullest_moments(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """What the chunks of a stage (1 is the first) hold at the moments that may be the fullest. Shape `(moments, v)`."""
+    """Contents of the chunks of a stage (from 1) at the possibly fullest moments. Shape `(moments, v)`."""
     held, chunks = schedule.in_flight(stage, stages, micro_batches), chunks_of(schedule)
     if not isinstance(held, Sequence):
         return ((float(held),) * chunks,)
@@ -331,9 +330,9 @@ def in_flight(moments: Iterable[Moment]) -> float:
 
 
 def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
-    """The fullest moments of an order of passes: no other holds as many micro-batches in every chunk.
+    """Fullest moments of an order of passes: no other holds as many micro-batches in every chunk.
 
-    A micro-batch is held from its forward pass to the end of its backward pass, the gradients of weights included.
+    A micro-batch is held from its forward pass to the end of its backward pass, with weight gradients.
     """
     now, seen = [0] * chunks, set()
     for step in order:
@@ -346,7 +345,7 @@ def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
 
 
 def fullest(seen: NDArray[Any]) -> tuple[Moment, ...]:
-    """The moments that no other has as a part, those that hold the most in all first. Shape `(moments, chunks)`."""
+    """Undominated moments, those with most in all first. Shape `(moments, chunks)`."""
     # Asked for nothing but the rows, it loads masked arrays: a fiftieth of a solve with what is kept.
     distinct = numpy.unique(seen, axis=0, return_index=True)[0].astype(numpy.float64)
     left = distinct[numpy.argsort(-distinct.sum(axis=1), kind="stable")]
@@ -358,7 +357,7 @@ def fullest(seen: NDArray[Any]) -> tuple[Moment, ...]:
 
 
 class _RoundSchedule(Protocol):
-    """A schedule whose stages repeat what they do, round after round."""
+    """A schedule whose stages repeat their work in rounds."""
 
     @property
     def chunks(self) -> int: ...
@@ -369,7 +368,7 @@ class _RoundSchedule(Protocol):
 
 
 def moments_of_rounds(schedule: _RoundSchedule, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """The fullest moments of a stage, those of four rounds of `s` micro-batches: more rounds hold no more."""
+    """Fullest moments of a stage, from four rounds of `s` micro-batches: more rounds hold no more."""
     return _moments_of_rounds(schedule, stage, stages, min(micro_batches, 4 * stages))
 
 
@@ -379,7 +378,7 @@ def _moments_of_rounds(schedule: _RoundSchedule, stage: int, stages: int, micro_
 
 
 def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str | None:
-    """What is wrong with one stage's order, in words; None: nothing."""
+    """Fault of one stage's order, in words; None: there is none."""
     ran: dict[tuple[int, int], list[str]] = {}
     for step in order:
         ran.setdefault((step.micro_batch, step.chunk), []).append(step.kind)

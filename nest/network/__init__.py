@@ -1,8 +1,8 @@
-"""Networks of devices and switches: links, paths and rings as they are, and their reduction to levels.
+"""Networks of devices and switches: links, paths and rings, and their reduction to levels.
 
 Belongs here: links, routes, reduction to levels, shapes. Does not: formats of tools (`plugins/nest-networks`).
 
-All of it loads when it is asked for: clusters given by levels need none of it.
+Loads on use: clusters given by levels need none of it.
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """What is asked for, from its module."""
+        """Load a name from its module."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Circuits over devices, each visited once, with a fast slowest step (bottleneck travelling salesman problem)."""
+"""Circuits that visit each device once, with a fast slowest step (bottleneck travelling salesman problem)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -12,16 +12,16 @@ from nest.instance.network import Numbers
 from nest.instance.pairs import Floats
 
 EXACT = 9
-"""Members up to which every circuit is looked at: 40,320 of them."""
+"""Most members for which every circuit is tried: 40,320 of them."""
 
 BANDWIDTHS = 6
-"""Bandwidths at which the search tries to do with less latency, where members are more than `EXACT`."""
+"""Bandwidths at which the search tries less latency, with more members than `EXACT`."""
 
 TRIES = 5
 """Latencies tried for each of these, from the least that connections allow, ever further apart."""
 
 BRANCHES = 12
-"""Successors of a member that the search looks at."""
+"""Successors of a member that the search tries."""
 
 VISITS = 40
 """Steps for each member after which one search is given up; backtracking takes most of them."""
@@ -31,33 +31,26 @@ Mask = NDArray[numpy.bool_]
 
 @frozen(eq=False)
 class Circuit:
-    """A circuit and its slowest steps.
+    """A circuit and its slowest steps."""
 
-    Attributes:
-        order: members in their order along it, as rows of the matrices; begins with 0.
-        latency: largest of its steps, seconds.
-        bandwidth: smallest of its steps, bytes per second.
-    """
-
-    order: Numbers
-    latency: float
-    bandwidth: float
+    order: Numbers  # Members along it, as rows of the matrices; begins with 0.
+    latency: float  # Largest of its steps, seconds.
+    bandwidth: float  # Smallest of its steps, bytes per second.
 
 
 def circuits(
     bandwidth: Floats, latency: Floats, hops: Numbers, guesses: Iterable[Sequence[int]] = ()
 ) -> tuple[Circuit, ...]:
-    """The circuits none of which another beats in both latency and bandwidth, by ascending latency.
+    """Undominated circuits in latency and bandwidth, by ascending latency.
 
-    Of equals the one with the fewest hops, then the first in lexicographic order. All there are for up to `EXACT`
-    members; for more the best that a search with a fixed number of steps finds, so that neither is ever missed where
-    connections alone show that it is the least.
+    Ties go to the fewest hops, then to lexicographic order. Complete for up to `EXACT` members; for more, the best that
+    a search with a fixed number of steps finds, which never misses an optimum that connections alone determine.
 
     Args:
         bandwidth: from each member to each other, bytes per second.
         latency: likewise, seconds.
         hops: likewise, links.
-        guesses: circuits to try as well, where members are too many for all.
+        guesses: circuits to try as well, with too many members for all.
     """
     count = len(bandwidth)
     tables = bandwidth, latency, hops
@@ -79,13 +72,13 @@ def all_orders(count: int) -> NDArray[numpy.int64]:
 
 
 def _canonical(orders: Iterable[Sequence[int]]) -> NDArray[numpy.int64]:
-    """Circuits as they are seen from member 0, in lexicographic order."""
+    """Rotate circuits to start at member 0, and sort them."""
     turned = ([*order[order.index(0) :], *order[: order.index(0)]] for order in map(list, orders))
     return numpy.array(sorted(turned), dtype=numpy.int64)
 
 
 def _fronts(orders: NDArray[numpy.int64], tables: tuple[Floats, Floats, Numbers]) -> tuple[Circuit, ...]:
-    """Those of `orders` that no other beats, in the order that `circuits` states."""
+    """Those of `orders` that no other beats, in the order of `circuits`."""
     bandwidth, latency, hops = tables
     steps = orders * len(bandwidth) + numpy.roll(orders, -1, axis=1)
     narrowest = bandwidth.reshape(-1)[steps].min(axis=1)
@@ -101,19 +94,17 @@ def _fronts(orders: NDArray[numpy.int64], tables: tuple[Floats, Floats, Numbers]
 
 
 def cycles_fit(allowed: Mask) -> int:
-    """An upper bound on the members of a cycle of three or more with steps between allowed pairs.
+    """Upper bound on the members of a cycle of at least three with steps between allowed pairs.
 
-    They are in one connected piece, and each has two neighbours or more (the 2-core of the graph).
-
-    Args:
-        allowed: devices by devices, symmetric; its diagonal does not count.
+    They are in one connected piece, and each has at least two neighbours (the 2-core of the graph). `allowed` is
+    symmetric, devices by devices; its diagonal does not count.
     """
     inside = _core(allowed)
     return _largest_piece(allowed, inside)
 
 
 def _core(allowed: Mask) -> Mask:
-    """Who is left when those with fewer than two neighbours are taken out again and again."""
+    """Remove members with fewer than two neighbours repeatedly."""
     allowed = allowed & ~numpy.eye(len(allowed), dtype=bool)
     degree = allowed.sum(axis=1)
     inside = numpy.ones(len(allowed), dtype=bool)
@@ -124,7 +115,6 @@ def _core(allowed: Mask) -> Mask:
 
 
 def _largest_piece(allowed: Mask, inside: Mask) -> int:
-    """Members of the largest connected piece of those `inside`."""
     waiting, largest = inside.copy(), 0
     while len(left := numpy.flatnonzero(waiting)):
         piece = numpy.zeros(len(waiting), dtype=bool)
@@ -138,7 +128,7 @@ def _largest_piece(allowed: Mask, inside: Mask) -> int:
 
 
 def _searched(bandwidth: Floats, latency: Floats, known: tuple[Circuit, ...]) -> list[list[int]]:
-    """Circuits with less latency than those known, for some of the bandwidths that a circuit may have."""
+    """Circuits with less latency than those known, for some of the possible bandwidths."""
     count = len(bandwidth)
     wide, quick = numpy.minimum(bandwidth, bandwidth.T), numpy.maximum(latency, latency.T)
     apart = ~numpy.eye(count, dtype=bool)
@@ -155,7 +145,7 @@ def _searched(bandwidth: Floats, latency: Floats, known: tuple[Circuit, ...]) ->
 
 
 def _quicker(enough: Mask, quick: Floats, best: float) -> list[int] | None:
-    """A circuit over allowed steps only, all of which are quicker than `best`; None: the search found none."""
+    """Circuit of allowed steps that are all faster than `best`; None: none found."""
     delays = numpy.unique(quick[enough])[::-1]
     first = _last_true(len(delays), lambda index: cycles_fit(enough & (quick <= delays[index])) == len(quick))
     further = 0
@@ -171,7 +161,7 @@ def _quicker(enough: Mask, quick: Floats, best: float) -> list[int] | None:
 
 
 def _last_true(count: int, holds: Callable[[int], bool]) -> int:
-    """The last of `count` places at which it holds; it does up to some place, at the first at least."""
+    """Last of `count` places at which `holds` is true; it is monotone, and true at the first."""
     low, high = 0, count - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -183,9 +173,9 @@ def _last_true(count: int, holds: Callable[[int], bool]) -> int:
 
 
 def _hamiltonian(allowed: Mask) -> list[int] | None:
-    """A circuit over all with allowed steps only; None: none was found in `VISITS` steps for each member.
+    """Circuit over all members with allowed steps; None: none found in `VISITS` steps per member.
 
-    Depth first, the successor with the fewest ways on first (Warnsdorff's rule), the first listed of equals.
+    Depth first, fewest onward steps first (Warnsdorff's rule), then the first listed.
     """
     count = len(allowed)
     neighbours = [sum(1 << other for other in numpy.flatnonzero(row).tolist()) for row in allowed]
@@ -210,7 +200,7 @@ def _hamiltonian(allowed: Mask) -> list[int] | None:
 
 
 def _successors(neighbours: list[int], member: int, free: int) -> list[int]:
-    """Free neighbours, the best last."""
+    """Free neighbours, best last."""
     left, found = neighbours[member] & free, list[tuple[int, int]]()
     while left and len(found) < BRANCHES:
         lowest = left & -left

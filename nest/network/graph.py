@@ -1,4 +1,4 @@
-"""Devices and switches joined by links, and graphs of them as written (node-link data)."""
+"""Devices and switches joined by links, and their node-link files."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import networkx
 
 MOST_DEVICES = 4096
-"""Matrices over every two devices take 18 bytes a pair: 300 MB for so many."""
+"""Most devices: matrices over pairs take 18 bytes a pair, 300 MB in all."""
 
 MOST_NODES = 16_384
-"""Devices and switches: a device of a fat tree has fewer switches than itself, so four times `MOST_DEVICES`."""
+"""Most devices and switches: a fat tree has fewer switches per device than one, so four times `MOST_DEVICES`."""
 
 MOST_LINKS = 131_072
-"""Eight links for each of `MOST_NODES`; paths are searched from every device over every link."""
+"""Most links: eight for each of `MOST_NODES`; paths are searched from every device over every link."""
 
 REFERENCE_MESSAGE = 2.0**20
 """Bytes: at 50 GB/s such a message takes 21 us, so that bandwidth decides and latencies of microseconds still count."""
@@ -40,13 +40,12 @@ class LinkGraph:
     """Devices and switches joined by links; connected, with positive bandwidths.
 
     Attributes:
-        names: of the nodes, each once.
-        devices: the nodes that are devices, ascending.
-        ends: the two nodes of each link (links by 2).
+        names: of the nodes, unique.
+        devices: nodes that are devices, ascending.
+        ends: two nodes of each link (links by 2).
         bandwidth: of each link, bytes per second and direction.
         latency: of each link, seconds.
-        shared: whether a link between switches is shared by the devices behind it; if not, its bandwidth is what each
-            device gets.
+        shared: the devices behind a link between switches share it; if not, each device gets its bandwidth.
     """
 
     names: tuple[str, ...]
@@ -61,29 +60,29 @@ class LinkGraph:
 
     @property
     def is_device(self) -> NDArray[numpy.bool_]:
-        """For each node, whether it is a device."""
+        """Mask of nodes that are devices."""
         mask = numpy.zeros(len(self.names), dtype=bool)
         mask[self.devices] = True
         return mask
 
     @property
     def trunks(self) -> NDArray[numpy.bool_]:
-        """For each link, whether it joins two switches."""
+        """Mask of links between two switches."""
         at_device = self.is_device[self.ends]
         return ~(at_device[:, 0] | at_device[:, 1])
 
     def to_networkx(self) -> "networkx.Graph[str]":
-        """As a networkx graph: nodes have a `kind`, edges `bandwidth` and `latency`, the graph says `shared`."""
+        """Convert to a networkx graph: nodes have a `kind`, edges `bandwidth` and `latency`, the graph has `shared`."""
         from networkx import node_link_graph
 
         return node_link_graph(written_graph(self), directed=False, multigraph=False, edges="edges")
 
     @classmethod
     def from_networkx(cls, graph: "networkx.Graph[Any]") -> "LinkGraph":
-        """The network that a networkx graph describes, attributes as in node-link data (docs/reference/topologies.md).
+        """Read a networkx graph with the attributes of node-link data (docs/reference/topologies.md).
 
         Raises:
-            InputError: something in it cannot be, or it is too large.
+            InputError: invalid content, or too large.
         """
         from networkx import node_link_data
 
@@ -94,7 +93,7 @@ def check_size(devices: int, nodes: int, links: int) -> None:
     """Refuse a network that is too large, before it is built.
 
     Raises:
-        InputError: it has too many devices, nodes or links; the text says how many there may be.
+        InputError: too many devices, nodes or links; the text has the limit.
     """
     for count, most, what in (
         (devices, MOST_DEVICES, "devices"),
@@ -115,19 +114,19 @@ def link_graph(
     *,
     shared: bool = True,
 ) -> LinkGraph:
-    """The graph of `links`: two nodes, bandwidth and latency each; parallel links are bundled.
+    """Graph of `links`: two nodes, bandwidth and latency each; parallel links are bundled.
 
     A bundle has the sum of the bandwidths and the largest latency.
 
     Args:
         names: of the nodes.
-        is_device: for each node, whether it is a device and no switch.
+        is_device: for each node, whether it is a device (or a switch).
         links: two nodes as indices into `names`, bytes per second and direction, and seconds, of each link.
-        shared: as in `LinkGraph`.
+        shared: see `LinkGraph`.
 
     Raises:
-        InputError: nodes share a name, a link joins a node to itself, there are fewer than two devices, something is
-            not connected, or there is too much of something.
+        InputError: nodes share a name, a link joins a node to itself, there are fewer than two devices, the graph is
+            disconnected, or it is too large.
     """
     check_size(sum(is_device), len(names), len(links))
     seen: set[str] = set()
@@ -156,7 +155,7 @@ def link_graph(
 
 
 def components(members: Iterable[Node], links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
-    """Members in groups that links join, each in the order listed, by their first."""
+    """Connected groups of members, each in the order listed, by their first."""
     leader = {member: member for member in members}
 
     def leading(member: Node) -> Node:
@@ -174,7 +173,6 @@ def components(members: Iterable[Node], links: Iterable[tuple[Node, Node]]) -> l
 
 
 def _check_connected(graph: LinkGraph) -> None:
-    """Refuse nodes that cannot reach each other."""
     first = int(graph.devices[0])
     groups = components(range(len(graph.names)), graph.ends.tolist())
     lost = sorted(node for group in groups if first not in group for node in group)
@@ -195,11 +193,11 @@ class NetworkBuilder:
         self._links: list[tuple[int, int, float, float]] = []
 
     def device(self, name: str) -> int:
-        """Add a device; its number."""
+        """Add a device; return its number."""
         return self._node(name, is_device=True)
 
     def switch(self, name: str) -> int:
-        """Add a switch; its number."""
+        """Add a switch; return its number."""
         return self._node(name, is_device=False)
 
     def link(self, one: int, two: int, bandwidth: float, latency: float) -> None:
@@ -207,10 +205,10 @@ class NetworkBuilder:
         self._links.append((one, two, bandwidth, latency))
 
     def built(self, *, shared: bool = True) -> LinkGraph:
-        """The network.
+        """Build the network.
 
         Raises:
-            InputError: it is none; `link_graph` says what may be wrong.
+            InputError: it is none; see `link_graph`.
         """
         return link_graph(self._names, self._is_device, self._links, shared=shared)
 
@@ -225,7 +223,7 @@ def grid(shape: Sequence[int], wrap: Sequence[bool], bandwidth: float, latency: 
 
     Args:
         shape: devices along each dimension.
-        wrap: for each dimension, whether its rows close to rings; two devices in a row have one link either way.
+        wrap: for each dimension, whether its rows close to rings; two devices in a row always have one link.
         bandwidth: of one link, bytes per second and direction.
         latency: of one link, seconds.
 
@@ -257,14 +255,14 @@ SYNONYMS: Mapping[str, tuple[str, float]] = {
     "lat_ns": ("latency", 1e-9),
     "latency_ns": ("latency", 1e-9),
 }
-"""Attributes with their unit in the name, as scripts like to write them: nest's name and the size of the unit in SI."""
+"""Attributes with their unit in the name: nest's name, and the unit in SI."""
 
 
 def read_graph(mapping: Mapping[str, Any]) -> LinkGraph:
-    """The network that node-link data describe.
+    """Read node-link data.
 
     Raises:
-        InputError: it is no graph, something in it cannot be, or it is too large; sentences begin with the path.
+        InputError: no graph, invalid content, or too large; sentences begin with the path.
     """
     for key, what in (("nodes", "nodes"), ("edges", "links"), ("links", "links")):
         items = mapping.get(key)
@@ -275,7 +273,7 @@ def read_graph(mapping: Mapping[str, Any]) -> LinkGraph:
 
 
 def written_graph(graph: LinkGraph) -> dict[str, Any]:
-    """`graph` as node-link data that `read_graph` reads to the same network."""
+    """Convert `graph` to node-link data for `read_graph`."""
     devices = set(graph.devices.tolist())
     kinds = ["device" if index in devices else "switch" for index in range(len(graph.names))]
     rows = zip(graph.ends.tolist(), graph.bandwidth.tolist(), graph.latency.tolist(), strict=True)
@@ -290,7 +288,7 @@ def written_graph(graph: LinkGraph) -> dict[str, Any]:
 
 
 def _usual(items: Any) -> Any:
-    """Attributes under the names nest gives them."""
+    """Rename attributes to nest's names."""
     if not isinstance(items, (list, tuple)):
         return items
     return [_renamed(item) if isinstance(item, Mapping) else item for item in items]
@@ -329,7 +327,7 @@ def _network(spec: GraphSpec) -> LinkGraph:
 
 
 def _placed(network: NetworkBuilder, node: NodeSpec, name: str) -> tuple[int, ...]:
-    """Add a node; the numbers its links lead to."""
+    """Add a node; return the numbers of its links' ends."""
     if node.kind in SWITCH_WORDS:
         return (network.switch(name),)
     if node.devices == 1:
@@ -349,7 +347,7 @@ def _known(places: Mapping[str, tuple[int, ...]], name: str, place: str) -> tupl
 
 
 def _check_once(key: str, links: Sequence[LinkSpec]) -> None:
-    """Refuse a link that is listed from both of its ends: one link in two directions, or two, nobody says."""
+    """Refuse a link listed from both of its ends, which may mean one link or two."""
     first: dict[tuple[str, str], int] = {}
     for index, link in enumerate(links):
         back = first.get((str(link.target), str(link.source)))
@@ -362,7 +360,7 @@ def _check_once(key: str, links: Sequence[LinkSpec]) -> None:
 
 
 def _directions_joined(spec: GraphSpec, key: str, links: Sequence[LinkSpec]) -> list[tuple[LinkSpec, float, float]]:
-    """Links with bandwidth and latency; of a directed graph one for both directions, as bad as the worse."""
+    """Links with bandwidth and latency; a directed graph's pairs become one, as bad as the worse direction."""
     result: list[tuple[LinkSpec, float, float]] = []
     for index, link in enumerate(links):
         given = spec.graph.bandwidth if link.bandwidth is None else link.bandwidth

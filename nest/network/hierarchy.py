@@ -1,4 +1,4 @@
-"""Levels of uniform groups, and the order in which devices form them (PROBLEM.md section 1)."""
+"""Levels of uniform groups, and the order of devices that forms them (PROBLEM.md section 1)."""
 
 import numpy
 from attrs import field, frozen
@@ -10,13 +10,13 @@ from nest.tolerances import SUM_ERROR
 
 
 def divisors(number: int) -> list[int]:
-    """The divisors of `number`, ascending."""
+    """Divisors of `number`, ascending."""
     small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})
 
 
 def prime_blocks(number: int) -> list[int]:
-    """Sizes of blocks within blocks, each the smallest prime times the one before, up to `number`."""
+    """Sizes of nested blocks, each the smallest prime times the one before, up to `number`."""
     blocks = [1]
     while blocks[-1] < number:
         rest = number // blocks[-1]
@@ -25,15 +25,12 @@ def prime_blocks(number: int) -> list[int]:
 
 
 def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16]) -> Numbers:
-    """Devices in the order in which a group grows from the first, nearest first.
+    """Order of devices in which a group grows from the first, nearest first.
 
-    The next device has the least sum of distances to the block that is being filled, then to the block around it, and
-    so on (blocks as in `prime_blocks`); then it is the one that comes first in the matrix. Where distances are those of
-    a hierarchy (an ultrametric), every group of it comes out in one piece: a device of the innermost unfinished group
-    is as near to everything before as any other, and nearer to the group itself.
-
-    Args:
-        distance: symmetric, devices by devices, any unit.
+    The next device has the least sum of distances to the block being filled, then to the block around it, and so on
+    (blocks of `prime_blocks`); ties go to the first in the matrix. With the distances of a hierarchy (an ultrametric),
+    every group comes out contiguous: a device of the innermost unfinished group is as near to everything before as any
+    other, and nearer to the group itself. `distance` is symmetric, devices by devices, in any unit.
     """
     count = len(distance)
     blocks = prime_blocks(count)
@@ -59,52 +56,38 @@ def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16]) -> 
 
 
 MOST_LEVELS = 3
-"""Levels of what is no hierarchy: PROBLEM.md section 1 names three (1 hop, 2 hops, remote). A hierarchy keeps its."""
+"""Levels of a network that is no hierarchy: PROBLEM.md section 1 names three (1 hop, 2 hops, remote). A hierarchy keeps
+its own."""
 
 WORTH = 0.1
 """Share of the stretch above 1 that a chain of levels may leave more of than a longer one."""
 
 ROWS = 256
-"""Rows of a matrix worked on together, so that what is between takes little memory."""
+"""Rows of a matrix processed together, to limit memory."""
 
 
 @frozen
 class Tier:
-    """One level of groups and what it says of the pairs that meet there first.
+    """One level of groups, with the worst of the pairs that meet there first."""
 
-    Attributes:
-        capacity: devices of a group.
-        bandwidth: the least of those pairs, bytes per second and direction.
-        latency: the largest of those pairs, seconds.
-        hops: the most of those pairs; None: not known.
-    """
-
-    capacity: int
-    bandwidth: float
-    latency: float
-    hops: int | None
+    capacity: int  # Devices of a group.
+    bandwidth: float  # Least, bytes per second and direction.
+    latency: float  # Largest, seconds.
+    hops: int | None  # Most; None: unknown.
 
 
 @frozen(eq=False)
 class _Blocks:
-    """The worst of the pairs between every two blocks of `size` devices; of a block and itself what changes nothing.
-
-    Attributes:
-        size: devices of a block.
-        bandwidth: least, blocks by blocks.
-        latency: largest.
-        hops: most; None: not known.
-        inverse: sum of weight over time of the reference message.
-    """
+    """Worst of the pairs between every two blocks of `size` devices; neutral for a block and itself."""
 
     size: int
-    bandwidth: Floats
-    latency: Floats
-    inverse: Floats
-    hops: Floats | None = field(default=None)
+    bandwidth: Floats  # Least, blocks by blocks.
+    latency: Floats  # Largest.
+    inverse: Floats  # Sum of weight over time of the reference message.
+    hops: Floats | None = field(default=None)  # Most; None: unknown.
 
     def merged(self, factor: int) -> "_Blocks":
-        """The same for blocks of `factor` of these."""
+        """Merge each `factor` blocks."""
         starts = numpy.arange(0, len(self.bandwidth), factor)
 
         def over(how: numpy.ufunc, matrix: Floats, itself: float) -> Floats:
@@ -121,7 +104,7 @@ class _Blocks:
         )
 
     def tier(self, capacity: int, message: float) -> tuple[Tier, float]:
-        """What groups of `capacity` devices say of these blocks, and the weighted stretches of their pairs."""
+        """Level of groups of `capacity` devices, and the weighted stretches of their pairs."""
         factor = capacity // self.size
         groups = numpy.arange(len(self.bandwidth) // factor)
 
@@ -138,17 +121,16 @@ class _Blocks:
 
 
 def tiers(pairs: Pairs, message: float) -> tuple[Tier, ...]:
-    """The levels that fit `pairs` best, devices in their order, innermost first.
+    """Levels that fit `pairs` best, devices in their order, innermost first.
 
-    Groups are runs of the order, all of a level equally large. A level has the worst bandwidth and the worst latency of
-    the pairs that meet there first, so that it promises no pair more than it has. Of all such levels those with the
-    least stretch are taken, where near and far count alike: the pairs that meet first in blocks of 2, 4, 8, ... (or
-    what divides the devices) have together the same weight at every size, though far pairs are many. Fewer levels are
-    taken where they do nearly as well (`WORTH`).
+    Groups are runs of the order, equal in size within a level. A level has the worst bandwidth and latency of the pairs
+    that meet there first, so that it promises no pair too much. Of all such levels those with the least stretch are
+    taken, with near and far pairs counted alike: the pairs that first meet in blocks of 2, 4, 8, ... (or other
+    divisors) have the same total weight at every size. Fewer levels are taken if they are nearly as good (`WORTH`).
 
     Args:
         pairs: at least two devices.
-        message: bytes of the message that stretch is measured with.
+        message: bytes of the message for which stretch is measured.
     """
     sizes = divisors(pairs.size)
     offered: dict[tuple[int, int], tuple[Tier, float]] = {}
@@ -165,7 +147,7 @@ def tiers(pairs: Pairs, message: float) -> tuple[Tier, ...]:
 
 
 def _by_size(pairs: Pairs, sizes: list[int], message: float) -> dict[int, _Blocks]:
-    """The worst between blocks, for every size of block but the whole."""
+    """Worst of the pairs between blocks, for every size of block except the whole."""
     inverse = pairs.seconds(message)
     numpy.fill_diagonal(inverse, numpy.inf)
     numpy.reciprocal(inverse, out=inverse)
@@ -179,7 +161,7 @@ def _by_size(pairs: Pairs, sizes: list[int], message: float) -> dict[int, _Block
 
 
 def _weigh(values: Floats) -> None:
-    """Multiply by the weights of pairs, with sum 1: every size of block has the same for the pairs first met in it."""
+    """Multiply by the weights of pairs, with sum 1: each block size has the same total for pairs first met in it."""
     count = len(values)
     blocks = prime_blocks(count)
     device = numpy.arange(count)
@@ -197,7 +179,7 @@ Chain = tuple[float, tuple[int, ...]]
 
 
 def _chains(sizes: list[int], offered: dict[tuple[int, int], tuple[Tier, float]]) -> list[Chain]:
-    """For 1, 2, ... levels the best chain of capacities; fewer where more are of no use."""
+    """Best chain of capacities for 1, 2, ... levels, as far as more levels help."""
     best: dict[int, Chain] = {size: (offered[1, size][1], (size,)) for size in sizes[1:]}
     chains = [best[sizes[-1]]]
     while True:

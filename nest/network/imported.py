@@ -1,4 +1,4 @@
-"""What an importer reads in a file of the field: a network, with what else the file says and what it leaves out."""
+"""Network read from a file of the field, with its other content and gaps."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Imported:
-    """A network read from a file that people have.
+    """A network read from a file.
 
     Attributes:
-        network: by its levels, its links or its pairs. Levels as a `cluster` section writes them keep the names of
-            their links, and with them how collectives run there. The devices of a network by links are called
-            `HOST.INDEX`, or whatever the file calls them where it knows no hosts.
-        hosts: names of the machines along the devices of a network by levels, all with equally many devices; empty:
-            the file names none.
-        device: the accelerator by its name in the catalogue; None: the file does not say.
-        assumptions: what the file does not say and where it was taken from: one sentence each, with the figure.
-        devices_per_host: accelerators of one machine; None: the file does not say.
-        nics: of one machine, what its NICs give each device to reach other machines: nominal bandwidth per direction
-            and link; None: the file does not say.
-        pools: where hosts have accelerators of several kinds, the hosts of each kind; `network` then has no levels.
-        between: what joins the pools.
+        network: by levels, links or pairs. Levels of a `cluster` section keep the names of their links, and with them
+            the protocols of collectives. Devices of a network by links are called `HOST.INDEX`, or as in a file without
+            hosts.
+        hosts: names of the machines along the devices of a network by levels, with equally many devices; empty:
+            unnamed.
+        device: name of the accelerator in the catalogue; None: not in the file.
+        assumptions: on gaps of the file: one sentence each, with figure and origin.
+        devices_per_host: accelerators of one machine; None: not in the file.
+        nics: of one machine, nominal bandwidth of its NICs per device and direction, and link; None: not in the file.
+        pools: with several kinds of accelerators, the hosts of each kind; `network` then has no levels.
+        between: links between the pools.
     """
 
     network: Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
@@ -46,7 +45,7 @@ class Imported:
 
 @frozen
 class PartOf:
-    """One of several networks in a file, or a part of one: what `FILE#NAME` stands for.
+    """One of several networks in a file, or a part of one: `FILE#NAME`.
 
     Attributes:
         path: of the file.

@@ -1,4 +1,4 @@
-"""How fast a ring over any so many devices of a network can be, wherever they lie."""
+"""Best possible ring over any so many devices of a network."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -17,10 +17,10 @@ from nest.network.routes import Routes
 from nest.tolerances import SUM_ERROR
 
 MOST_BANDWIDTHS = 24
-"""Bandwidths told apart; where pairs have more, one stands for all down to the next, and bounds are looser."""
+"""Bandwidths distinguished; with more, one stands for all down to the next, and bounds are looser."""
 
 MOST_LATENCIES = 256
-"""Latencies told apart, likewise."""
+"""Latencies distinguished, likewise."""
 
 Figures = tuple[float, float]
 """Latency in seconds and bandwidth in bytes per second."""
@@ -28,14 +28,14 @@ Figures = tuple[float, float]
 
 @frozen(eq=False)
 class _Steps:
-    """Thresholds of a figure, best first, and the best value that lies between each and the one before."""
+    """Thresholds of a figure, best first, and the best value between each and the one before."""
 
     thresholds: Floats
     best: Floats
 
 
 class BestRings:
-    """Bounds on rings: every ring over `count` devices is no better, in both figures, than one of those returned."""
+    """Bounds on rings: no ring over `count` devices beats all of the returned figures."""
 
     def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool) -> None:
         self._bandwidth, self._latency = routes.bandwidth, routes.latency
@@ -49,10 +49,10 @@ class BestRings:
         self.of = cache(self._of)
 
     def _of(self, count: int) -> tuple[Figures, ...]:
-        """Latencies and bandwidths for `count` devices, by ascending latency; true up to `SUM_ERROR`.
+        """Latencies and bandwidths for `count` devices, by ascending latency; exact up to `SUM_ERROR`.
 
         Raises:
-            ValueError: `count` is below two or above the devices there are.
+            ValueError: `count` is below two or above the number of devices.
         """
         if not 2 <= count <= len(self._bandwidth):
             raise ValueError(f"a ring joins 2 to {len(self._bandwidth)} of these devices, not {count}")
@@ -63,7 +63,7 @@ class BestRings:
         return tuple(front)
 
     def _flat(self, count: int) -> Iterator[Figures]:
-        """One circuit: for each bandwidth the least latency at which so many devices may lie on a cycle."""
+        """One circuit: for each bandwidth the least latency at which so many devices may form a cycle."""
         place = len(self._quick.thresholds) - 1
         for index, bandwidth in enumerate(self._wide.best.tolist()):
             low, high = 0, place
@@ -79,7 +79,7 @@ class BestRings:
             yield float(self._quick.best[place]), bandwidth
 
     def _most_members(self, wide: int, quick: int, two: bool) -> int:
-        """The most members of a circuit with no step beyond these thresholds; `two`: of circuits of two."""
+        """Most members of a circuit with no step beyond these thresholds; `two`: of circuits of two."""
         step: Mask = (self._bandwidth >= self._wide.thresholds[wide]) & (self._latency <= self._quick.thresholds[quick])
         if two:
             numpy.fill_diagonal(step, val=False)
@@ -87,7 +87,7 @@ class BestRings:
         return cycles_fit(step | step.T)
 
     def _dimensional(self, count: int) -> Iterator[Figures]:
-        """One dimension after the other: for each way to lay a sub-grid of `count` devices."""
+        """One dimension after the other: for each sub-grid of `count` devices."""
         product = self._product
         if product is None:
             return
@@ -105,14 +105,14 @@ class BestRings:
             yield figures.flat_latency(), figures.flat_bandwidth(per_byte)
 
     def _ways(self, dimension: int, size: int) -> float:
-        """The most that both directions together can be faster by: a circuit on a tree goes both ways on each link."""
+        """Largest gain of both directions together: a circuit on a tree uses each link both ways."""
         assert self._product is not None
         hops = self._product.hops[dimension]
         is_tree = int((hops == 1).sum()) == 2 * (len(hops) - 1)
         return 1.0 if size == 2 or is_tree else 2.0
 
     def _fewest_hops(self, dimension: int, size: int) -> int:
-        """A lower bound on the hops of the longest step of a circuit over `size` places of a dimension."""
+        """Lower bound on the hops of the longest step of a circuit over `size` places of a dimension."""
         assert self._product is not None
         hops: Numbers = self._product.hops[dimension]
         if size == 2:
@@ -121,7 +121,7 @@ class BestRings:
 
 
 def _factorisations(count: int, most: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """The ways to write `count` as a product with no factor above its `most`."""
+    """Factorisations of `count` with no factor above its `most`."""
     if count > prod(most):
         return
     if not most:
@@ -134,16 +134,16 @@ def _factorisations(count: int, most: tuple[int, ...]) -> Iterator[tuple[int, ..
 
 
 def _descending(values: Floats, most: int) -> _Steps:
-    """Thresholds at or below which values lie; a value passes a threshold if it is no smaller."""
+    """Thresholds at or below which values are; larger or equal values pass."""
     steps = _ascending(-values, most)
     return _Steps(-steps.thresholds, -steps.best)
 
 
 def _ascending(values: Floats, most: int) -> _Steps:
-    """Thresholds at or above which values lie; a value passes a threshold if it is no larger.
+    """Thresholds at or above which values are; smaller or equal values pass.
 
-    Where there are too many, half of them stand where neighbouring values differ most, as those inside a node and
-    across do, whatever noise a measurement has; the others are spread evenly.
+    If there are too many, half of the thresholds are at the largest steps, such as between a node and the network in
+    noisy measurements; the others are spread evenly.
     """
     distinct = numpy.unique(values)
     count = len(distinct)
@@ -158,13 +158,13 @@ def _ascending(values: Floats, most: int) -> _Steps:
 
 
 def optimistic_level(network: NetworkModel, counts: Iterable[int] = ()) -> Level:
-    """The one level over all devices that is as fast as the network can be anywhere, nobody else sending.
+    """Single level over all devices that is as fast as the network can be anywhere, without other traffic.
 
-    What is best on it bounds from below what is best on the network.
+    Its best plan is a lower bound for the network.
 
     Args:
-        network: the network as it is.
-        counts: numbers of devices, 2 or more, that collectives run over; no ring over so many is faster either.
+        network: the actual network.
+        counts: numbers of devices, at least 2, of collectives; no ring over so many is faster either.
     """
     size = len(network.names)
     apart = ~numpy.eye(size, dtype=bool)

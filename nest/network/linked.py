@@ -1,4 +1,4 @@
-"""Networks as they are, from links or from a measured matrix (PROBLEM.md section 1, "Arbitrary network")."""
+"""Networks from links or from a measured matrix (PROBLEM.md section 1, "Arbitrary network")."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,19 +16,16 @@ from nest.network.rings import Rings
 from nest.network.routes import Routes
 
 MOST_PATHS = 65_536
-"""Paths kept: a search walks the same ones again and again."""
+"""Paths kept: a search repeats them."""
 
 
 class PathNetwork:
-    """`NetworkModel` on the links that there are."""
+    """`NetworkModel` on actual links."""
 
     def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool = False) -> None:
-        """A network of these routes and, if it has any, dimensions.
+        """A network of these routes and dimensions, if any.
 
-        Args:
-            routes: the path of every two devices.
-            product: the dimensions; None: it has none.
-            all_ports: whether collectives drive all ports of a device at once.
+        `all_ports`: collectives drive all ports of a device at once.
         """
         self._routes = routes
         self._product = product
@@ -53,48 +50,47 @@ class PathNetwork:
 
     @property
     def link_bandwidth(self) -> Floats:
-        """Bytes per second of each directed link; infinite where it is not shared."""
+        """Bytes per second of each directed link; infinite if unshared."""
         return self._routes.link_bandwidth
 
     @property
     def routes(self) -> Routes:
-        """The paths, with the directed links' ends."""
+        """Paths, with the directed links' ends."""
         return self._routes
 
     @property
     def dimensions(self) -> Product | None:
-        """Where devices lie along each dimension; None: the network is no product."""
+        """Places of devices along dimensions; None: the network is no product."""
         return self._product
 
     def path(self, source: int, target: int) -> Numbers:
-        """The directed links of the path between two devices, in order."""
+        """Directed links of the path between two devices, in order."""
         return self._path(source, target)
 
     def paths(self, sources: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
-        """The directed links of many paths, in no order: which of the paths, and the link."""
+        """Directed links of many paths, in no order: index of the path, and the link."""
         return self._routes.paths(sources, targets)
 
     def rings(self, members: Sequence[int]) -> tuple[Ring, ...]:
-        """The ways to run a collective over two devices or more, none of which another beats, by ascending latency."""
+        """Undominated ways to run a collective over at least two devices, by ascending latency."""
         return self._rings.over(members)
 
     def least_rings(self, count: int) -> tuple[tuple[float, float], ...]:
-        """Latencies and bandwidths such that no ring over any `count` devices beats all of them for any buffer."""
+        """Latencies and bandwidths, one of which is at least as fast as any ring over `count` devices for each buffer."""
         return self._least.of(count)
 
 
 def network_model(
     network: LinkGraph | Pairs, order: Numbers | None = None, *, all_ports: bool = False, slower: float = 1.0
 ) -> PathNetwork:
-    """The network as it is.
+    """Model of the actual network.
 
     Args:
         network: links, or a measured matrix: a directed link for every ordered pair.
         order: for each device of the cluster's levels, its place among the devices of the file (`Reduction.order`);
             None: as in the file.
-        all_ports: whether collectives drive all ports of a device at once.
-        slower: how many times as long everything takes (`cluster.calibration`): bandwidths are divided by it,
-            latencies multiplied.
+        all_ports: collectives drive all ports of a device at once.
+        slower: slow-down of a calibration (`cluster.calibration`): divides bandwidths, multiplies latencies.
     """
     if isinstance(network, Pairs):
         placed = numpy.arange(network.size) if order is None else order
@@ -105,7 +101,7 @@ def network_model(
 
 
 def _dimensions(graph: LinkGraph, found: Routes, order: Numbers, slower: float) -> Product | None:
-    """The dimensions of a network with these routes; the file numbers them, and the places along them."""
+    """Dimensions of a network with these routes, numbered as in the file."""
     links = _between_devices(graph)
     if links is None:
         return None
@@ -119,12 +115,11 @@ def _dimensions(graph: LinkGraph, found: Routes, order: Numbers, slower: float) 
 
 
 def measured_routes(pairs: Pairs, order: Numbers, slower: float = 1.0) -> Routes:
-    """The routes of a matrix: a directed link for every ordered pair.
+    """Routes of a measured matrix: a directed link for every ordered pair.
 
     Args:
-        pairs: as measured.
         order: for each device, its row of `pairs`.
-        slower: how many times as long everything takes.
+        slower: factor on all times.
     """
     count = pairs.size
     bandwidth = pairs.bandwidth / slower
@@ -144,16 +139,16 @@ def measured_routes(pairs: Pairs, order: Numbers, slower: float = 1.0) -> Routes
 
 
 def linked_routes(graph: LinkGraph, order: Numbers, slower: float = 1.0) -> Routes:
-    """The routes of a graph: of the paths with the fewest hops the widest (RFC 2676), ties by the order of the file.
+    """Routes of a graph: of the paths with the fewest hops the widest (RFC 2676), ties by the order of the file.
 
-    From a device every node is reached over the neighbour, one hop nearer, to which the way is widest, counting the
-    link from there; of equals over the link listed first. Devices pass on what is not for them. Link `e` of the graph
-    is the directed links `2 * e` (from its first to its second end) and `2 * e + 1`.
+    Each node is reached over the neighbour one hop nearer with the widest path, counting the link from there; ties go
+    to the link listed first. Devices forward. Link `e` of the graph is the directed links `2 * e` (from its first to
+    its second end) and `2 * e + 1`.
 
     Args:
         graph: at least two devices.
         order: for each device, its place among the devices of `graph`.
-        slower: how many times as long everything takes.
+        slower: factor on all times.
     """
     walked = directed(graph)
     nodes = graph.devices[order]
@@ -213,11 +208,9 @@ def _walk(walked: Directed, sources: Numbers, width: Floats, delay: Floats) -> t
 
 
 def _between_devices(graph: LinkGraph) -> DeviceLinks | None:
-    """The links of a network of devices alone, or of devices on routers of their own, devices as in the file.
+    """Links of a network of devices alone, or of devices with a router each, devices as in the file; None: neither.
 
-    None: it is neither.
-    A router of a device's own is joined to it without latency and no slower than to others: the network is the same
-    without it.
+    A device's own router is joined to it without latency and at least as fast as to others, so it can be left out.
     """
     count = len(graph.devices)
     device = numpy.full(len(graph.names), -1)

@@ -1,10 +1,9 @@
-"""What every two devices get of their paths when all devices send: of the fewest hops, and of those the widest.
+"""Bandwidths between devices when all send, over paths of the fewest hops, and of those the widest.
 
-A level's bandwidth is what each device gets when all devices send (PROBLEM.md section 1: "per device, per direction").
-A link has the bandwidth it has, whoever uses it: four leaf switches of eight devices each, joined by single links to a
-spine, give a device an eighth of such a link; a link of a device that passes on what others send is shared with them.
-Where several paths are as short and as wide, messages spread over them, as equal-cost multi-path routing does
-(RFC 2992).
+A level's bandwidth is that of each device when all send (PROBLEM.md section 1: "per device, per direction"). A link has
+a fixed bandwidth: four leaf switches of eight devices each, joined by single links to a spine, give a device an eighth
+of such a link; a link of a forwarding device is shared with the others. If several paths are as short and as wide,
+messages spread over them, as in equal-cost multi-path routing (RFC 2992).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,31 +16,23 @@ from nest.instance.pairs import Hops, Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
 
 STEPS_AT_ONCE = 2_000_000
-"""Links looked at together: few enough that the arrays of one step take tens of megabytes."""
+"""Links processed together, so that the arrays of one step take tens of megabytes."""
 
 
 @frozen(eq=False)
 class Directed:
-    """The links of a graph in both directions, sorted by the node they leave.
+    """Links of a graph in both directions, sorted by the node they leave."""
 
-    Attributes:
-        nodes: number of nodes.
-        begin: for each node the first of its links, and the number of links at the end.
-        head: the node each link leads to.
-        link: which link of the graph it is.
-        forward: whether it leads from the first to the second end of that link.
-    """
-
-    nodes: int
-    begin: Numbers
-    head: Numbers
-    link: Numbers
-    forward: Numbers
+    nodes: int  # Number of nodes.
+    begin: Numbers  # First link of each node, and the number of links at the end.
+    head: Numbers  # Node that each link leads to.
+    link: Numbers  # Link of the graph.
+    forward: Numbers  # It leads from the first to the second end of that link.
 
     def steps(self, flat: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Every step out of the given states: positions in `flat`, links taken, states reached.
+        """Every step from the given states: positions in `flat`, links taken, states reached.
 
-        A state is `source * nodes + node`: a walk from the source has come to the node.
+        State `source * nodes + node`: a walk from the source is at the node.
         """
         node = flat % self.nodes
         counts = self.begin[node + 1] - self.begin[node]
@@ -52,12 +43,12 @@ class Directed:
         return position, taken, reached
 
     def sources_at_once(self) -> int:
-        """How many sources to walk from together."""
+        """Number of sources to walk from together."""
         return max(1, STEPS_AT_ONCE // max(1, len(self.head)))
 
 
 def directed(graph: LinkGraph) -> Directed:
-    """The links of `graph` in both directions."""
+    """Links of `graph` in both directions."""
     one, two = graph.ends[:, 0], graph.ends[:, 1]
     tail, head = numpy.concatenate([one, two]), numpy.concatenate([two, one])
     count = len(one)
@@ -74,7 +65,7 @@ def directed(graph: LinkGraph) -> Directed:
 
 
 def first_of_each(states: Numbers, marks: Numbers) -> Numbers:
-    """`states` with each once; `marks` is room for a number per state, of any content."""
+    """Distinct `states`; `marks` is scratch space with a number per state."""
     positions = numpy.arange(len(states))
     marks[states] = positions
     first: Numbers = states[marks[states] == positions]
@@ -82,43 +73,33 @@ def first_of_each(states: Numbers, marks: Numbers) -> Numbers:
 
 
 ATTOSECONDS = 1e18
-"""Of a second. Latencies are added up in whole attoseconds: the same number in whatever order links come."""
+"""Of a second. Latencies are added up in whole attoseconds, so that the order of links does not matter."""
 
 
 def whole_attoseconds(latency: Floats) -> Floats:
-    """Latencies in seconds as whole attoseconds."""
+    """Round latencies in seconds to whole attoseconds."""
     whole: Floats = numpy.rint(latency * ATTOSECONDS)
     return whole
 
 
 @frozen(eq=False)
 class _Steps:
-    """The steps of best paths to the nodes so many hops away, from some sources: from where, over what, to where.
+    """Steps of best paths to the nodes so many hops away, from some sources."""
 
-    Attributes:
-        origin: the place of each step's beginning among the states one hop nearer.
-        taken: the directed link.
-        reached: the place of its end among the states.
-        states: `source * nodes + node`, each once.
-        share: of what is sent to the end, the part that comes over this step: all paths count alike.
-        usual: the steps that messages alone take: to each end the one whose link is listed first.
-    """
-
-    origin: Numbers
-    taken: Numbers
-    reached: Numbers
-    states: Numbers
-    share: Floats
-    usual: NDArray[numpy.bool_]
+    origin: Numbers  # Place of each step's start among the states one hop nearer.
+    taken: Numbers  # Directed link.
+    reached: Numbers  # Place of its end among the states.
+    states: Numbers  # `source * nodes + node`, each once.
+    share: Floats  # Part of the traffic to the end on this step: all paths count alike.
+    usual: NDArray[numpy.bool_]  # Steps of a message alone: to each end the one whose link is listed first.
 
 
 def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Steps]:
-    """The steps of all paths of the fewest hops that are the widest of those, hop by hop.
+    """Steps of the widest paths of the fewest hops, hop by hop.
 
-    A path to a node is the widest if it is to its last neighbour, and no other neighbour offers a wider one.
+    A path is widest if it is widest to its last neighbour, and no other neighbour offers a wider one.
 
     Args:
-        walked: the links.
         sources: nodes to walk from.
         width: of each directed link, bytes per second.
     """
@@ -151,15 +132,15 @@ def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Step
 
 
 DIGITS = 9
-"""Decimals kept of a load: sums of fractions of traffic are whole numbers again."""
+"""Decimals kept of a load, so that sums of fractions of traffic become integers."""
 
 
 def loads(graph: LinkGraph) -> tuple[Floats, ...]:
-    """For distances of 1, 2, ... hops the devices whose traffic each link carries; at most 1 where it limits nobody.
+    """Devices whose traffic each link carries, for distances of 1, 2, ... hops; at most 1 if it limits nobody.
 
-    Every device sends as fast as one, evenly to all devices at that distance and evenly over all best paths to each.
-    Devices pass on what is not for them. Of the two directions of a link the busier counts. Links at switches limit
-    nobody where each device has their bandwidth (`shared: false`).
+    Every device sends at full speed, evenly to all devices at that distance and over all best paths to each. Devices
+    forward. Of a link's two directions the busier counts. Links at switches limit nobody if each device has their
+    bandwidth (`shared: false`).
     """
     walked = directed(graph)
     limiting = graph.is_device[graph.ends].all(axis=1) | graph.shared
@@ -176,14 +157,14 @@ def loads(graph: LinkGraph) -> tuple[Floats, ...]:
 
 
 def _batches(graph: LinkGraph, walked: Directed) -> Iterator[Numbers]:
-    """The devices, as many at a time as are walked from together."""
+    """Batches of devices that are walked from together."""
     at_once = walked.sources_at_once()
     for start in range(0, len(graph.devices), at_once):
         yield graph.devices[start : start + at_once]
 
 
 def _add(graph: LinkGraph, walked: Directed, steps: list[_Steps], sources: int, carried: list[Floats]) -> None:
-    """Add what each directed link carries from some sources, by the distance of the receivers."""
+    """Add the load of each directed link from some sources, by distance of the receivers."""
     is_device = graph.is_device
     for far, last in enumerate(steps):
         source, node = numpy.divmod(last.states, walked.nodes)
@@ -200,24 +181,19 @@ def _add(graph: LinkGraph, walked: Directed, steps: list[_Steps], sources: int, 
 
 
 MOST_PATTERNS = 16
-"""Ways to divide links that are told apart; of more, neighbouring distances are taken together, each link at the
-larger of its loads. Each takes a walk over all steps."""
+"""Most patterns of shared links; with more, neighbouring distances are merged, each link at its larger load. Each
+pattern takes a walk over all steps."""
 
 
 @frozen(eq=False)
 class _Pattern:
-    """Distances at which links are divided alike, up to a factor.
+    """Distances at which links are shared alike, up to a factor."""
 
-    Attributes:
-        loads: the devices that share each link, at least 1; over the factor. 0 where it is used at none of them.
-        factors: for each distance (in hops, less 1) what loads are multiplied by.
-    """
-
-    loads: Floats
-    factors: dict[int, float] = field(factory=dict)
+    loads: Floats  # Devices that share each link, at least 1, over the factor; 0: unused at these distances.
+    factors: dict[int, float] = field(factory=dict)  # Factor on loads for each distance (in hops, less 1).
 
     def joined(self, far: int, load: Floats, factor: float) -> "_Pattern | None":
-        """With one distance more; None: there, links are divided otherwise."""
+        """Add a distance; None: links are shared differently there."""
         used = load > 0
         scaled = numpy.where(used, numpy.maximum(load, 1.0) / factor, 0.0)
         both = used & (self.loads > 0)
@@ -227,7 +203,7 @@ class _Pattern:
 
 
 def _patterns(by_distance: Sequence[Floats]) -> list[_Pattern]:
-    """How links are divided at every distance: few patterns, for each of which bandwidths are worked out once."""
+    """Patterns of shared links over all distances; bandwidths are computed once for each."""
     found: list[_Pattern] = []
     for far, load in enumerate(by_distance):
         for factor in (1.0, float(max(load.max(), 1.0))):
@@ -251,9 +227,9 @@ def pairs(graph: LinkGraph) -> Pairs:
     """Bandwidth, latency and hops between every two devices of `graph` when all devices send.
 
     Of the paths with the fewest hops the widest count (widest-shortest paths, RFC 2676, "QoS Routing Mechanisms and
-    OSPF Extensions"); messages spread over all of them. Every link counts as the share of a device when all send that
-    far (`loads`), or less far if that is worse, and never as more than the link. The narrowest link of all those paths
-    counts, and the latency of the path that a message alone takes (`nest.network.linked`), in the worse direction.
+    OSPF Extensions"); messages spread over all of them. Every link counts as a device's share when all send that far
+    (`loads`), or less far if that is worse, and never as more than the link. The narrowest link of all those paths
+    counts, and the latency of the path of a message alone (`nest.network.linked`), in the worse direction.
     """
     walked = directed(graph)
     patterns = _patterns(list(numpy.maximum.accumulate(loads(graph))))
@@ -291,7 +267,7 @@ def pairs(graph: LinkGraph) -> Pairs:
 
 
 def _delays(steps: list[_Steps], sources: int, delay: Floats) -> Iterator[Floats]:
-    """Hop by hop the latency of the usual path to each state."""
+    """Latency of the usual path to each state, hop by hop."""
     total = numpy.zeros(sources)
     for step in steps:
         reached = numpy.empty(len(step.states))
@@ -301,7 +277,7 @@ def _delays(steps: list[_Steps], sources: int, delay: Floats) -> Iterator[Floats
 
 
 def _narrowest(steps: list[_Steps], sources: int, width: Floats) -> Iterator[Floats]:
-    """Hop by hop the smallest width of a link on any of the best paths to each state."""
+    """Smallest width of a link on any of the best paths to each state, hop by hop."""
     least = numpy.full(sources, numpy.inf)
     for step in steps:
         reached = numpy.full(len(step.states), numpy.inf)
@@ -311,11 +287,9 @@ def _narrowest(steps: list[_Steps], sources: int, width: Floats) -> Iterator[Flo
 
 
 def forwards(graph: LinkGraph, hops: Hops) -> bool:
-    """Whether a device lies on a shortest path between two others, and so may have to pass on what is not for it.
+    """True if a device is on a shortest path between two others, and so may have to forward.
 
-    Args:
-        graph: the network.
-        hops: between every two devices, in the order of `graph.devices`.
+    `hops` are between every two devices, in the order of `graph.devices`.
     """
     count = len(hops)
     short = hops.astype(numpy.int8) if hops.max() < 64 else hops  # Sums of two fit.

@@ -1,9 +1,9 @@
-"""Networks that are Cartesian products of graphs: tori, meshes, hypercubes, and what else has dimensions.
+"""Networks that are Cartesian products of graphs: tori, meshes, hypercubes, and others with dimensions.
 
 The prime factors of a connected graph are unique, and their links are the classes of the transitive closure of two
 relations between links: Djokovic and Winkler's, and that of two links at a node which is the only one that their other
-ends both reach in one hop (T. Feder, "Product graph representations", Journal of Graph Theory 16, 1992). What the
-classes say is verified, so that no network is taken for a product which is none.
+ends both reach in one hop (T. Feder, "Product graph representations", Journal of Graph Theory 16, 1992). The classes
+are verified, so that no other network is taken for a product.
 """
 
 from collections.abc import Iterator
@@ -16,57 +16,40 @@ from nest.instance.network import Numbers
 from nest.instance.pairs import Floats
 
 MOST_CORNERS = 4_000_000
-"""Pairs of links at a node, over all nodes: a network of 1,024 devices with 88 links each. All are looked at."""
+"""Most pairs of links at a node, over all nodes: a network of 1,024 devices with 88 links each."""
 
 LINKS_AT_ONCE = 2_000_000
-"""Pairs of links compared together: few enough that the arrays take tens of megabytes."""
+"""Pairs of links compared together, so that the arrays take tens of megabytes."""
 
 
 @frozen(eq=False)
 class DeviceLinks:
-    """Links that join devices.
+    """Links between devices."""
 
-    Attributes:
-        ends: the two devices of each (links by 2).
-        bandwidth: bytes per second and direction.
-        latency: seconds.
-    """
-
-    ends: Numbers
-    bandwidth: Floats
-    latency: Floats
+    ends: Numbers  # Two devices of each (links by 2).
+    bandwidth: Floats  # Bytes per second and direction.
+    latency: Floats  # Seconds.
 
 
 @frozen(eq=False)
 class Product:
-    """The dimensions of a network.
+    """Dimensions of a network."""
 
-    Attributes:
-        place: devices by dimensions: where a device is along each dimension. Places are numbered by the first device
-            at each, dimensions by their first links.
-        sizes: places of each dimension, 2 or more.
-        along: for each dimension the rank of every place on a walk along it: from end to end of a line, round a ring.
-        hops: for each dimension the hops between every two of its places.
-        bandwidth: of the links of each dimension, bytes per second.
-        latency: of the links of each dimension, seconds.
-    """
-
+    # Devices by dimensions: place of a device along each dimension. Places are numbered by the first device at each,
+    # dimensions by their first links.
     place: Numbers
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # Places of each dimension, at least 2.
+    # For each dimension the rank of every place on a walk along it: end to end of a line, or round a ring.
     along: tuple[Numbers, ...]
-    hops: tuple[Numbers, ...]
-    bandwidth: tuple[float, ...]
-    latency: tuple[float, ...]
+    hops: tuple[Numbers, ...]  # For each dimension the hops between every two of its places.
+    bandwidth: tuple[float, ...]  # Of the links of each dimension, bytes per second.
+    latency: tuple[float, ...]  # Of the links of each dimension, seconds.
 
 
 def product(links: DeviceLinks, hops: Numbers) -> Product | None:
-    """The dimensions of a network of `links`; None: it is no product of graphs with links alike.
+    """Dimensions of a network of `links`; None: it is no product of graphs with equal links.
 
-    A graph that is prime has one dimension.
-
-    Args:
-        links: all there are.
-        hops: between every two devices.
+    A prime graph has one dimension. `hops` are between every two devices.
     """
     if int((numpy.bincount(links.ends.reshape(-1)) ** 2).sum()) > MOST_CORNERS:
         return None
@@ -91,7 +74,7 @@ def product(links: DeviceLinks, hops: Numbers) -> Product | None:
 
 
 def _classes(ends: Numbers, hops: Numbers) -> Numbers:
-    """The class of each link, numbered by their first links."""
+    """Class of each link, numbered by their first links."""
     leader = numpy.arange(len(ends))
     for one, others in _related(ends, hops):
         same = numpy.unique(leader[numpy.append(others, one)])
@@ -121,7 +104,7 @@ def _related(ends: Numbers, hops: Numbers) -> Iterator[tuple[int, Numbers]]:
 
 
 def _corners(ends: Numbers, hops: Numbers) -> Iterator[tuple[int, Numbers]]:
-    """Links with others at the same device, which alone is one hop from the other ends of both."""
+    """Links with others at the same device, if only that is one hop from the other ends of both."""
     adjacent = (hops == 1).astype(numpy.float32)
     common = adjacent @ adjacent
     device = numpy.concatenate([ends[:, 0], ends[:, 1]])
@@ -138,7 +121,7 @@ def _corners(ends: Numbers, hops: Numbers) -> Iterator[tuple[int, Numbers]]:
 
 
 def _spanning(ends: Numbers, count: int) -> Numbers:
-    """The links of a spanning tree, found breadth first."""
+    """Links of a spanning tree, found breadth first."""
     order = numpy.argsort(ends.reshape(-1), kind="stable")
     begin = numpy.searchsorted(ends.reshape(-1)[order], numpy.arange(count + 1))
     seen, front, tree = {0}, [0], []
@@ -156,7 +139,7 @@ def _spanning(ends: Numbers, count: int) -> Numbers:
 
 
 def _places(others: Numbers, count: int) -> Numbers:
-    """For each device its place along a dimension: devices joined by links of the others, `others`, have the same."""
+    """Place of each device along a dimension: devices joined by links of the other dimensions (`others`) share it."""
     place = numpy.arange(count)
     while True:
         least = place.copy()
@@ -170,7 +153,7 @@ def _places(others: Numbers, count: int) -> Numbers:
 
 
 def _is_product(ends: Numbers, classes: Numbers, dimensions: list[Numbers]) -> bool:
-    """Whether every combination of places is one device, and the same places are linked on all parallel lines."""
+    """True if every combination of places is one device, and parallel lines link the same places."""
     sizes = [int(places.max()) + 1 for places in dimensions]
     count = len(dimensions[0])
     if numpy.prod([float(size) for size in sizes]) != count:
@@ -191,7 +174,7 @@ def _is_product(ends: Numbers, classes: Numbers, dimensions: list[Numbers]) -> b
 
 
 def _walked(joined: Numbers) -> Numbers:
-    """The rank of each place on a walk over links between places, from an end, or from place 0 where there is none."""
+    """Rank of each place on a walk over links between places, from an end, or from place 0 without an end."""
     size = int(joined.max()) + 1
     adjacent: list[set[int]] = [set() for _ in range(size)]
     for one, two in joined.tolist():
@@ -208,7 +191,7 @@ def _walked(joined: Numbers) -> Numbers:
 
 
 def _hops_along(index: int, dimensions: list[Numbers], hops: Numbers) -> NDArray[numpy.int64]:
-    """Hops between the places of one dimension, seen on the line that the first device is on."""
+    """Hops between the places of one dimension, on the line of the first device."""
     same = numpy.ones(len(hops), dtype=bool)
     for other, places in enumerate(dimensions):
         if other != index:

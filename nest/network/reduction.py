@@ -1,4 +1,4 @@
-"""A network reduced to levels of uniform groups, or of pairs, by hops or by bandwidth (PROBLEM.md section 1)."""
+"""Reduction of a network to levels of uniform groups, or of pairs, by hops or by bandwidth (PROBLEM.md section 1)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from nest.network.hierarchy import ROWS, Tier, neighbour_order, tiers
 from nest.network.paths import pairs as pairs_of
 
 HOPS, BANDWIDTH = "hop distance", "bandwidth"
-"""The ways to bring devices into an order."""
+"""Methods of ordering devices."""
 
 
 @frozen
 class Stretch:
-    """How much slower the levels say pairs are than they are: time by the levels over time by the network.
+    """Stretch of pairs: time by the levels over time by the network.
 
-    1 means exactly as fast; it is never less, since a level is as slow as the slowest of its pairs.
+    1 is exact; it is never less, since a level is as slow as the slowest of its pairs.
 
     Attributes:
         mean: over all pairs.
@@ -37,10 +37,10 @@ class Reduction:
     """Levels for a network.
 
     Attributes:
-        method: what brought the devices into their order: `hop distance` or `bandwidth`.
+        method: of ordering the devices: `hop distance` or `bandwidth`.
         levels: innermost first.
-        order: for each place in the hierarchy, the device there, as a row of the pairs.
-        stretch: against the pairs.
+        order: for each place in the hierarchy, its device, as a row of the pairs.
+        stretch: relative to the pairs.
     """
 
     method: str
@@ -50,12 +50,12 @@ class Reduction:
 
     @property
     def exact(self) -> bool:
-        """Whether the levels say of every pair what the network does."""
+        """True if the levels are exact for every pair."""
         return self.stretch.largest == 1.0
 
     @property
     def hierarchy(self) -> bool:
-        """Whether the network is a hierarchy: exact levels, none faster than one inside it (an ultrametric)."""
+        """True if the network is a hierarchy: exact levels, none faster than one inside it (an ultrametric)."""
         return self.exact and all(
             inner.bandwidth >= outer.bandwidth and inner.latency <= outer.latency
             for inner, outer in pairwise(self.levels)
@@ -73,8 +73,8 @@ class Reduced:
 
     Attributes:
         pairs: the network, devices as listed.
-        reductions: by hop distance (where hops are known) and by bandwidth.
-        message: bytes of the message stretch is measured with.
+        reductions: by hop distance (if hops are known) and by bandwidth.
+        message: bytes of the message for which stretch is measured.
     """
 
     pairs: Pairs
@@ -83,7 +83,7 @@ class Reduced:
 
     @property
     def best(self) -> Reduction:
-        """The reduction with the smaller mean stretch, then the smaller largest; the first of equals."""
+        """Reduction with the smaller mean stretch, then the smaller largest; the first of equals."""
         return min(self.reductions, key=lambda each: (each.stretch.mean, each.stretch.largest))
 
     @property
@@ -93,15 +93,15 @@ class Reduced:
 
 
 def reduce(network: LinkGraph | Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
-    """Levels for the pairs of a network, by every method.
+    """Reduce a network's pairs to levels, by every method.
 
-    Each method orders the devices so that near ones lie side by side: near in hops, or by bandwidth (seconds per
-    byte). Where the order of the file fits as well, it is kept. A hierarchical network (every pair of a level alike, in
-    groups of one size) comes out exactly, whatever the order of its nodes.
+    Each method orders the devices so that near ones are adjacent: near in hops, or by bandwidth (seconds per byte). The
+    order of the file is kept if it fits as well. A hierarchical network (every pair of a level alike, in groups of one
+    size) is reduced exactly, whatever the order of its nodes.
 
     Args:
         network: of at least two devices.
-        message: bytes of the message stretch is measured with.
+        message: bytes of the message for which stretch is measured.
     """
     pairs = pairs_of(network) if isinstance(network, LinkGraph) else network
     return Reduced(pairs, tuple(_reductions(pairs, message)), message)
@@ -117,7 +117,7 @@ def _reductions(pairs: Pairs, message: float) -> Iterator[Reduction]:
 
 
 def _distance(pairs: Pairs, method: str) -> Floats | Hops:
-    """What makes two devices far apart."""
+    """Distance between devices by a method."""
     if method == HOPS and pairs.hops is not None:
         return pairs.hops
     distances: Floats = 1.0 / pairs.bandwidth
@@ -143,7 +143,7 @@ def _levels(chosen: Sequence[Tier]) -> tuple[Level, ...]:
 
 
 def _stretch(ordered: Pairs, chosen: Sequence[Tier], message: float) -> Stretch:
-    """Of devices in the order of the hierarchy."""
+    """Stretch for devices in the order of the hierarchy."""
     device, largest, sums = numpy.arange(ordered.size), 1.0, []
     for start in range(0, ordered.size, ROWS):
         rows = slice(start, start + ROWS)

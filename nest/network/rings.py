@@ -1,4 +1,4 @@
-"""The ways to run a collective over some devices of a network: one circuit, or one dimension after the other."""
+"""Ways to run a collective over some devices of a network: one circuit, or one dimension after the other."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
@@ -16,10 +16,10 @@ from nest.network.routes import Routes
 from nest.tolerances import SUM_ERROR
 
 MOST_ORDERED = 5
-"""Dimensions up to which all ports are tried with every order of them, rotations apart: 24 orders."""
+"""Most dimensions for which all ports are tried with every order of them, up to rotation: 24 orders."""
 
 MOST_REMEMBERED = 16_384
-"""Sets of members whose rings are kept: searches ask for the same again, and one takes some kilobytes."""
+"""Most sets of members whose rings are kept: searches repeat them, and one takes some kilobytes."""
 
 Sent = tuple[Numbers, Numbers, float]
 """Senders, receivers, and the bytes that each sends per byte of the full buffer."""
@@ -27,7 +27,7 @@ Sent = tuple[Numbers, Numbers, float]
 
 @frozen(eq=False)
 class _Dimension:
-    """The parallel rings of one dimension: size, slowest figures, and every step of all of them."""
+    """Parallel rings of one dimension: size, slowest figures, and every step of all of them."""
 
     size: int
     latency: float
@@ -38,23 +38,17 @@ class _Dimension:
 
 @frozen
 class Dimensions:
-    """A collective one dimension after the other, each a size, a latency and a bandwidth, as a flat ring.
+    """A collective one dimension after the other, each a size, a latency and a bandwidth, as a flat ring."""
 
-    Attributes:
-        sizes: members along each dimension, 2 or more.
-        latency: of a step along each, seconds.
-        bandwidth: along each, bytes per second.
-        ways: how many times as fast each is with half of what is sent in each direction: 2 round a ring of links, 1
-            where both directions take the same links, as between two devices or up and down a line.
-    """
-
-    sizes: tuple[int, ...]
-    latency: tuple[float, ...]
-    bandwidth: tuple[float, ...]
+    sizes: tuple[int, ...]  # Members along each dimension, at least 2.
+    latency: tuple[float, ...]  # Of a step along each, seconds.
+    bandwidth: tuple[float, ...]  # Along each, bytes per second.
+    # Speed-up of each by sending half in each direction: 2 round a ring of links, 1 if both directions use the same
+    # links, as between two devices or up and down a line.
     ways: tuple[float, ...]
 
     def flat_latency(self) -> float:
-        """Latency of the flat ring over all members that takes as long, in seconds; alike for every order."""
+        """Latency (s) of the equivalent flat ring over all members; equal for every order."""
         steps = [(size - 1) * latency for size, latency in zip(self.sizes, self.latency, strict=True)]
         return sum(steps) / (prod(self.sizes) - 1)
 
@@ -64,7 +58,7 @@ class Dimensions:
         return (count - 1) / count / per_byte
 
     def widest_first(self) -> tuple[int, ...]:
-        """The order that takes least time: exchanging neighbours pays where the wider comes later."""
+        """Fastest order: exchanging neighbours pays if the wider comes later."""
         return tuple(sorted(range(len(self.sizes)), key=lambda each: -self.bandwidth[each]))
 
     def shares(self, order: Sequence[int]) -> tuple[float, ...]:
@@ -76,15 +70,15 @@ class Dimensions:
         return tuple(result)
 
     def per_byte(self, order: Sequence[int]) -> float:
-        """Seconds per byte of the buffer, latencies apart, dimensions in `order`."""
+        """Seconds per byte of the buffer without latencies, dimensions in `order`."""
         return sum(share / bandwidth for share, bandwidth in zip(self.shares(order), self.bandwidth, strict=True))
 
     def ported(self) -> tuple[float, tuple[float, ...]]:
         """With all ports at once: seconds per byte of the buffer, and the bytes sent along each dimension.
 
-        An even part of the buffer goes along each rotation of the order of dimensions, half of it in each direction.
-        The slowest part counts, or the links of the dimension that carries most of all parts, where that is more; of
-        the orders the one where it is fastest.
+        An equal part of the buffer uses each rotation of the order of dimensions, half of it in each direction. The
+        slowest part counts, or the links of the dimension with most traffic if that is more; the fastest order is
+        taken.
         """
         count = len(self.sizes)
         wide = tuple(map(prod, zip(self.bandwidth, self.ways, strict=True)))
@@ -105,7 +99,7 @@ class Dimensions:
 
 
 class Rings:
-    """Finds rings; the same for members in whatever order."""
+    """Finds rings, independently of the order of members."""
 
     def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool) -> None:
         self._routes = routes
@@ -116,10 +110,10 @@ class Rings:
         self._both_ways = cache(self._circuits_both_ways)
 
     def over(self, members: Iterable[int]) -> tuple[Ring, ...]:
-        """The ways none of which another beats in both figures, by ascending latency.
+        """Undominated ways, by ascending latency.
 
         Raises:
-            ValueError: fewer than two devices are given.
+            ValueError: fewer than two devices.
         """
         distinct = frozenset(members)
         if len(distinct) < 2:
@@ -156,7 +150,7 @@ class Rings:
         return order
 
     def _dimensional(self, devices: Numbers) -> Iterator[Ring]:
-        """One dimension after the other, where the devices are a sub-grid of a product."""
+        """One dimension after the other, if the devices are a sub-grid of a product."""
         if self._product is None:
             return
         place = self._product.place[devices]
@@ -191,7 +185,7 @@ class Rings:
         return self._ring(figures.flat_latency(), figures.flat_bandwidth(per_byte), sent)
 
     def _lines(self, whole: Numbers, axis: int, order: Numbers) -> _Dimension:
-        """The parallel rings along a dimension of a grid of devices, whose places there are visited in this order."""
+        """Parallel rings along a dimension of a grid of devices, with places in this order."""
         circuit = whole.take(order, axis=axis)
         sources, targets = circuit.reshape(-1), numpy.roll(circuit, -1, axis=axis).reshape(-1)
         slowest = float(self._routes.latency[sources, targets].max())
@@ -199,24 +193,24 @@ class Rings:
         return _Dimension(whole.shape[axis], slowest, narrowest, sources, targets)
 
     def _ways(self, line: _Dimension) -> float:
-        """How many times as fast rings are with half of what is sent in each direction."""
+        """Speed-up of rings by sending half in each direction."""
         _, there = self._routes.paths(line.sources, line.targets)
         _, back = self._routes.paths(line.targets, line.sources)
         busiest = numpy.bincount(there)
         return 2.0 * float(busiest.max()) / float(numpy.bincount(numpy.concatenate([there, back])).max())
 
     def _circuit_along(self, dimension: int, places: tuple[int, ...]) -> Numbers:
-        """The best order of these places of a dimension: that of the shortest steps."""
+        """Best order of these places of a dimension: that of the shortest steps."""
         assert self._product is not None
         hops = self._product.hops[dimension][numpy.ix_(places, places)]
         walk = numpy.argsort(self._product.along[dimension][list(places)]).tolist()
         return circuits(numpy.ones(hops.shape), hops.astype(numpy.float64), hops, _round(walk))[0].order
 
     def _circuits_both_ways(self, dimension: int, places: tuple[int, ...]) -> tuple[Numbers, ...]:
-        """Orders of these places none of which beats another in latency and in how few links both directions share.
+        """Orders of these places that are undominated in latency and in links shared by both directions.
 
-        A ring that is not complete has two good ones: to its end and back, with short steps over the same links in both
-        directions, or round, with one long step and no link shared. Up to `EXACT` places all are looked at.
+        An incomplete ring has two good ones: to its end and back, with short steps over the same links in both
+        directions, or round, with one long step and no shared link. Up to `EXACT` places all are tried.
         """
         assert self._product is not None
         if len(places) > EXACT:
@@ -227,7 +221,7 @@ class Rings:
         return tuple(self._unbeaten(dimension, places, orders))
 
     def _unbeaten(self, dimension: int, places: tuple[int, ...], orders: Numbers) -> Iterator[Numbers]:
-        """Those of `orders` that none beats in both, by ascending latency, as seen on one line."""
+        """Undominated `orders`, by ascending latency, on one line."""
         assert self._product is not None
         others = numpy.delete(self._product.place, dimension, axis=1)
         line = numpy.flatnonzero((others == others[0]).all(axis=1))
@@ -250,7 +244,7 @@ class Rings:
                 yield orders[row]
 
     def _ring(self, latency: float, bandwidth: float, sent: Sequence[Sent]) -> Ring:
-        """A ring with what each directed link carries."""
+        """A ring with the load of each directed link."""
         crossed = [(*self._routes.paths(sources, targets), share) for sources, targets, share in sent]
         every = numpy.concatenate([links for _, links, _ in crossed])
         weights = numpy.concatenate([numpy.full(len(links), share) for _, links, share in crossed])
@@ -260,7 +254,6 @@ class Rings:
 
 
 def _figures(lines: Sequence[_Dimension], ways: Sequence[float]) -> Dimensions:
-    """The dimensions of these lines."""
     return Dimensions(
         tuple(each.size for each in lines),
         tuple(each.latency for each in lines),
@@ -275,7 +268,7 @@ def _round(walk: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _best(rings: Sequence[Ring]) -> tuple[Ring, ...]:
-    """Those that no other beats, by ascending latency; of equals, sums of the same numbers among them, the first."""
+    """Undominated rings, by ascending latency; of equals, up to the order of sums, the first."""
     front: list[Ring] = []
     for ring in sorted(rings, key=lambda each: (each.latency, -each.bandwidth)):
         if not front or ring.bandwidth > front[-1].bandwidth * (1.0 + SUM_ERROR):

@@ -1,4 +1,4 @@
-"""The one path that messages between two devices take, link by link (PROBLEM.md section 1, "Arbitrary network")."""
+"""The path of messages between two devices, link by link (PROBLEM.md section 1, "Arbitrary network")."""
 
 import numpy
 from attrs import frozen
@@ -10,29 +10,18 @@ from nest.instance.pairs import Floats
 
 @frozen(eq=False)
 class Routes:
-    """Paths between every two devices, and what a message alone gets on them.
+    """Paths between every two devices, and their figures for a message alone."""
 
-    Attributes:
-        names: of the devices.
-        bandwidth: smallest on the path, bytes per second, devices by devices; infinite on the diagonal.
-        latency: sum over the path, seconds, devices by devices; 0 on the diagonal.
-        hops: links on the path, devices by devices.
-        link_bandwidth: bytes per second of each directed link that all who cross it share; infinite: not shared.
-        nodes: of each device, the node it is; nodes are numbered as in the file.
-        tails: of each directed link, the node it leaves.
-        heads: of each directed link, the node it leads to.
-        last: for each device and each node the last directed link on the way there, -1 at the device itself; None:
-            every ordered pair of devices has a directed link of its own, `source * devices + target` of their nodes.
-    """
-
-    names: tuple[str, ...]
-    bandwidth: Floats
-    latency: Floats
-    hops: Numbers
-    link_bandwidth: Floats
-    nodes: Numbers
-    tails: Numbers
-    heads: Numbers
+    names: tuple[str, ...]  # Of the devices.
+    bandwidth: Floats  # Smallest on the path, bytes per second, devices by devices; infinite on the diagonal.
+    latency: Floats  # Sum over the path, seconds, devices by devices; 0 on the diagonal.
+    hops: Numbers  # Links on the path, devices by devices.
+    link_bandwidth: Floats  # Bytes per second of each directed link, shared by all that cross it; infinite: unshared.
+    nodes: Numbers  # Node of each device, numbered as in the file.
+    tails: Numbers  # Node that each directed link leaves.
+    heads: Numbers  # Node that each directed link leads to.
+    # For each device and each node the last directed link on the path, -1 at the device itself; None: every ordered
+    # pair of devices has its own directed link, `source * devices + target` of their nodes.
     last: NDArray[numpy.int32] | None
 
     @property
@@ -41,7 +30,7 @@ class Routes:
         return len(self.names)
 
     def path(self, source: int, target: int) -> Numbers:
-        """The directed links from one device to another, in order; none to itself."""
+        """Directed links from one device to another, in order; none to itself."""
         if source == target:
             return numpy.empty(0, dtype=numpy.int64)
         if self.last is None:
@@ -54,7 +43,7 @@ class Routes:
         return numpy.array(links[::-1], dtype=numpy.int64)
 
     def paths(self, sources: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
-        """The directed links of many paths in no order: which of the paths, and the link."""
+        """Directed links of many paths, in no order: index of the path, and the link."""
         which = numpy.flatnonzero(sources != targets)
         if self.last is None:
             return which, self.nodes[sources[which]] * self.size + self.nodes[targets[which]]

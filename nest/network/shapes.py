@@ -1,4 +1,4 @@
-"""Networks that a problem describes by their parameters, a record of `nest.spec` each, and matrices of measurements."""
+"""Networks given by parameters, a record of `nest.spec` each, and measured matrices."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -20,9 +20,9 @@ class ParametricNetwork:
     """An importer of one kind of network.
 
     Attributes:
-        name: the key under which problems describe it.
-        spec: the record it is read into.
-        build: its devices, switches and links, or its pairs.
+        name: key of its descriptions in problems.
+        spec: record of such a description.
+        build: builds its devices, switches and links, or its pairs.
     """
 
     name: str
@@ -30,14 +30,14 @@ class ParametricNetwork:
     build: Callable[[Any], LinkGraph | Pairs]
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` describes such a network."""
+        """True if `source` describes such a network."""
         return isinstance(source, self.spec)
 
     def load(self, source: Any) -> LinkGraph | Pairs:
-        """The network.
+        """Build the network.
 
         Raises:
-            InputError: it has too many devices, or fewer than two, or a value cannot be.
+            InputError: too many devices, fewer than two, or an impossible value.
         """
         return self.build(source)
 
@@ -52,10 +52,10 @@ def _mesh(source: MeshSpec) -> LinkGraph:
 
 
 def _dragonfly(source: DragonflySpec) -> LinkGraph:
-    """Dragonflies: devices `group.router.device`, routers and links.
+    """Dragonfly: devices `group.router.device`, routers and links.
 
-    Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
-    The `a * h` links of a group to others are spread evenly; those that do not come out even stay unused.
+    Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008. The `a * h` links of
+    a group to others are spread evenly; the remainder stays unused.
     """
     groups = source.a * source.h + 1 if source.groups is None else source.groups
     routers = groups * source.a
@@ -122,14 +122,14 @@ def _rail_optimised(source: RailOptimisedSpec) -> LinkGraph:
 
 
 def _fat_tree(source: FatTreeSpec) -> LinkGraph:
-    """k-ary of equal switches (Al-Fares et al., SIGCOMM 2008), or tier by tier (Leiserson, 1985)."""
+    """Fat tree: k-ary of equal switches (Al-Fares et al., SIGCOMM 2008), or tier by tier (Leiserson, 1985)."""
     if source.k is not None:
         return _of_switches(source.k, source)
     return _by_tiers(source.fanout or (), source)
 
 
 def _of_switches(k: int, source: FatTreeSpec) -> LinkGraph:
-    """`k` pods of `k/2` edge and `k/2` aggregation switches, `(k/2)**2` core switches, `k/2` devices at an edge switch.
+    """`k` pods of `k/2` edge and `k/2` aggregation switches, `(k/2)**2` core switches, `k/2` devices per edge switch.
 
     Oversubscribed links between switches are slower by the ratio, as if there were fewer.
     """
@@ -158,7 +158,7 @@ def _of_switches(k: int, source: FatTreeSpec) -> LinkGraph:
 
 
 def _by_tiers(fanout: Sequence[int], source: FatTreeSpec) -> LinkGraph:
-    """A tree whose links carry what all devices below send, divided by the oversubscription of the tiers below."""
+    """A tree whose links carry the traffic of all devices below, divided by the oversubscription of the tiers below."""
     devices = prod(fanout)
     check_size(devices, 2 * devices, 2 * devices)
     ratio = _ratios(source.oversubscription, len(fanout) - 1)
@@ -176,12 +176,12 @@ def _by_tiers(fanout: Sequence[int], source: FatTreeSpec) -> LinkGraph:
 
 
 def _ratios(written: Sequence[float], tiers: int) -> list[float]:
-    """Oversubscription of each tier below the top; 1 where left out."""
+    """Oversubscription of each tier below the top; 1 by default."""
     return [*written, *[1.0] * (tiers - len(written))]
 
 
 def _matrix(source: MatrixSpec) -> Pairs:
-    """Measured between every two devices, as nccl-tests or osu_bw report pair by pair.
+    """Measured pairs, as reported by nccl-tests or osu_bw.
 
     Of both directions the lower bandwidth and the higher latency are taken.
     """
@@ -205,7 +205,7 @@ def _matrix(source: MatrixSpec) -> Pairs:
 
 
 def _filled(rows: Sequence[Sequence[float | None]], name: str, itself: float) -> NDArray[numpy.float64]:
-    """`rows` as an array; the diagonal, which says nothing, is `itself`."""
+    """`rows` as an array; the meaningless diagonal becomes `itself`."""
     matrix = numpy.array(rows, dtype=numpy.float64)  # What is missing becomes NaN.
     numpy.fill_diagonal(matrix, itself)
     _check(matrix, name, "given", ~numpy.isnan(matrix))

@@ -1,7 +1,7 @@
-"""Whether a schedule says the same thrice: by its weights, by what it counts in flight, and by its order of passes.
+"""Consistency of a schedule's weights, counts in flight and order of passes.
 
-Solvers and pricing have `weights` and `in_flight` from one object, and `M` from one function: a mistake there is one of
-all of them. This reads them again, from what the schedule tells to be run (docs/explanation/verify.md).
+Solvers and pricing read `weights` and `in_flight` from one object, and `M` from one function: an error there affects
+all of them. This module derives them again from the order of passes (docs/explanation/verify.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,35 +37,35 @@ from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
 
 MOST = 2**19
-"""Forward passes of a replica, over all stages and chunks, whose order is looked at: twice those of 4,096 micro-batches
-on 64 stages, which take some 3 s."""
+"""Most forward passes of a replica, over all stages and chunks, whose order is examined: twice those of 4,096
+micro-batches on 64 stages, which take some 3 s."""
 
 UNITS = {FORWARD: 1, BACKWARD: 2, INPUT_GRADIENTS: 1, WEIGHT_GRADIENTS: 1}
 """Lengths of passes of equal stages: a backward pass takes as long as two forward passes, in equal parts (matrix
-products have twice the FLOP, arXiv 2401.10241, table 1). The only division for which every schedule need be exact."""
+products have twice the FLOP, arXiv 2401.10241, table 1). Schedules must only be exact for this division."""
 
 CYCLE = UNITS[FORWARD] + UNITS[BACKWARD]
-"""Units in which a chunk runs a micro-batch forward and backward."""
+"""Units of a micro-batch's forward and backward pass through a chunk."""
 
 Lengths = Sequence[Mapping[tuple[str, int], float]]
 """Seconds, or units, of the passes of each stage, by kind and chunk."""
 
 Orders = Sequence[Sequence[Pass]]
-"""Of each device, its passes, one after the other."""
+"""Passes of each device in order."""
 
 
 @frozen
 class Certificate:
-    """What became of `M`, `A`, `B` and counts in flight when they were found anew.
+    """Result of deriving `M`, `A`, `B` and counts in flight again.
 
     Attributes:
         schedule: its name.
         micro_batches: `M`.
         stages: `s`.
-        missing: why they could not be found; None: they were.
-        equal_stages: what a batch takes on equal stages in the order of the schedule, over one stage's time: `A + B s`.
-        in_flight: for each stage, the most micro-batches its order holds.
-        faults: what contradicts them, each to follow the schedule's name.
+        missing: reason if they could not be derived; else None.
+        equal_stages: time of a batch on equal stages in the schedule's order, over one stage's time: `A + B s`.
+        in_flight: most micro-batches that each stage holds in the order.
+        faults: contradictions, each following the schedule's name.
     """
 
     schedule: str
@@ -77,7 +77,7 @@ class Certificate:
     faults: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """What a document states of it."""
+        """Convert to an entry of a document."""
         names = ("schedule", "micro_batches", "stages")
         fields = {"computed": self.missing is None, **{name: getattr(self, name) for name in names}}
         if self.missing is not None:
@@ -86,12 +86,12 @@ class Certificate:
 
 
 def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> Certificate:
-    """The certificate of a plan's numbers: `M` from the batch (PROBLEM.md section 3), the rest from its order.
+    """Certify a plan: `M` from the batch (PROBLEM.md section 3), the rest from its order.
 
     Args:
         plan: feasible.
-        schedule: its schedule, of as many chunks.
-        training: of its problem, which says how large the batch is.
+        schedule: of the plan, with as many chunks.
+        training: has the batch size.
     """
     assert plan.candidate is not None
     assert plan.data_parallel is not None
@@ -113,10 +113,10 @@ def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> 
 
 
 def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
-    """The certificate of a schedule: what equal stages take in its order, and what they hold.
+    """Certify a schedule: time of equal stages in its order, and what they hold.
 
-    `A` and `B` apart do not follow from an order: that of `nest` is that of `1f1b`. What follows is `A + B s`, equal to
-    the replay of equal stages, and `A + B` of at least `M`: one stage may have nearly all the work.
+    `A` and `B` separately do not follow from an order: that of `nest` is that of `1f1b`. What follows is `A + B s`,
+    equal to the replay of equal stages, and `A + B` of at least `M`: one stage may have nearly all the work.
     """
     blank = Certificate(schedule.name, micro_batches, stages)
     chunks = chunks_of(schedule)
@@ -167,11 +167,11 @@ RAYS = {
     ", all of it gradients of inputs": (0.0, 1.0, 0.0),
     ", half gradients of inputs, half of weights": (0.0, 0.5, 0.5),
 }
-"""Parts of a stage's time of which every other is a sum: gradients of weights take no longer than those of inputs."""
+"""Extreme parts of a stage's time, whose sums give all others: weight gradients take no longer than input gradients."""
 
 
 def least_of_rays(weights: Weights) -> tuple[float, ...]:
-    """What a batch takes where one stage has all work, over its time, for each of `RAYS`: `A` and a part of the sum."""
+    """Step time over a stage's time if one stage has all work, for each of `RAYS`: `A` and a part of the sum."""
     return tuple(weights.slowest + float(weights.of_parts(*parts)) for parts in RAYS.values())
 
 
@@ -198,11 +198,11 @@ def _count_faults(schedule: Schedule, blank: Certificate, orders: Orders) -> lis
 
 
 def too_few_in_flight(schedule: Schedule, micro_batches: int, stages: int) -> Iterator[str]:
-    """The stage that holds too few micro-batches for the time its schedule's weights give, whatever its order.
+    """Yield a fault of a stage that holds too few micro-batches for the time of its schedule's weights, in any order.
 
-    What stages hold on average is what enters in a unit of time, times how long it stays (Little, Operations Research
-    9(3), 1961): a micro-batch stays in a stage until its gradients are back from all stages behind, at least. Of equal
-    stages, whose gradients of weights nobody waits for (`UNITS`). Several chunks and copies are left alone.
+    By Little's law (Operations Research 9(3), 1961), stages hold on average the rate of entering times the time of
+    staying: a micro-batch stays in a stage at least until its gradients are back from all later stages. For equal
+    stages, with weight gradients for which nobody waits (`UNITS`). Several chunks and copies are skipped.
     """
     if chunks_of(schedule) > 1 or copies_of(schedule) > 1:
         return
@@ -219,22 +219,22 @@ def too_few_in_flight(schedule: Schedule, micro_batches: int, stages: int) -> It
 
 
 def equal_passes(chunks: int) -> dict[tuple[str, int], float]:
-    """Lengths of the passes of a stage like all others, of so many chunks, in units."""
+    """Lengths of the passes of equal stages of so many chunks, in units."""
     return {(kind, chunk): unit for kind, unit in UNITS.items() for chunk in range(chunks)}
 
 
 def batch_length(
     orders: Orders, places: Places, lengths: Lengths, staggered: bool, travel: Lengths | None = None
 ) -> float:
-    """What the passes of a batch take, each run as soon as its device is free and what it needs is there.
+    """Time of a batch's passes, each run as soon as its device is free and its inputs are there.
 
     Args:
-        orders: of each device, its passes.
-        places: where they lie in the pipeline.
-        lengths: of the passes of each stage, whichever device runs them.
-        staggered: whether to count each device from its first pass to its last, rather than all from the first one.
-        travel: of each stage, by `FORWARD` or `INPUT_GRADIENTS` and chunk, for how long what its passes wait for is
-            under way beside what it does; None: no time.
+        orders: passes of each device.
+        places: of the passes in the pipeline.
+        lengths: of the passes of each stage, on any device.
+        staggered: count each device from its first pass to its last, instead of all from the first one.
+        travel: of each stage, by `FORWARD` or `INPUT_GRADIENTS` and chunk, time that awaited messages travel while the
+            stage works; None: none.
 
     Raises:
         Stuck: stages wait for one another.
@@ -247,7 +247,7 @@ def batch_length(
     done = [0] * devices
 
     def comes(stage: int, step: Pass) -> float | None:
-        """When what a pass waits for is there; None: it is not known yet."""
+        """Arrival of a pass's inputs; None: unknown yet."""
         place = places.chunks[stage][step.chunk]
         if step.kind == FORWARD:
             if not place:
@@ -297,12 +297,11 @@ def batch_length(
 
 
 def longest_pipeline(weights: Weights, orders: Orders, places: Places, lengths: Lengths, staggered: bool) -> float:
-    """The most that passes may take in the order of a schedule whose weights hold for equal stages, seconds.
+    """Upper bound (s) on passes in the order of a schedule whose weights are exact for equal stages.
 
     `(A + B s) v 3 u` with `B = (Bf + Bb + Bw) / 3`, where `u` is the longest of its forward passes, half backward
-    passes, and parts of those: equal stages whose passes take `u`, `2 u`, `u` and `u` take exactly that, and no pass
-    ends later because another one is shorter. Where stages are counted from their own beginnings, which may then be
-    earlier, all begin with the first.
+    passes, and their parts: equal stages with passes of `u`, `2 u`, `u` and `u` take exactly that, and shorter passes
+    delay none. If stages count from their own starts, which may then be earlier, all start with the first.
     """
     chunks, earlier = len(places.route) // places.stages, 0.0
     if staggered:
@@ -313,10 +312,10 @@ def longest_pipeline(weights: Weights, orders: Orders, places: Places, lengths: 
 
 
 def highest_price(weights: Weights, orders: Orders, places: Places, lengths: Lengths) -> float:
-    """The most that weights may say of stages whose passes are no longer, seconds.
+    """Upper bound (s) on the weights' price of stages with passes no longer than these.
 
-    `(3 A + s (Bf + Bb + max(Bw, 0))) v u`, with `u` as in `longest_pipeline`: what gradients of weights make up for,
-    short ones do not. Of passes with messages that weigh more than the rest of them, all weighs as much.
+    `(3 A + s (Bf + Bb + max(Bw, 0))) v u`, with `u` as in `longest_pipeline`: short weight gradients may not
+    compensate. Passes whose messages weigh more than the rest count all at that weight.
     """
     chunks = len(places.route) // places.stages
     filling = max(weights.forward, weights.arriving) + max(weights.input_gradients, weights.returning)
@@ -331,7 +330,7 @@ def longest_pass(orders: Orders, lengths: Lengths) -> float:
 
 
 def busiest(orders: Orders, places: Places, lengths: Lengths) -> float:
-    """Seconds of the passes of the device that has most of them, the least that a batch takes."""
+    """Seconds of all passes of the busiest device, a lower bound on a batch."""
     return max(
         sum(lengths[places.mirrored(device, step.micro_batch)][step.kind, step.chunk] for step in order)
         for device, order in enumerate(orders)
@@ -339,7 +338,7 @@ def busiest(orders: Orders, places: Places, lengths: Lengths) -> float:
 
 
 def equal_stages_take(weights: Weights, stages: int) -> float:
-    """What a batch takes on stages whose passes are equal, over one stage's time: `A + s (Bf + Bb + Bw) / 3`."""
+    """Step time over a stage's time for equal passes: `A + s (Bf + Bb + Bw) / 3`."""
     if weights.uniform:  # So that no rounding comes from dividing by 3.
         return weights.slowest + weights.forward * stages
     return weights.slowest + float(weights.of_parts(1.0, 1.0, 1.0)) * stages / CYCLE

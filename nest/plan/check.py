@@ -1,4 +1,4 @@
-"""Re-derives every number of a plan document and compares."""
+"""Derives every number of a plan document again and compares."""
 
 import math
 import sys
@@ -20,55 +20,47 @@ from nest.tolerances import AGREEMENT, PROOF
 
 @frozen
 class CheckReport:
-    """What a check found.
+    """Result of a check."""
 
-    Attributes:
-        disagreements: a sentence each; empty when the plan holds.
-        compared: numbers and names compared.
-        certificate: of what the schedule says; None: it was not asked for.
-        notes: what is odd but no disagreement, a sentence each.
-    """
-
-    disagreements: tuple[str, ...]
-    compared: int
-    certificate: Certificate | None = None
-    notes: tuple[str, ...] = ()
+    disagreements: tuple[str, ...]  # A sentence each; empty if the plan holds.
+    compared: int  # Numbers and names compared.
+    certificate: Certificate | None = None  # Of the schedule; None: not requested.
+    notes: tuple[str, ...] = ()  # On oddities that are no disagreement, a sentence each.
 
     @property
     def ok(self) -> bool:
-        """Whether the plan holds."""
+        """True if the plan holds."""
         return not self.disagreements
 
     def with_(self, other: "CheckReport") -> "CheckReport":
-        """What this check and another found."""
+        """Merge two reports."""
         both = (*self.disagreements, *other.disagreements)
         return evolve(self, disagreements=both, compared=self.compared + other.compared)
 
 
 Comparison = tuple[str, Any, Any, float]
-"""A place, what is stated there, what is derived, and how large the numbers were that it is a difference of."""
+"""A place, the stated and the derived value, and the size of the numbers that it is a difference of."""
 
 WITHOUT_A_PLAN = ("nest", "status", "problem", "verification", "diagnosis", "statistics", "plugins")
-"""What a document says of a problem without a plan."""
+"""Keys of a document without a plan."""
 
 PROOFS = ("proved", "refuted", "open")
-"""What a proof comes to."""
+"""Outcomes of a proof."""
 
 Figures = Callable[[Solution, PricedPlan], Mapping[str, Any]]
 """Derives the `summary` of a plan."""
 
 
 def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None) -> CheckReport:
-    """Whether every number of `plan` follows from its decisions and its problem.
+    """Check that every number of `plan` follows from its decisions and its problem.
 
-    Only a plan that a search found (it has a lower bound) must keep to the lists and constraints of its problem: people
-    also price plans that do not. What searches say of themselves does not follow from the plan and is not looked at
-    (docs/reference/plan.md, "What is checked"); `check_contender` looks at others that it tells of.
+    Only a plan from a search (with a lower bound) must satisfy the lists and constraints of its problem: others may be
+    priced regardless. Claims of searches about themselves are not checked (docs/reference/plan.md, "What is checked");
+    `check_contender` checks other plans in a document.
 
     Args:
         instance: the plan's problem in numbers.
-        plan: as written.
-        figures: derives the plan's `summary`; left out, the summary is not looked at.
+        figures: derives the plan's `summary`; None: skip the summary.
     """
     if plan.status == "infeasible":
         return _check_absence(plan)
@@ -105,15 +97,15 @@ def check_contender(
     describe: Figures,
     least: float = 0.0,
 ) -> CheckReport:
-    """Whether another plan that a document tells of is a plan of its problem, and what is said follows from it.
+    """Check that another plan in a document is a plan of its problem, and that its figures follow.
 
     Args:
         instance: the problem in numbers, with the candidates of the other plan.
-        place: where it stands, such as `runner_up`.
-        stated: what is said of it.
-        other: the document it would have; only its decisions are looked at.
-        describe: derives what is said.
-        least: seconds that it takes at least, if the document's own plan is the best.
+        place: such as `runner_up`.
+        stated: its figures.
+        other: its document; only the decisions are read.
+        describe: derives the figures.
+        least: least seconds it may take if the document's own plan is the best.
     """
     try:
         solution = solution_of(instance, other)
@@ -137,7 +129,7 @@ def check_contender(
 
 
 def _open(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of another plan, without its candidate, whose degrees of 1 depend on the plug-ins there are."""
+    """Figures of another plan without its candidate, whose degrees of 1 depend on the installed plug-ins."""
     decisions = {name: value for name, value in stated["decisions"].items() if name != "candidate"}
     return {**stated, "decisions": decisions}
 
@@ -151,11 +143,9 @@ def _disagreements(comparisons: Iterable[Comparison]) -> list[str]:
 
 
 def certified(report: CheckReport, instance: Instance, plan: PlanDocument, training: Training) -> CheckReport:
-    """The report with the certificate of a plan's schedule, and with what contradicts it; one with faults as it is.
+    """Add the certificate of a plan's schedule and its faults to a report; one with faults stays.
 
     Args:
-        report: of `check`.
-        instance: the plan's problem in numbers.
         plan: feasible.
         training: of its problem.
     """
@@ -170,7 +160,7 @@ def certified(report: CheckReport, instance: Instance, plan: PlanDocument, train
 
 
 def _check_absence(plan: PlanDocument) -> CheckReport:
-    """Whether a document that says there is no plan states none."""
+    """Check that a document without a plan states none."""
     names = [field.name for field in fields(PlanDocument) if field.name not in WITHOUT_A_PLAN]
     stated = [name for name in names if getattr(plan, name) not in (None, False, (), {})]
     faults = [f"The status is infeasible, but {name} is given." for name in stated]
@@ -178,7 +168,7 @@ def _check_absence(plan: PlanDocument) -> CheckReport:
 
 
 def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Comparison]:
-    """What two summaries both say."""
+    """Compare the common entries of two summaries."""
     if isinstance(stated, Mapping) and isinstance(derived, Mapping):
         return [
             pair
@@ -214,10 +204,7 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
 
 
 def _differences(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
-    """What a stage's memory is compared with and made of, and what it sends, as far as it is told.
-
-    Parts are differences of the memory's size.
-    """
+    """Compare a stage's memory limit, memory parts and traffic, if given. Parts are differences of the memory's size."""
     pairs: list[Comparison] = []
     if stated.upper_memory is not None:
         pairs.append((f"{place}.upper_memory", stated.upper_memory, derived.upper_memory, 0.0))
@@ -233,7 +220,7 @@ def _differences(place: str, stated: StageRecord, derived: StageRecord) -> list[
 
 
 def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
-    """The candidate without degrees of 1: which strategies take no part depends on the plug-ins there are."""
+    """Drop degrees of 1: unused strategies depend on the installed plug-ins."""
     if candidate is None:
         return None
     return evolve(
@@ -244,7 +231,7 @@ def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
 
 
 def _promises(plan: PlanDocument, fresh: PlanDocument, admitted: bool) -> list[str]:
-    """What the status claims beyond the numbers."""
+    """Check the status's claims beyond the numbers."""
     faults = []
     bound, time = plan.lower_bound, fresh.batch_time
     if plan.status in ("optimal", "near-optimal") and not admitted:
@@ -266,7 +253,7 @@ def _promises(plan: PlanDocument, fresh: PlanDocument, admitted: bool) -> list[s
 
 
 def _proof_faults(plan: PlanDocument) -> list[str]:
-    """What the record of a proof says that its own numbers and the plan's do not."""
+    """Faults of a proof's record compared with its own numbers and the plan's."""
     # Of a plan that is simpler than the fastest it is proved that none is faster than that one.
     proof, time = plan.verification, plan.lower_bound if plan.status == "near-optimal" else plan.batch_time
     if proof is None or time is None:
@@ -286,7 +273,7 @@ def _proof_faults(plan: PlanDocument) -> list[str]:
 
 
 def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str]:
-    """What one proof says of a plan that takes `time` that its own numbers do not."""
+    """Faults of one proof's claims on a plan that takes `time`."""
     status, better, bound = proof.get("status"), proof.get("better_batch_time"), proof.get("bound")
     best = time if better is None else better
     derived = best / bound - 1 if bound else 0.0 if best == 0 else None
@@ -317,7 +304,7 @@ def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
 
 
 def _within_proof(bound: float | None, time: float | None) -> bool:
-    """Whether a bound is as near as CP-SAT proves (PROBLEM.md section 5)."""
+    """True if a bound is as close as CP-SAT proves (PROBLEM.md section 5)."""
     return bound is not None and time is not None and 0 <= time - bound <= (PROOF + AGREEMENT) * time
 
 

@@ -1,4 +1,4 @@
-"""Between decisions and the plan document of FORMATS.md."""
+"""Conversion between decisions and the plan document of FORMATS.md."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from nest.spec.problem import RANK_ORDERS
 FORMAT_VERSION = 1
 
 RANGE_PROBABILITY = 0.8
-"""Of a step time to lie in the `batch_time_range` of a plan."""
+"""Probability of a step time within the `batch_time_range` of a plan."""
 
 
 def document(
@@ -26,7 +26,7 @@ def document(
     problem: dict[str, Any],
     **extra: Any,
 ) -> PlanDocument:
-    """The document of a priced plan; `extra` are the document's optional keys.
+    """Document of a priced plan; `extra` are the document's optional keys.
 
     Its candidate is that of the widest stage, the first of them in pipeline order; each stage names its own.
     """
@@ -87,7 +87,7 @@ def document(
 
 
 def recompute_record(name: str) -> dict[str, Any]:
-    """What a stage's record says of its recompute mode."""
+    """Entries of a stage's record for its recompute mode."""
     part = partial(name)
     if part is None:
         return {"recompute": name}
@@ -95,7 +95,7 @@ def recompute_record(name: str) -> dict[str, Any]:
 
 
 def _names_of_chunks(instance: Instance, solution: Solution) -> list[tuple[tuple[str, ...], ...] | None]:
-    """The names of the layers of each stage's chunks, in pipeline order; None: stages have one chunk."""
+    """Names of the layers of each stage's chunks, in pipeline order; None: one chunk per stage."""
     if solution.chunks == 1:
         return [None] * len(solution.stages)
     return [
@@ -105,7 +105,7 @@ def _names_of_chunks(instance: Instance, solution: Solution) -> list[tuple[tuple
 
 
 def placement_record(instance: Instance, solution: Solution) -> PlacementRecord | None:
-    """Where the blocks of a plan lie by the names of devices; None: on levels, where offsets say."""
+    """Placement of a plan by names of devices; None: on levels, given by offsets."""
     if instance.network is None:
         return None
     names = instance.network.model.names
@@ -116,7 +116,7 @@ def placement_record(instance: Instance, solution: Solution) -> PlacementRecord 
 
 
 def time_range(batch_time: float, error: EstimateError | None) -> TimeRange | None:
-    """Between which times a batch likely takes when it is run; None: times are measured and taken as they are."""
+    """Likely range of a batch's time; None: measured times are exact."""
     if error is None:
         return None
     outside = (1 - RANGE_PROBABILITY) / 2
@@ -124,7 +124,7 @@ def time_range(batch_time: float, error: EstimateError | None) -> TimeRange | No
 
 
 def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDocument:
-    """The document of a problem without a plan."""
+    """Document of a problem without a plan."""
     return PlanDocument(
         nest=FORMAT_VERSION,
         status="infeasible",
@@ -147,7 +147,7 @@ def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDoc
 
 
 def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
-    """The decisions a plan document states.
+    """Decisions of a plan document.
 
     Raises:
         InputError: it names a layer, candidate, recompute mode or rank order the problem does not have.
@@ -211,10 +211,10 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
 
 
 def _placement(instance: Instance, record: PlacementRecord | None) -> Placement | None:
-    """The devices of every block as numbers.
+    """Devices of every block as numbers.
 
     Raises:
-        InputError: the network is a hierarchy, or the plan lacks a placement or names a device that is not there.
+        InputError: the network is a hierarchy, or the plan lacks a placement or names an unknown device.
     """
     if instance.network is None:
         if record is not None:

@@ -1,4 +1,4 @@
-"""The step time of a plan and the memory of each stage: PROBLEM.md section 4 once more, without any solver's tables."""
+"""Step time and stage memory of a plan: PROBLEM.md section 4 without a solver's tables."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -42,11 +42,11 @@ from nest.spec import MemoryBreakdown
 
 
 def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
-    """Every number of the plan `solution` decides.
+    """Price every number of a plan.
 
     Raises:
-        ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that the replicas
-            cannot share, blocks outside the cluster, ... (`nest.plan.legality` says so in full sentences).
+        ValueError: the decisions are not a plan: micro-batches of several sizes, a batch that the replicas cannot
+            share, blocks outside the cluster, ... (`nest.plan.legality` has full sentences).
     """
     schedule = schedule_of(instance, solution)
     if len({instance.candidates[stage.candidate].samples for stage in solution.stages}) > 1:
@@ -99,26 +99,20 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
 
 
 def makespan(instance: Instance, solution: Solution) -> float:
-    """Seconds of the replay of the plan `solution` decides (`PricedPlan.replayed`).
+    """Seconds of a plan's replay (`PricedPlan.replayed`).
 
     Raises:
-        ValueError: as `evaluate`.
+        ValueError: see `evaluate`.
     """
     return evaluate(instance, solution).replayed
 
 
 class Chunk(NamedTuple):
-    """A chunk of a stage.
+    """A chunk of a stage."""
 
-    Attributes:
-        layers: of the chunk.
-        cuts: the tensors that cross the boundaries in front and behind.
-        around: the boundaries in front and behind.
-    """
-
-    layers: tuple[int, ...]
-    cuts: tuple[Tensors, Tensors]
-    around: tuple[Boundary, Boundary]
+    layers: tuple[int, ...]  # Of the chunk.
+    cuts: tuple[Tensors, Tensors]  # Tensors across the boundaries before and after.
+    around: tuple[Boundary, Boundary]  # Boundaries before and after.
 
 
 def _price_stage(
@@ -228,16 +222,14 @@ def chunk_seconds(
     hidden: float,
     sharding: float,
 ) -> tuple[ChunkSeconds, ...]:
-    """What the passes of each chunk of a stage take (PROBLEM.md section 4, "Price and replay").
+    """Times of the passes of each chunk of a stage (PROBLEM.md section 4, "Price and replay").
 
     Args:
-        candidate: of the stage.
-        mode: its recompute mode.
         chunks: layers of each.
-        messages: seconds of the activations that arrive at each, and of the gradients that return.
-        often: what ZeRO gathers in a forward pass of each, and scatters in a backward pass, all of it exposed.
+        messages: seconds of arriving activations and returning gradients of each.
+        often: ZeRO gathering in a forward pass and scattering in a backward pass of each, exposed.
         hidden: seconds of all these messages that hide.
-        sharding: seconds per micro-batch of ZeRO communication that show.
+        sharding: exposed seconds per micro-batch of ZeRO communication.
     """
     whole = sum(2 * gather + scatter for gather, scatter in often)
     shown, beside = (sharding / whole if whole else 0.0), (hidden / sum(map(sum, messages)) if hidden else 0.0)
@@ -265,14 +257,12 @@ def stage_memory(
     moments: Iterable[Moment],
     entering: Sequence[float],
 ) -> tuple[float, float, float, MemoryBreakdown]:
-    """The memory of a stage beside its state, bytes: activations, transient, the most of all; and its parts.
+    """Memory of a stage besides its state, bytes: activations, transient, and total peak; and its parts.
 
     Args:
-        instance: of the plan.
-        stage: the stage.
         state: bytes of weights, gradients and optimizer.
-        chunks: the layers of each chunk.
-        moments: micro-batches in flight of each chunk, at the moments that may be the fullest.
+        chunks: layers of each chunk.
+        moments: micro-batches in flight of each chunk, at the possibly fullest moments.
         entering: bytes of each chunk's inputs per micro-batch.
     """
     candidate, layers = instance.candidates[stage.candidate], numpy.array(stage.layers)
@@ -302,7 +292,7 @@ def stage_memory(
 
 
 def _beyond_first(moment: Moment, sizes: Sequence[float]) -> float:
-    """Bytes of the micro-batches in flight beyond one of each chunk, whose micro-batches take so many each."""
+    """Bytes of the micro-batches in flight beyond one of each chunk, given the bytes of one."""
     if len(set(moment)) == 1:
         return (moment[0] - 1) * sum(sizes)
     return sum([(count - 1) * size for count, size in zip(moment, sizes, strict=True)])

@@ -1,4 +1,4 @@
-"""Where stages of a plan lie, what crosses between them, and what their ports carry (PROBLEM.md sections 1, 3, 4)."""
+"""Places of a plan's stages, tensors between them, and port loads (PROBLEM.md sections 1, 3, 4)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ from nest.instance import (
 
 
 def widest(instance: Instance, solution: Solution) -> int:
-    """Width of the widest block a plan uses (`g` of PROBLEM.md section 3 for mixed widths)."""
+    """Width of the widest block of a plan (`g` of PROBLEM.md section 3 for mixed widths)."""
     return max(instance.candidates[stage.candidate].width for stage in solution.stages)
 
 
@@ -32,9 +32,9 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
 
 
 def replica_sizes(instance: Instance, solution: Solution) -> list[int]:
-    """For each stage, the devices of one replica where it lies: on the cluster (`K`), or in its pool (`K_q`).
+    """For each stage, the devices of one replica on the cluster (`K`), or in its pool (`K_q`).
 
-    The stages of a pool are of one width (PROBLEM.md section 8).
+    The stages of a pool have one width (PROBLEM.md section 8).
     """
     wide = widest(instance, solution)
     sizes = []
@@ -53,7 +53,7 @@ def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDA
 
 
 def in_order(instance: Instance, solution: Solution) -> Placement:
-    """The devices of every block where they follow each other in the order of ranks (PROBLEM.md section 3)."""
+    """Devices of every block in the order of ranks (PROBLEM.md section 3)."""
     size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
     columns = []
     for stage in solution.stages:
@@ -64,7 +64,7 @@ def in_order(instance: Instance, solution: Solution) -> Placement:
 
 
 def schedule_of(instance: Instance, solution: Solution) -> Schedule:
-    """The schedule of a plan.
+    """Schedule of a plan.
 
     Raises:
         ValueError: it is not among those allowed.
@@ -76,12 +76,12 @@ def schedule_of(instance: Instance, solution: Solution) -> Schedule:
 
 
 def stages_of_chunks(instance: Instance, solution: Solution) -> tuple[int, ...]:
-    """The stage, from 0, of each chunk of a plan in pipeline order."""
+    """Stage, from 0, of each chunk of a plan in pipeline order."""
     return route(schedule_of(instance, solution), len(solution.stages))
 
 
 def _boundary_level(instance: Instance, solution: Solution, size: int, first: int, second: int) -> int:
-    """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
+    """Level of the boundary between two stages, by index and in pipeline order: worst over the replicas."""
     here, there = solution.stages[first], solution.stages[second]
     start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
     width = instance.candidates[there.candidate].width
@@ -93,26 +93,19 @@ def _boundary_level(instance: Instance, solution: Solution, size: int, first: in
 
 
 Path = tuple[float, float]
-"""Latency, seconds, and smallest bandwidth, bytes per second, of what a message takes."""
+"""Latency (s) and smallest bandwidth (bytes/s) on the path of a message."""
 
 
 class Boundary(NamedTuple):
-    """Between two neighbouring stages: the paths of what they send each other, of which the slowest counts.
+    """Paths between two neighbouring stages, of which the slowest counts."""
 
-    Attributes:
-        level: of the cluster's levels, or the pool's; -1 where there is no other stage, or it lies in another pool.
-        forward: the paths of activations.
-        backward: the paths of gradients.
-        between_pools: whether the stages lie in different pools, so that the link which joins these is their boundary.
-    """
-
-    level: int = -1
-    forward: tuple[Path, ...] = ()
-    backward: tuple[Path, ...] = ()
-    between_pools: bool = False
+    level: int = -1  # Of the cluster or pool; -1 without another stage, or if it is in another pool.
+    forward: tuple[Path, ...] = ()  # Paths of activations.
+    backward: tuple[Path, ...] = ()  # Paths of gradients.
+    between_pools: bool = False  # The stages are in different pools, joined by a link.
 
     def seen_from(self, cluster: Cluster) -> int:
-        """The level that documents give: one above the outermost where the other stage lies in another pool."""
+        """Level in documents: one above the outermost if the other stage is in another pool."""
         return len(cluster.levels) if self.between_pools else self.level
 
     def arriving(self, size: float) -> float:
@@ -129,9 +122,7 @@ def _slowest(paths: Iterable[Path], size: float) -> float:
 
 
 def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
-    """The boundary in front of each chunk in pipeline order, then that behind the last.
-
-    Between two chunks of one stage there is none.
+    """Boundary before each chunk in pipeline order, then that behind the last; none between two chunks of one stage.
 
     Raises:
         ValueError: a block is not in the cluster.
@@ -145,7 +136,7 @@ def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
 
 
 def _boundary(instance: Instance, solution: Solution, sizes: Sequence[int], here: int, there: int) -> Boundary:
-    """What stage `here`, from 0, sends activations to `there` over, and gradients back."""
+    """Boundary over which stage `here`, from 0, sends activations to `there`, and gets gradients back."""
     pools = [instance.pool_of(solution.stages[each].candidate) for each in (here, there)]
     if instance.pools is not None and pools[0] != pools[1]:
         link = instance.pools.link(*pools)
@@ -163,7 +154,7 @@ def _boundary(instance: Instance, solution: Solution, sizes: Sequence[int], here
 
 
 def _paths(instance: Instance, solution: Solution, here: int, there: int) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Of what two stages of a placed plan send each other: the paths of activations, and those of gradients."""
+    """Paths of activations and of gradients between two stages of a placed plan."""
     assert instance.network is not None
     model = instance.network.model
     senders, receivers = counterparts(solution, here, there)
@@ -175,9 +166,9 @@ def _paths(instance: Instance, solution: Solution, here: int, there: int) -> tup
 
 
 def counterparts(solution: Solution, here: int, there: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-    """The devices of a placed plan's stage `here` and those of `there` that they send to, in all replicas.
+    """Devices of a placed plan's stage `here`, and those of `there` that they send to, in all replicas.
 
-    Ranks send to the same rank; of blocks of different widths each of the wider one has its share of the other.
+    Ranks send to the same rank; with blocks of different widths, each of the wider one has a share of the other.
     """
     assert solution.placement is not None
     senders, receivers = [], []
@@ -194,14 +185,14 @@ Tensors = tuple[int, ...]
 
 
 def cut_bytes(candidate: Candidate, tensors: Tensors) -> float:
-    """Bytes of the tensors that cross a boundary (`cut(D)` of PROBLEM.md section 4)."""
+    """Bytes of the tensors across a boundary (`cut(D)` of PROBLEM.md section 4)."""
     return float(sum(candidate.tensor_bytes[each] for each in tensors))
 
 
 def crossing(instance: Instance, solution: Solution) -> list[tuple[Tensors, Tensors]]:
-    """The tensors that cross the boundaries in front of and behind each chunk of the pipeline, in order.
+    """Tensors across the boundaries before and after each chunk of the pipeline, in order.
 
-    They are produced in chunks in front of the boundary and consumed in one behind it.
+    They are made in chunks before the boundary and read in one behind it.
     """
     chunks = chunk_layers(instance, solution)
     place = {layer: index for index, layers in enumerate(chunks) for layer in layers}
@@ -214,10 +205,10 @@ def crossing(instance: Instance, solution: Solution) -> list[tuple[Tensors, Tens
 
 
 def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
-    """The layers of each of `stages * chunks` chunks in pipeline order, where they are split evenly.
+    """Layers of each of `stages * chunks` chunks in pipeline order, split evenly.
 
     Raises:
-        ValueError: the blocks cannot be split evenly.
+        ValueError: the blocks do not divide evenly.
     """
     blocks = even_blocks(instance, stages * chunks)
     if not blocks:
@@ -230,7 +221,7 @@ def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int
 
 
 def evenly_split(instance: Instance, solution: Solution) -> bool:
-    """Whether stages, or their chunks, hold as many transformer blocks each, in order (`Space.even`)."""
+    """True if stages, or their chunks, have equal numbers of transformer blocks in order (`Space.even`)."""
     stages = len(solution.stages)
     if solution.chunks > 1:
         runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
@@ -243,7 +234,7 @@ def evenly_split(instance: Instance, solution: Solution) -> bool:
 
 
 def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
-    """The blocks that make so many equal parts, embedding and head counted only where they must be; none: nothing."""
+    """Blocks that divide into so many parts, with embedding and head only if needed; empty: impossible."""
     for blocks in (instance.space.blocks, instance.space.blocks_and_ends):
         if not len(blocks) % parts:
             return blocks
@@ -251,15 +242,15 @@ def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
 
 
 def chunk_units(instance: Instance) -> tuple[tuple[int, ...], ...]:
-    """What chunks of any size are made of, in order: transformer blocks, and where they count so embedding and head."""
+    """Units of chunks of any size, in order: transformer blocks and, if they count, embedding and head."""
     return instance.space.blocks_and_ends or instance.space.blocks
 
 
 def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]]:
-    """The layers of each chunk of the pipeline, in order; of stages that do not say, those of the even split.
+    """Layers of each chunk of the pipeline, in order; by default those of the even split.
 
     Raises:
-        ValueError: stages say, but not all of so many chunks.
+        ValueError: stages give chunks, but not all of them.
     """
     if solution.chunks == 1:
         return [stage.layers for stage in solution.stages]
@@ -272,10 +263,10 @@ def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]
 
 
 def runs_of_stages(instance: Instance, solution: Solution) -> list[list[tuple[int, ...]]]:
-    """The layers of each chunk of every stage, in pipeline order.
+    """Layers of each chunk of every stage, in pipeline order.
 
     Raises:
-        ValueError: as `chunk_layers`.
+        ValueError: see `chunk_layers`.
     """
     runs: list[list[tuple[int, ...]]] = [[] for _ in solution.stages]
     for layers, home in zip(chunk_layers(instance, solution), stages_of_chunks(instance, solution), strict=True):
@@ -284,20 +275,18 @@ def runs_of_stages(instance: Instance, solution: Solution) -> list[list[tuple[in
 
 
 Sizes = tuple[tuple[int, float], ...]
-"""Levels of the cluster, each with bytes per micro-batch that come over it as one message."""
+"""Levels of the cluster, each with bytes per micro-batch of one message over it."""
 
 
 def received(instance: Instance, solution: Solution, index: int, around: Sequence[Boundary]) -> tuple[Sizes, Sizes]:
-    """What a stage receives: activations, then gradients.
+    """Activations, then gradients, that a stage receives.
 
-    Activations are of the tensors that it reads and stages in front make, each once, from its maker. Gradients are of
-    those that it makes and stages behind read, each once, over the outermost level between it and a reader.
+    Activations are of tensors that it reads from earlier stages, each once, from its maker. Gradients are of tensors
+    that it makes for later stages, each once, over the outermost level to a reader.
 
     Args:
-        instance: of the plan.
-        solution: the plan.
         index: of the stage.
-        around: the boundary in front of each stage, then that behind the last.
+        around: boundary before each stage, then that behind the last.
     """
     candidate = instance.candidates[solution.stages[index].candidate]
     stage_of = {layer: number for number, stage in enumerate(solution.stages) for layer in stage.layers}
@@ -315,7 +304,7 @@ def received(instance: Instance, solution: Solution, index: int, around: Sequenc
 
 
 def _level(around: Sequence[Boundary], front: int, behind: int) -> int:
-    """The level of two stages together: as blocks lie in pipeline order, that of the outermost boundary between."""
+    """Level between two stages: with blocks in pipeline order, that of the outermost boundary between."""
     return max(boundary.level for boundary in around[front + 1 : behind + 1])
 
 
@@ -331,10 +320,10 @@ def often_by_level(
     sharding: Array,
     messages: Iterable[tuple[int, float]],
 ) -> tuple[float, ...]:
-    """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
+    """Seconds per micro-batch that a stage occupies a device's port at each level (`b_i`), hidden or not.
 
-    `sharding` is what ZeRO sends, by level, shape `(levels,)`; `messages` are levels of boundaries and the seconds of
-    what the stage receives over them.
+    `sharding` is ZeRO communication by level, shape `(levels,)`; `messages` are levels of boundaries with the seconds
+    of received messages.
     """
     assert candidate.busy is not None
     busy = candidate.busy[:, layers].sum(axis=1) + sharding
@@ -349,9 +338,9 @@ def often_by_level(
 def exposed_by_ports(
     instance: Instance, once: float, once_ports: Array, ports: tuple[float, ...], time: float, micro_batches: int
 ) -> float:
-    """Seconds of what is sent once per batch that are exposed because ports leave too little free; 0: none overlaps.
+    """Seconds of communication per batch that are exposed because ports are busy; 0: none overlaps.
 
-    It overlaps with what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
+    It overlaps with the rest of `time`, in all micro-batches, at the fullest of its levels.
     """
     free = [time - busy for busy, used in zip(ports, once_ports > 0, strict=True) if used]
     if instance.space.exposed >= 1 or not free:

@@ -1,4 +1,4 @@
-"""Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
+"""Legality of decisions: PROBLEM.md section 3 and the declared constraints."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ from nest.spec.constraints import Constraint, Value
 
 
 def structure_violations(instance: Instance, solution: Solution) -> list[str]:
-    """Every rule of PROBLEM.md section 3 the decisions break, in words; without these there is nothing to price."""
+    """Violated rules of PROBLEM.md section 3, in words; a price needs that there are none."""
     layers = _layers(instance, solution)
     return [
         *(layers or _modes(instance, solution)),
@@ -68,7 +68,7 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
 
 
 def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -> list[str]:
-    """What keeps the chunks of a plan from being a split of the model over its stages, in words."""
+    """Reasons why the chunks of a plan are no split of the model over its stages, in words."""
     schedule = _schedule(instance, solution)
     if schedule is None:
         return []  # That is told with the devices.
@@ -94,7 +94,7 @@ def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -
 
 
 def _uncut(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
-    """Layers in front of one they read from, or parted from those they must stay with, by chunks in pipeline order."""
+    """Layers before one they read from, or separated from those they must stay with, by chunks in pipeline order."""
     names, home = instance.graph.layers, {layer: index for index, run in enumerate(runs) for layer in run}
     violations = [
         f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}"
@@ -110,7 +110,7 @@ def _uncut(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
 
 
 def _units(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
-    """Chunks that are no run of whole blocks, embedding and head among them where they count as such, or empty."""
+    """Chunks that are empty or no run of whole blocks, with embedding and head if they count."""
     units, taken = chunk_units(instance), 0
     violations: list[str] = []
     for index, run in enumerate(runs):
@@ -128,13 +128,12 @@ def _units(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
 
 
 def chunk_violations(instance: Instance, schedule: Schedule, stages: int, micro_batches: int | None) -> list[str]:
-    """Why no plan has the chunks of a schedule on each of so many stages, in words.
+    """Reasons why no plan has the chunks of a schedule on each of so many stages, in words.
 
     Args:
-        instance: the problem.
         schedule: of several chunks (`v`).
         stages: `s`.
-        micro_batches: `M`; None: not known.
+        micro_batches: `M`; None: unknown.
     """
     chunks, violations = chunks_of(schedule), []
     if stages < 2:
@@ -153,7 +152,7 @@ def chunk_violations(instance: Instance, schedule: Schedule, stages: int, micro_
 
 
 def _counted(instance: Instance) -> str:
-    """What chunks are counted in."""
+    """Name of the units of chunks."""
     return "transformer blocks, embedding and head" if instance.space.blocks_and_ends else "transformer blocks"
 
 
@@ -171,7 +170,7 @@ def _not_admitted(schedule: Schedule, stages: int, micro_batches: int) -> str:
 
 
 def _schedule(instance: Instance, solution: Solution) -> Schedule | None:
-    """The schedule of a plan; None: it is not among those allowed."""
+    """Schedule of a plan; None: it is not among those allowed."""
     try:
         return schedule_of(instance, solution)
     except ValueError:
@@ -227,7 +226,7 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
 
 
 def _on_pools(instance: Instance, solution: Solution) -> list[str]:
-    """What of the pools that stages lie in is no plan (PROBLEM.md section 8)."""
+    """Violations of the rules for pools (PROBLEM.md section 8)."""
     assert instance.pools is not None
     pools, violations = [instance.pool_of(stage.candidate) for stage in solution.stages], []
     for number, (here, there) in enumerate(pairwise(pools), start=1):
@@ -253,7 +252,7 @@ def _on_pools(instance: Instance, solution: Solution) -> list[str]:
 def _blocks(
     solution: Solution, indices: Iterable[int], widths: Sequence[int], cluster: Cluster, where: str
 ) -> list[str]:
-    """What is wrong with the blocks of these stages, of such widths, which are all that lie in a cluster."""
+    """Faults of the blocks of these stages, which are all in one cluster."""
     if solution.replicas * max(widths) > cluster.size:
         each = f"{solution.replicas} replicas of at least {max(widths)} devices"
         return [f"{each} need more than the {cluster.size} of {where}"]
@@ -273,7 +272,7 @@ def _blocks(
 
 
 def _misplaced(solution: Solution, widths: Sequence[int]) -> list[str]:
-    """What is wrong with where the blocks of a placed plan lie."""
+    """Faults of a placed plan's blocks."""
     placement = solution.placement
     if placement is None:
         return []
@@ -303,7 +302,7 @@ def _shard_groups(instance: Instance, solution: Solution) -> list[str]:
 
 
 def permission_violations(instance: Instance, solution: Solution) -> list[str]:
-    """Everything the search was not allowed to decide so, and every constraint that does not hold, in words."""
+    """Decisions that the search was not allowed, and unsatisfied constraints, in words."""
     violations = []
     if solution.rank_order not in instance.space.rank_orders:
         violations.append(f"rank order {solution.rank_order!r} is not among those allowed")
@@ -338,10 +337,10 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
 
 
 def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
-    """The wishes of `constraints` that the plan does not satisfy, as written.
+    """Unsatisfied wishes of `constraints`, as written.
 
     Raises:
-        InputError: one cannot be computed of this plan.
+        InputError: one cannot be computed for this plan.
     """
     violations = []
     for index, constraint in enumerate(instance.space.wishes):
@@ -369,7 +368,7 @@ def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bo
 
 
 def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dict[str, Value]:
-    """The value of every name for one stage; what follows from a candidate is that of the stage's own."""
+    """Value of every name for one stage; those of candidates are of the stage's own."""
     from fractions import Fraction
 
     candidate = instance.candidates[stage.candidate]

@@ -1,4 +1,4 @@
-"""The makespan of a plan: its passes in the order of its schedule (PROBLEM.md section 4, "Price and replay")."""
+"""Makespan of a plan: its passes in the order of its schedule (PROBLEM.md section 4, "Price and replay")."""
 
 from array import array
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from nest.instance.schedule import FORWARD, PASSES, WEIGHT_GRADIENTS, Places, pl
 from nest.reuse import BoundedCache
 
 MOST_REMEMBERED = 2**21
-"""Passes of all programs that are kept, of some 12 bytes each."""
+"""Passes of all programs kept, of some 12 bytes each."""
 
 
 class Stuck(Exception):  # noqa: N818 - says what stages are
@@ -17,61 +17,44 @@ class Stuck(Exception):  # noqa: N818 - says what stages are
 
 
 class ChunkSeconds(NamedTuple):
-    """What the passes of a chunk take per micro-batch, seconds; messages are charged to the stage that receives them.
+    """Times of the passes of a chunk per micro-batch, seconds; messages count for the receiving stage."""
 
-    Attributes:
-        forward: with what arrives and what ZeRO 3 gathers.
-        backward: with gradients that return, what ZeRO 3 gathers, recomputation, and what ZeRO 2 and 3 scatter.
-        weights: of `backward` the part that finds gradients of weights, what is scattered included.
-        arriving: for which activations are under way beside what the stage does.
-        returning: the same of gradients.
-    """
-
-    forward: float
-    backward: float
-    weights: float
-    arriving: float
-    returning: float
+    forward: float  # With arriving messages and gathering of ZeRO 3.
+    backward: float  # With returning gradients, gathering of ZeRO 3, recomputation, and scattering of ZeRO 2 and 3.
+    weights: float  # Part of `backward` for weight gradients, with scattering.
+    arriving: float  # Travel of activations while the stage works.
+    returning: float  # Same for gradients.
 
     @property
     def of_kinds(self) -> tuple[float, float, float, float]:
-        """Of each of `PASSES`."""
+        """Times of each of `PASSES`."""
         return self.forward, self.backward, self.backward - self.weights, self.weights
 
     @property
     def under_way(self) -> tuple[float, float, float, float]:
-        """For which what a pass of each of `PASSES` waits for is under way."""
+        """Travel of the messages awaited by each of `PASSES`."""
         return self.arriving, self.returning, self.returning, 0.0
 
 
 class Program(NamedTuple):
-    """The passes of a batch, each behind those that it waits for; what is overlapped is one entry.
+    """Passes of a batch, each after those it waits for; overlapped ones are one entry."""
 
-    Attributes:
-        devices: that runs each.
-        needs: the entry whose message it waits for, counted from 1; 0: none.
-        steps: what it runs, `(stage * chunks + chunk) * 4` and the place in `PASSES`.
-        others: of overlapped passes what the second one waits for and runs, by entry.
-        first: the first entry of each device.
-    """
-
-    devices: "array[int]"
-    needs: "array[int]"
-    steps: "array[int]"
-    others: dict[int, tuple[int, int]]
-    first: tuple[int, ...]
+    devices: "array[int]"  # Of each entry.
+    needs: "array[int]"  # Entry whose message it waits for, counted from 1; 0: none.
+    steps: "array[int]"  # What it runs, `(stage * chunks + chunk) * 4` plus the place in `PASSES`.
+    others: dict[int, tuple[int, int]]  # Of overlapped passes, what the second one waits for and runs, by entry.
+    first: tuple[int, ...]  # First entry of each device.
 
 
 def is_staggered(schedule: Schedule) -> bool:
-    """Whether a batch is counted from each stage's own beginning to its own end."""
+    """True if a batch counts from each stage's own start to its own end."""
     return bool(getattr(schedule, "staggered", False))
 
 
 def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Sequence[ChunkSeconds]]) -> float:
     """Seconds from the first pass of a batch to the end of the last one.
 
-    Of a schedule whose optimizer steps wait for nobody (`staggered`), each device counts from its own first pass to its
-    own last one.
+    With independent optimizer steps (`staggered`), each device counts from its own first pass to its own last one.
 
     Args:
         schedule: with an order.
@@ -79,7 +62,7 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
         stages: for each stage its chunks, in pipeline order.
 
     Raises:
-        Stuck: the order lets a pass wait for one that comes after it.
+        Stuck: the order lets a pass wait for a later one.
     """
     program = _program(schedule, len(stages), micro_batches)
     lengths = [seconds for stage in stages for chunk in stage for seconds in chunk.of_kinds]
@@ -107,7 +90,7 @@ _programs = BoundedCache[Program](MOST_REMEMBERED, lambda program: len(program.n
 
 
 def _program(schedule: Schedule, stages: int, micro_batches: int) -> Program:
-    """The program of a schedule, kept while others leave it room."""
+    """Cached program of a schedule."""
     return _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
 
 
@@ -151,14 +134,14 @@ def _compiled(schedule: Schedule, stages: int, micro_batches: int) -> Program:
 
 
 Row = tuple[int, int, int, "Row | None"]
-"""Where it stands in `sent` what a pass waits for, what it runs, where what it sends stands, and the pass beside it."""
+"""Index in `sent` of a pass's input, the pass, index of its output, and the overlapped pass."""
 
 
 def _rows(device: int, order: Sequence[Pass], places: Places) -> list[Row]:
-    """The passes of a device.
+    """Passes of a device.
 
-    In `sent` come activations by the chunk that receives them, then gradients by the chunk that sends them, each by
-    micro-batch; in front of the first chunk and behind the last one nothing is sent. What nobody waits for comes last.
+    `sent` has activations by receiving chunk, then gradients by sending chunk, each by micro-batch; nothing is sent
+    before the first chunk and behind the last. Outputs without readers come last.
     """
     every, batch = len(places.route), places.micro_batches
     chunks, gradients = every // places.stages, (every + 1) * batch

@@ -1,6 +1,6 @@
-"""Plans on a network that is no hierarchy: where blocks lie, what that makes of candidates, and what links carry.
+"""Plans on a non-hierarchical network: places of blocks, repriced candidates, and link loads.
 
-PROBLEM.md section 1, "Arbitrary network". What one message and one collective takes is in `nest.plan.layout` and
+PROBLEM.md section 1, "Arbitrary network". Times of single messages and collectives are in `nest.plan.layout` and
 `nest.plan.zero`.
 """
 
@@ -17,15 +17,14 @@ from nest.plan.layout import counterparts, crossing, cut_bytes, in_order, stages
 from nest.plan.zero import DataParallelGroup, pieces_of, ring_seconds
 
 REFERENCE_MESSAGE = 2.0**20
-"""Bytes by which the ring of a collective inside a block is chosen: at 50 GB/s they take 21 us, so that bandwidth
-decides and latencies of microseconds still count."""
+"""Bytes for choosing the ring of a collective inside a block: at 50 GB/s they take 21 us, so that bandwidth decides and
+latencies of microseconds still count."""
 
 
 def on_devices(instance: Instance, solution: Solution) -> tuple[Instance, Solution]:
-    """A plan with every block on devices of the network, and an instance whose candidates are priced there.
+    """A plan with every block on devices of the network, and an instance with candidates priced there.
 
-    Each stage has a candidate of its own. On levels both are as they were. Blocks of a plan that does not say where
-    they lie are placed in the order of their ranks.
+    Each stage has its own candidate. On levels both stay. Unplaced blocks follow the order of their ranks.
     """
     network = instance.network
     if network is None:
@@ -43,12 +42,11 @@ def on_devices(instance: Instance, solution: Solution) -> tuple[Instance, Soluti
 
 
 def block_levels(model: NetworkModel, factors: Sequence[int], blocks: Sequence[Sequence[int]]) -> tuple[Level, ...]:
-    """A level for each factor of a block, as slow as the slowest of the rings over its sets of ranks in all replicas.
+    """A level for each factor of a block, as slow as the slowest ring over its rank sets in all replicas.
 
     Args:
-        model: the network.
-        factors: sizes of the sets of ranks, innermost first; their product is the width.
-        blocks: the devices of each replica's block, in the order of ranks.
+        factors: sizes of the rank sets, innermost first; their product is the width.
+        blocks: devices of each replica's block, in the order of ranks.
     """
     levels = []
     for index, sets in enumerate(_rank_sets(factors)):
@@ -59,7 +57,7 @@ def block_levels(model: NetworkModel, factors: Sequence[int], blocks: Sequence[S
 
 
 def _rank_sets(factors: Sequence[int]) -> Iterator[list[range]]:
-    """For each factor the sets of ranks that differ in it alone."""
+    """For each factor, the sets of ranks that differ only in it."""
     for factor, stride in zip(factors, accumulate(factors, mul, initial=1), strict=False):
         width = int(numpy.prod(factors))
         firsts = [rank for rank in range(width) if rank // stride % factor == 0]
@@ -67,7 +65,7 @@ def _rank_sets(factors: Sequence[int]) -> Iterator[list[range]]:
 
 
 def _usual_ring(model: NetworkModel, members: Sequence[int]) -> Ring:
-    """The ring that is fastest for a message of usual size."""
+    """Fastest ring for a message of usual size."""
     share = (len(members) - 1) / len(members)
     return min(
         model.rings(members),
@@ -77,26 +75,21 @@ def _usual_ring(model: NetworkModel, members: Sequence[int]) -> Ring:
 
 @frozen(eq=False)
 class LinkLoads:
-    """What the links of a network carry in a micro-batch.
+    """Loads of a network's links in a micro-batch."""
 
-    Attributes:
-        seconds: of each directed link, for all that all stages and replicas send over it.
-        used: for each stage, which links it uses.
-    """
-
-    seconds: Array
-    used: tuple[NDArray[numpy.bool_], ...]
+    seconds: Array  # Of each directed link, for all traffic of all stages and replicas.
+    used: tuple[NDArray[numpy.bool_], ...]  # Mask of each stage's links.
 
     def least_time(self, stage: int) -> float:
-        """Seconds per micro-batch that a stage takes at least: those of the fullest of its links."""
+        """Lower bound (s per micro-batch) on a stage: its fullest link."""
         return float(self.seconds[self.used[stage]].max(initial=0.0))
 
 
 def link_loads(instance: Instance, solution: Solution, groups: Sequence[Sequence[DataParallelGroup]]) -> LinkLoads:
-    """What the links carry of a plan on devices (`on_devices`).
+    """Link loads of a plan on devices (`on_devices`).
 
-    Messages between stages, ZeRO's communication in every micro-batch, and the collectives inside blocks as far as
-    candidates say (`busy`). What is sent once per batch loads nothing.
+    Messages between stages, ZeRO communication in every micro-batch, and collectives inside blocks if candidates have
+    them (`busy`). Communication once per batch does not count.
 
     Args:
         instance: with a candidate for each stage.
@@ -117,7 +110,7 @@ def link_loads(instance: Instance, solution: Solution, groups: Sequence[Sequence
 
 
 def _add_messages(instance: Instance, solution: Solution, carried: Array, used: NDArray[numpy.bool_]) -> None:
-    """Add activations and gradients between neighbouring stages; both of them use the links on the way."""
+    """Add activations and gradients between neighbouring stages; both of them use the links."""
     assert instance.network is not None
     model = instance.network.model
     between = pairwise(stages_of_chunks(instance, solution))
@@ -137,13 +130,13 @@ def _add_messages(instance: Instance, solution: Solution, carried: Array, used: 
 
 
 Load = tuple[NDArray[numpy.int64], Array]
-"""Links, and the bytes that each of them carries."""
+"""Links, and bytes on each of them."""
 
 
 def _sharding(
     instance: Instance, solution: Solution, index: int, groups: Sequence[DataParallelGroup]
 ) -> Iterator[Load]:
-    """What ZeRO sends in every micro-batch (PROBLEM.md section 4, the table)."""
+    """ZeRO communication in every micro-batch (PROBLEM.md section 4, the table)."""
     stage, candidate = solution.stages[index], instance.candidates[index]
     zero, layers = instance.space.effective_zero(stage.zero), list(stage.layers)
     for parameters, group in zip(candidate.state, groups, strict=True):
@@ -159,7 +152,7 @@ def _sharding(
 
 
 def _inside(instance: Instance, solution: Solution, index: int) -> Iterator[Load]:
-    """What the collectives inside the blocks of a stage send, where its candidate says how long they occupy ports."""
+    """Collectives inside the blocks of a stage, if its candidate has their port occupation."""
     assert instance.network is not None
     assert solution.placement is not None
     candidate, stage, model = instance.candidates[index], solution.stages[index], instance.network.model

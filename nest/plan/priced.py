@@ -1,4 +1,4 @@
-"""What pricing says of a stage and of a plan: every number of PROBLEM.md section 4."""
+"""Prices of stages and plans: every number of PROBLEM.md section 4."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,75 +10,44 @@ from nest.tolerances import MEMORY_SLACK
 
 
 class PricedStage(NamedTuple):
-    """One stage with every number that PROBLEM.md section 4 gives it.
+    """One stage with every number of PROBLEM.md section 4."""
 
-    Attributes:
-        compute: forward and backward seconds per micro-batch, collectives inside the block included.
-        collectives: what these add to it; 0 where layers were measured whole.
-        recompute: seconds added to the backward pass per micro-batch.
-        arriving: seconds per micro-batch to receive activations.
-        returning: seconds per micro-batch to receive gradients.
-        sharding: seconds per micro-batch of ZeRO communication.
-        hidden: seconds per micro-batch of what it receives that hide under its compute while the pipeline is full.
-        forward: seconds per micro-batch of forward passes, with what they gather, messages aside.
-        weight_gradients: seconds per micro-batch that find the gradients of weights (`w_i`).
-        port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports); on
-            a network, the fullest of the links that it uses (section 1).
-        sync: seconds once per batch: gradient reduction, parameter gathering and optimizer step.
-        state: bytes of weights, gradients and optimizer.
-        activations: bytes of activations of all micro-batches in flight.
-        peak: transient bytes.
-        reserve: bytes kept free.
-        in_flight: micro-batches in flight; a fraction where a stage has several chunks.
-        level_in: level of the boundary in front, of several chunks the outermost; -1 for none.
-        level_out: the same behind.
-        first_device: first device in replica 0.
-        width: devices of the block.
-        parts: what its memory is made of.
-        upper_memory: the most it is taken to need: bytes, `training.memory_margin` and the reserve included.
-        bytes_out: bytes that each device sends to the next stage per micro-batch.
-        ports: seconds per micro-batch for which a device's port at each level is occupied (`b_i`); None: the candidate
-            does not say.
-        once_ports: the same once per batch.
-        capacity: bytes per device up to which a search admits its estimate (`H`).
-        fitting: bytes per device up to which it fits: it is then more likely than not that the device has enough.
-        device_memory: bytes per device.
-        passes: what the passes of its chunks take, but for what ports make them wait.
-    """
-
-    compute: float
-    collectives: float
-    recompute: float
-    arriving: float
-    returning: float
-    sharding: float
-    hidden: float
-    forward: float
-    weight_gradients: float
+    compute: float  # Forward and backward seconds per micro-batch, with collectives inside the block.
+    collectives: float  # The part added by these; 0 if layers were measured whole.
+    recompute: float  # Seconds added to the backward pass per micro-batch.
+    arriving: float  # Seconds per micro-batch to receive activations.
+    returning: float  # Seconds per micro-batch to receive gradients.
+    sharding: float  # Seconds per micro-batch of ZeRO communication.
+    hidden: float  # Seconds per micro-batch of received messages that hide under its compute in a full pipeline.
+    forward: float  # Seconds per micro-batch of forward passes with gathering, without messages.
+    weight_gradients: float  # Seconds per micro-batch for weight gradients (`w_i`).
+    # Seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports); on a network,
+    # the fullest of its links (section 1).
     port_wait: float
-    sync: float
-    state: float
-    activations: float
-    peak: float
-    reserve: float
-    in_flight: float
-    level_in: int
-    level_out: int
-    first_device: int
-    width: int
-    parts: MemoryBreakdown
-    upper_memory: float
-    bytes_out: float
+    sync: float  # Seconds once per batch: gradient reduction, parameter gathering and optimizer step.
+    state: float  # Bytes of weights, gradients and optimizer.
+    activations: float  # Bytes of activations of all micro-batches in flight.
+    peak: float  # Transient bytes.
+    reserve: float  # Bytes kept free.
+    in_flight: float  # Micro-batches in flight; a fraction with several chunks.
+    level_in: int  # Level of the boundary before, of several chunks the outermost; -1 for none.
+    level_out: int  # The same behind.
+    first_device: int  # First device in replica 0.
+    width: int  # Devices of the block.
+    parts: MemoryBreakdown  # Of its memory.
+    upper_memory: float  # Largest expected need in bytes, with `training.memory_margin` and the reserve.
+    bytes_out: float  # Bytes that each device sends to the next stage per micro-batch.
+    # Seconds per micro-batch that a device's port at each level is occupied (`b_i`); None: unknown.
     ports: tuple[float, ...] | None
-    once_ports: tuple[float, ...] | None
-    capacity: float
-    fitting: float
-    device_memory: float
-    passes: tuple[ChunkSeconds, ...]
+    once_ports: tuple[float, ...] | None  # The same once per batch.
+    capacity: float  # Bytes per device up to which a search admits its estimate (`H`).
+    fitting: float  # Bytes per device up to which it is more likely than not to fit.
+    device_memory: float  # Bytes per device.
+    passes: tuple[ChunkSeconds, ...]  # Times of the passes of its chunks, without waits for ports.
 
     @property
     def grown_passes(self) -> tuple[ChunkSeconds, ...]:
-        """The same, all longer by one factor where ports make them wait (PROBLEM.md section 4, "Price and replay")."""
+        """Passes, all longer by one factor if ports make them wait (PROBLEM.md section 4, "Price and replay")."""
         if not self.port_wait:
             return self.passes
         # Not the time less the wait: ports may wait far longer than the stage works.
@@ -91,7 +60,7 @@ class PricedStage(NamedTuple):
 
     @property
     def time(self) -> float:
-        """Seconds per micro-batch while the pipeline is full (`t_i`)."""
+        """Seconds per micro-batch in a full pipeline (`t_i`)."""
         return self.whole_time - self.hidden
 
     @property
@@ -100,7 +69,7 @@ class PricedStage(NamedTuple):
         return self.compute + self.recompute + self.arriving + self.returning + self.sharding + self.port_wait
 
     def weighed(self, weights: Weights) -> float:
-        """Its part of the sum in the step time: `Bf f + Bb b + Bw w`, of what fills and drains the pipeline."""
+        """Part of the sum in the step time, `Bf f + Bb b + Bw w`, for filling and draining the pipeline."""
         if weights.uniform:
             return weights.forward * self.whole_time
         inputs = self.compute + self.recompute + self.sharding - self.forward - self.weight_gradients
@@ -110,7 +79,7 @@ class PricedStage(NamedTuple):
 
     @property
     def memory(self) -> float:
-        """Bytes, the reserve included."""
+        """Bytes, with the reserve."""
         return self.state + self.activations + self.peak + self.reserve
 
 
@@ -123,11 +92,9 @@ class PricedPlan(NamedTuple):
         stages: in pipeline order.
         capacity: `H` of the fullest stage's devices.
         device_memory: bytes of each of these.
-        fit_probability: that the fullest stage needs no more.
-        time_error: how far the step time may lie from what is predicted, on the devices that are least known; None: it
-            is exact.
-        replayed: seconds that its replay takes; 0: it was not replayed, as it is priced by its closed form, or proved
-            to take no longer.
+        fit_probability: probability that the fullest stage needs no more.
+        time_error: ratio of step time to prediction, on the least known devices; None: it is exact.
+        replayed: seconds of its replay; 0: not replayed, as the closed form is its price, or proved to be no shorter.
     """
 
     micro_batches: int
@@ -166,7 +133,7 @@ class PricedPlan(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the plan is more likely than not to fit, or within `training.memory_margin` where that is written."""
+        """True if the plan is more likely than not to fit, or within a written `training.memory_margin`."""
         return not any(self.overfull)
 
     @property
@@ -176,7 +143,7 @@ class PricedPlan(NamedTuple):
 
     @property
     def admitted(self) -> bool:
-        """Whether every stage's memory is within capacity: whether a search at its `training.memory_risk` has it."""
+        """True if every stage's memory is within the capacity of a search at its `training.memory_risk`."""
         return not any(self.exceeding(MEMORY_SLACK))
 
     def exceeding(self, slack: float) -> tuple[bool, ...]:
@@ -185,7 +152,7 @@ class PricedPlan(NamedTuple):
 
     @property
     def idle_share(self) -> float:
-        """The share of the step in which a device, on average over the stages, waits for others."""
+        """Share of the step in which a device, on average over the stages, waits for others."""
         busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
         whole = self.batch_time
         # Rounding must not make the share of a plan that never waits negative.
@@ -193,7 +160,7 @@ class PricedPlan(NamedTuple):
 
 
 def replayed(schedule: Schedule, micro_batches: int, stages: Sequence[PricedStage]) -> float:
-    """Seconds of a plan's replay; 0 where that is proved to take no longer than the closed form."""
+    """Seconds of a plan's replay; 0 if proved to be no longer than the closed form."""
     passes = [stage.grown_passes for stage in stages]
     # One that has the order of another schedule's class says anew whether its weights suffice.
     orders = next((each for each in type(schedule).__mro__ if "order" in vars(each)), object)

@@ -1,4 +1,4 @@
-"""What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4."""
+"""Data-parallel costs of a stage: the table of ZeRO stages in PROBLEM.md section 4."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,38 +20,31 @@ from nest.instance import (
 from nest.plan.layout import first_devices, replica_size, widest
 
 STEP = 2.0**-16
-"""Share by which a buffer grows to tell the bytes of a collective from its latencies: below any kink but its own, and
-large enough that rounding leaves ten digits."""
+"""Relative growth of a buffer that separates the bytes of a collective from its latencies: below any kink but its own,
+and large enough that rounding leaves ten digits."""
 
 Members = tuple[int, ...] | tuple[Ring, ...]
-"""Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
+"""Devices as seen by collectives: their shape on levels, or the rings of a network."""
 
 
 class DataParallelGroup(NamedTuple):
-    """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
+    """Devices that reduce a parameter group's gradients (PROBLEM.md section 4).
 
-    With `zero_degree`, runs of neighbours among them shard (shard groups), and those with the same place in their runs
-    hold the same shard (replicate groups): hybrid sharding of PyTorch's FSDP, MiCS (arXiv 2205.00119).
-
-    Attributes:
-        whole: all of them, as collectives see them; of a placed plan those of every rank's group.
-        members: all of them (`z`).
-        shards: the shard groups, those of a shape once.
-        shard_size: devices of a shard group; all of them without `zero_degree`.
-        replicates: the replicate groups, those of a shape once; none when one shard group holds all devices.
+    With `zero_degree`, runs of neighbours shard (shard groups), and devices at the same place in their runs hold the
+    same shard (replicate groups): hybrid sharding of PyTorch's FSDP, MiCS (arXiv 2205.00119).
     """
 
-    whole: tuple[Members, ...]
-    members: int
-    shards: tuple[Members, ...]
-    shard_size: int
-    replicates: tuple[Members, ...] = ()
+    whole: tuple[Members, ...]  # All of them, as seen by collectives; in a placed plan, those of every rank's group.
+    members: int  # Number of devices (`z`).
+    shards: tuple[Members, ...]  # Shard groups, one per shape.
+    shard_size: int  # Devices of a shard group; all without `zero_degree`.
+    replicates: tuple[Members, ...] = ()  # Replicate groups, one per shape; empty if one shard group has all devices.
 
 
 def data_parallel_groups(instance: Instance, solution: Solution) -> tuple[tuple[DataParallelGroup, ...], ...]:
-    """For each stage the groups of its candidate's parameter groups.
+    """Groups of each stage's parameter groups.
 
-    On levels the devices of a stage at offset 0 stand for all, so that stages of one candidate share them.
+    On levels the devices of a stage at offset 0 represent all, so stages of one candidate share them.
     """
     if solution.placement is not None:
         return tuple(_placed_groups(instance, solution, index) for index in range(len(solution.stages)))
@@ -61,7 +54,7 @@ def data_parallel_groups(instance: Instance, solution: Solution) -> tuple[tuple[
 
 
 def _groups_on_levels(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
-    """For each parameter group of candidate `index`, the devices of a stage at offset 0, which stands for all."""
+    """For each parameter group of candidate `index`, the devices of a stage at offset 0, which represent all."""
     candidate, cluster = instance.candidates[index], instance.cluster_of(index)
     # Beside stages of other pools, those of this one are all as wide.
     wide = widest(instance, solution) if instance.pools is None else candidate.width
@@ -74,7 +67,7 @@ def _groups_on_levels(instance: Instance, solution: Solution, index: int) -> tup
 
 
 def _sharded(cluster: Cluster, members: list[int], degree: int | None) -> DataParallelGroup:
-    """`members`, ascending, with ZeRO over `degree` of them at most; None: over all."""
+    """`members`, ascending, with ZeRO over at most `degree` of them; None: over all."""
     count, shape = len(members), cluster.shape(members)
     if degree is None or count <= degree:
         return DataParallelGroup((shape,), count, (shape,), count)
@@ -86,7 +79,7 @@ def _sharded(cluster: Cluster, members: list[int], degree: int | None) -> DataPa
 
 
 def _placed_groups(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
-    """For each parameter group of a stage, all devices that hold the same parameters, wherever they lie."""
+    """For each parameter group of a stage, all devices with equal parameters, wherever they are."""
     assert instance.network is not None
     assert solution.placement is not None
     model, candidate = instance.network.model, instance.candidates[solution.stages[index].candidate]
@@ -123,7 +116,7 @@ def _rings(model: NetworkModel, members: list[int]) -> tuple[Ring, ...]:
 
 
 def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
-    """The sets of ranks of a block that hold the same parameters each, that of `ranks` first."""
+    """Sets of a block's ranks with equal parameters, that of `ranks` first."""
     found: list[tuple[int, ...]] = []
     taken: set[int] = set()
     for step in range(width - max(ranks)):
@@ -135,29 +128,19 @@ def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
 
 
 class ZeroCosts(NamedTuple):
-    """What the parameter groups of a stage cost at its ZeRO stage, with all communication exposed.
+    """Costs of a stage's parameter groups at its ZeRO stage, with all communication exposed."""
 
-    Attributes:
-        often: seconds of communication per micro-batch.
-        often_forward: those of them in forward passes, in which ZeRO 3 gathers weights.
-        once: seconds of communication once per batch, waiting for other ranks included.
-        update: seconds of the optimizer step.
-        held: bytes of weights, gradients and optimizer.
-        often_ports: seconds per micro-batch for which a device's port at each level is occupied, shape `(levels,)`.
-        once_ports: the same once per batch.
-    """
-
-    often: float
-    often_forward: float
-    once: float
-    update: float
-    held: tuple[float, float, float]
-    often_ports: Array
-    once_ports: Array
+    often: float  # Seconds of communication per micro-batch.
+    often_forward: float  # Part of it in forward passes, in which ZeRO 3 gathers weights.
+    once: float  # Seconds of communication once per batch, with waits for other ranks.
+    update: float  # Seconds of the optimizer step.
+    held: tuple[float, float, float]  # Bytes of weights, gradients and optimizer.
+    often_ports: Array  # Seconds per micro-batch that a device's port at each level is occupied, shape `(levels,)`.
+    once_ports: Array  # The same once per batch.
 
 
 def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParallelGroup, ...]) -> ZeroCosts:
-    """The table of ZeRO stages: what a stage's parameters cost; `groups` are those of its candidate."""
+    """Costs of a stage's parameters from the table of ZeRO stages; `groups` are those of its candidate."""
     candidate, layers = instance.candidates[stage.candidate], numpy.array(stage.layers)
     zero = instance.space.effective_zero(stage.zero)
     updating = gathering = 0.0
@@ -201,16 +184,16 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
 
 
 def pieces_of(parameters: ParameterGroup, layers: Any) -> float:
-    """Collectives in which layers of a parameter group are sharded, 1 at least; 1 where it does not say."""
+    """Number of collectives that shard layers of a parameter group, at least 1."""
     return 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
 
 
 def often_by_chunk(
     instance: Instance, stage: StageDecision, groups: tuple[DataParallelGroup, ...], chunks: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
-    """What ZeRO gathers in a forward pass of each chunk, and scatters in a backward pass, all of it exposed, seconds.
+    """ZeRO gathering in a forward pass of each chunk, and scattering in a backward pass, exposed, in seconds.
 
-    That of a stage, its latencies in equal parts and the rest by the bytes of the chunks (PROBLEM.md section 4).
+    From the stage's: latencies in equal parts, the rest by the bytes of the chunks (PROBLEM.md section 4).
     """
     candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
     zero = instance.space.effective_zero(stage.zero)
@@ -236,14 +219,14 @@ def often_by_chunk(
 def exposed(instance: Instance, seconds: float, work: float, share: float) -> float:
     """Exposed seconds of data-parallel communication beside `work` seconds of compute (docs: "Hiding").
 
-    `share` of them is exposed however much compute there is.
+    At least `share` of them is exposed.
     """
     least = share * seconds
     return max(least, seconds - work) if instance.space.hiding else least
 
 
 def slowest_collective(instance: Instance, kind: str, size: float, groups: tuple[Members, ...], members: int) -> Array:
-    """Seconds until groups of so many members, which work side by side, are all done.
+    """Seconds until parallel groups of so many members are all done.
 
     Returns: the seconds, then those for which a device's port at each level is occupied; zeros without groups or bytes.
         Rings of a network occupy its links, not ports.
@@ -263,7 +246,7 @@ def slowest_collective(instance: Instance, kind: str, size: float, groups: tuple
 def ring_seconds(
     instance: Instance, kind: str, size: float, rings: tuple[Ring, ...], members: int
 ) -> tuple[float, Ring]:
-    """Seconds of a collective among so many devices by the best of their rings, and which one that is."""
+    """Seconds of a collective among so many devices on the best of their rings, and that ring."""
     assert instance.network is not None
     model = instance.network.collectives
     return min(
@@ -276,5 +259,5 @@ def ring_seconds(
 
 
 def level_of(ring: Ring, members: int) -> Level:
-    """The level of so many devices on which a flat ring costs what `ring` does."""
+    """Level of so many devices on which a flat ring costs the same as `ring`."""
     return Level("ring", members, ring.bandwidth, ring.latency)

@@ -1,4 +1,4 @@
-"""A plan's batch replayed: why it takes longer or shorter than the closed form, and whether its schedule holds."""
+"""Replay of a plan's batch: its difference from the closed form, and a check of its schedule."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,62 +18,50 @@ from nest.tolerances import AGREEMENT
 
 @frozen
 class Difference:
-    """Seconds by which a replay exceeds the closed form `A max t + sum (Bf f + Bb b + Bw w) + max y`, by reason.
+    """Seconds by which a replay exceeds the closed form `A max t + sum (Bf f + Bb b + Bw w) + max y`, by reason."""
 
-    Attributes:
-        passes: on stages that all have the passes of the slowest: the weights take passes to have other shares of the
-            stage's time than they have here, or messages to hide better or worse.
-        chunks: the chunks of the slowest stage differ: the weights take them to be alike.
-        stages: stages differ: the closed form fills and drains the pipeline with every stage's whole time.
-    """
-
+    # If all stages had the passes of the slowest: the weights assume other shares of passes in the stage's time, or
+    # other hiding of messages.
     passes: float
-    chunks: float
-    stages: float
+    chunks: float  # The chunks of the slowest stage differ, while the weights assume equal ones.
+    stages: float  # Stages differ: the closed form fills and drains the pipeline with every stage's whole time.
 
     @property
     def total(self) -> float:
-        """Seconds by which the replay takes longer; below 0: shorter."""
+        """Seconds by which the replay is longer; below 0: shorter."""
         return self.passes + self.chunks + self.stages
 
 
 @frozen
 class StageReplay:
-    """One stage of a replay.
+    """One stage of a replay."""
 
-    Attributes:
-        busy: seconds at work on micro-batches, messages and collectives of passes included.
-        synchronisation: seconds of gradient reduction and optimizer step.
-        idle: seconds of the batch in which it does neither.
-        memory_peak: the most bytes at any time.
-        traffic: for each level of the network, innermost first, the seconds of the batch for which a device's port is
-            occupied; None: the plan's candidates do not say.
-    """
-
-    busy: float
-    synchronisation: float
-    idle: float
-    memory_peak: float
+    busy: float  # Seconds of work on micro-batches, with messages and collectives of passes.
+    synchronisation: float  # Seconds of gradient reduction and optimizer step.
+    idle: float  # Seconds of the batch in which it does neither.
+    memory_peak: float  # Most bytes at any time.
+    # For each level of the network, innermost first, seconds of the batch that a device's port is occupied; None:
+    # unknown.
     traffic: tuple[float, ...] | None
 
 
 @frozen
 class Replay:
-    """What came of a replay. Without disturbance all replicas are alike, so that one stands for all.
+    """Result of a replay. Without disturbance all replicas are alike, and one represents all.
 
     Attributes:
         schedule: name of the schedule.
         micro_batches: of each replica.
         chunks: of each stage.
         replicas: `d`.
-        batch_time: seconds; the makespan of the passes and the longest optimizer step, gradient reduction included.
-        closed_form: seconds that PROBLEM.md section 4 gives the plan.
+        batch_time: seconds; the makespan of the passes and the longest optimizer step, with gradient reduction.
+        closed_form: seconds by PROBLEM.md section 4.
         difference: of the two, by reason.
         idle_share: share of the batch in which a device, on average over the stages, waits for the pipeline.
         stages: in pipeline order.
         timeline: passes and tasks of a replica.
-        places: where the passes lie in the pipeline.
-        disturbed: what jitter and slow devices do; None: none were asked for.
+        places: of the passes in the pipeline.
+        disturbed: effect of jitter and slow devices; None: not requested.
     """
 
     schedule: str
@@ -90,7 +78,7 @@ class Replay:
     disturbed: StragglersAndJitter | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the timelines, which `nest.simulate.trace` writes, in plain mappings, lists and numbers."""
+        """Convert all but the timelines, which `nest.simulate.trace` writes, to plain mappings, lists and numbers."""
         names = ("schedule", "micro_batches", "chunks", "replicas")
         return {
             **{name: getattr(self, name) for name in names},
@@ -112,17 +100,16 @@ def replay(
     disturbance: Disturbance | None = None,
     progress: Progress | None = None,
 ) -> Replay:
-    """Let the schedule of a plan run.
+    """Replay the schedule of a plan.
 
     Args:
         instance: the plan's problem in numbers.
-        solution: its decisions, which make a plan of the problem.
-        disturbance: what does not go as planned.
-        progress: called now and then with how far it is.
+        solution: a plan of the problem.
+        disturbance: jitter and slow devices.
+        progress: called regularly with the share done.
 
     Raises:
-        InputError: the schedule does not say in which order stages work, or the disturbance is of a stage or replica
-            that is not there.
+        InputError: the schedule gives no order of passes, or the disturbance names an unknown stage or replica.
         PluginError: a plug-in's schedule gives an order that cannot be run.
     """
     works = stage_works(instance, solution)
@@ -199,16 +186,9 @@ def _difference(
     pipeline: float,
     staggered: bool,
 ) -> Difference:
-    """By how much the replay and the closed form differ, and why.
+    """Difference between the replay and the closed form, by reason.
 
-    Args:
-        works: what each stage has to do.
-        orders: of passes.
-        places: where they lie in the pipeline.
-        weights: of the closed form.
-        whole: seconds of the replay.
-        pipeline: the same without gradient reduction and optimizer step.
-        staggered: of the schedule.
+    `whole` are seconds of the replay, `pipeline` those without gradient reduction and optimizer step.
     """
     longest = max(works, key=lambda work: work.time)
     form = weights.slowest * longest.time + longest.weighed(weights) * len(works)
@@ -223,7 +203,7 @@ def _difference(
 
 
 def _uniform(work: StageWork, orders: Orders, places: Places, staggered: bool, *, alike: bool) -> float:
-    """Seconds of the pipeline where every stage has the passes of `work`, with `alike` the same in all its chunks."""
+    """Seconds of the pipeline if every stage has the passes of `work`, with `alike` equal in all its chunks."""
     if alike:
         travel = {kind: sum(each for (of, _), each in work.travel.items() if of == kind) for kind, _ in work.passes}
         work = evolve(
@@ -236,15 +216,14 @@ def _uniform(work: StageWork, orders: Orders, places: Places, staggered: bool, *
 
 
 def _clean(seconds: float, whole: float) -> float:
-    """0 for what is only rounding."""
+    """Round rounding errors to 0."""
     return 0.0 if abs(seconds) <= AGREEMENT * whole else seconds
 
 
 def contradiction(instance: Instance, solution: Solution) -> str | None:
-    """How the order of a plan's schedule contradicts its weights or counts, to follow its name; None: it does not.
+    """Contradiction of a plan's order of passes with its weights or counts, following its name; None: there is none.
 
-    A schedule without an order contradicts nothing, and what has more passes than `nest.plan.certificate.MOST` is not
-    looked at.
+    Schedules without an order, and those with more passes than `nest.plan.certificate.MOST`, are skipped.
     """
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.

@@ -1,4 +1,4 @@
-"""What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4, read once more for replays."""
+"""Data-parallel costs of a stage for replays: the table of ZeRO stages in PROBLEM.md section 4, computed independently."""
 
 import math
 from collections.abc import Sequence
@@ -12,31 +12,18 @@ from nest.plan.zero import DataParallelGroup, slowest_collective
 
 @frozen
 class DataParallelism:
-    """Seconds that a stage spends on data-parallel communication and its optimizer, and the bytes of its state.
+    """Seconds of a stage's data-parallel communication and optimizer, and bytes of its state."""
 
-    Attributes:
-        gather: of weights, in a forward pass and once more in a backward pass, by chunk; what is exposed of it.
-        scatter: of gradients, in a backward pass, by chunk; what is exposed of it.
-        reduce: of gradients, once per batch, exposed or not; waiting for other ranks included.
-        refresh: weights gathered after the optimizer step, exposed or not; waiting included.
-        exposed: share of `reduce` and `refresh` that is exposed, ports aside.
-        update: the optimizer step.
-        state: bytes of weights, gradients and optimizer on a device.
-        in_step: replicas, neighbours, that shard groups join; only these wait for each other in every micro-batch.
-        often_ports: seconds per micro-batch for which a port of each level is occupied, exposed or not.
-        once_ports: the same once per batch.
-    """
-
-    gather: tuple[float, ...]
-    scatter: tuple[float, ...]
-    reduce: float
-    refresh: float
-    exposed: float
-    update: float
-    state: float
-    in_step: int
-    often_ports: tuple[float, ...]
-    once_ports: tuple[float, ...]
+    gather: tuple[float, ...]  # Of weights, in a forward pass and again in a backward pass, by chunk; the exposed part.
+    scatter: tuple[float, ...]  # Of gradients, in a backward pass, by chunk; the exposed part.
+    reduce: float  # Of gradients, once per batch, exposed or not; with waits for other ranks.
+    refresh: float  # Weights gathered after the optimizer step, exposed or not; with waits.
+    exposed: float  # Exposed share of `reduce` and `refresh`, without ports.
+    update: float  # The optimizer step.
+    state: float  # Bytes of weights, gradients and optimizer on a device.
+    in_step: int  # Neighbouring replicas in a shard group; only these wait for each other in every micro-batch.
+    often_ports: tuple[float, ...]  # Seconds per micro-batch that a port of each level is occupied, exposed or not.
+    once_ports: tuple[float, ...]  # The same once per batch.
 
 
 def data_parallelism(
@@ -46,14 +33,12 @@ def data_parallelism(
     chunks: Sequence[list[int]],
     work: float,
 ) -> DataParallelism:
-    """What data parallelism costs a stage.
+    """Data-parallel costs of a stage.
 
     Args:
-        instance: of the plan.
         groups: of the stage's candidate, one for each of its parameter groups.
-        stage: the stage.
         chunks: layers of each of its chunks.
-        work: seconds it computes per micro-batch, recomputation included.
+        work: seconds of compute per micro-batch, with recomputation.
     """
     candidate, space = instance.candidates[stage.candidate], instance.space
     stage = evolve(stage, zero=space.effective_zero(stage.zero))
@@ -87,7 +72,7 @@ def data_parallelism(
 
 
 def _share(row: Array, stage: StageDecision, sharded_from: int, shard_size: int) -> float:
-    """The sum over a stage's layers of what so many devices share from a ZeRO stage on."""
+    """Sum over a stage's layers of values that so many devices share from a ZeRO stage on."""
     return float(row[list(stage.layers)].sum()) / (shard_size if stage.zero >= sharded_from else 1)
 
 
@@ -98,7 +83,7 @@ def _sent(
     group: DataParallelGroup,
     chunks: Sequence[list[int]],
 ) -> tuple[Array, Array]:
-    """What one parameter group sends, with all of it exposed (PROBLEM.md section 4, the table).
+    """Communication of one parameter group, all exposed (PROBLEM.md section 4, the table).
 
     Returns: gather, scatter, reduce and refresh, each as `slowest_collective`, shape `(4, 1 + levels)`; then gather and
         scatter by chunk, shape `(2, chunks)`.
@@ -123,15 +108,14 @@ def _sent(
 
 
 STEP = 2.0**-16
-"""Share of a collective's bytes by whose cost its latencies are told apart: `seconds - bytes * d seconds / d bytes`.
-
-Rounding errs by some 1e-11 of the seconds then."""
+"""Share of a collective's bytes that separates its latencies: `seconds - bytes * d seconds / d bytes`. Rounding then
+errs by some 1e-11 of the seconds."""
 
 
 def _by_chunk(
     instance: Instance, kind: str, row: Array, group: DataParallelGroup, chunks: Sequence[list[int]], pieces: float
 ) -> tuple[Array, Array]:
-    """A collective of every micro-batch, run in so many pieces, over all that the chunks hold in a row of bytes.
+    """A collective of every micro-batch, in so many pieces, over all bytes of the chunks in a row.
 
     Returns: its seconds and ports, as `slowest_collective`; then its seconds by chunk: latencies in equal parts, the
         rest in proportion to bytes (PROBLEM.md section 4, "Price and replay").
@@ -147,7 +131,7 @@ def _by_chunk(
 
 
 def _exposed_share(instance: Instance, seconds: float, work: float, least: float) -> float:
-    """The exposed share of `seconds` beside `work` seconds of compute, `least` at least (section "Hiding")."""
+    """Exposed share of `seconds` beside `work` seconds of compute, at least `least` (section "Hiding")."""
     if seconds == 0:
         return 0.0
     return max(least, (seconds - work) / seconds if instance.space.hiding else 0.0)

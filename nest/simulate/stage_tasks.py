@@ -1,7 +1,7 @@
-"""What each stage has to do: PROBLEM.md section 4 in pieces of passes, read from decisions once more.
+"""Tasks of each stage: PROBLEM.md section 4 in pieces of passes, computed independently from decisions.
 
-Shard groups and overlap ("Hiding") are sections of docs/explanation/problem.md. Where blocks lie, what crosses their
-boundaries and what single collectives take is read as pricing reads it (`nest.plan`).
+Shard groups and overlap ("Hiding") are sections of docs/explanation/problem.md. Places of blocks, tensors across
+boundaries and times of single collectives come from `nest.plan`, as for pricing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,46 +33,36 @@ from nest.plan.zero import data_parallel_groups
 from nest.simulate.sharding import DataParallelism, data_parallelism
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
-"""Kinds of pieces that a device computes; the others are communication, or wait for it."""
+"""Kinds of pieces computed by a device; the others are communication, or waits."""
 
 COLLECTIVES = frozenset({"gather-weights", "reduce-gradients"})
-"""Kinds of pieces in which the replicas take part together."""
+"""Kinds of pieces that replicas run together."""
 
 RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 """Kinds of pieces that occupy the link to another stage."""
 
 WAIT = "wait-for-port"
-"""Kind of the pieces in which a port of the stage's devices is still occupied and nothing else is left to do."""
+"""Kind of pieces that only wait for an occupied port."""
 
 
 @frozen
 class Piece:
-    """A part of a pass or of the optimizer step.
+    """A part of a pass or of the optimizer step."""
 
-    Attributes:
-        kind: one of `COMPUTE`, `COLLECTIVES` or `RECEIVES`, or `WAIT`.
-        seconds: how long it takes, above 0.
-    """
-
-    kind: str
-    seconds: float
+    kind: str  # One of `COMPUTE`, `COLLECTIVES` or `RECEIVES`, or `WAIT`.
+    seconds: float  # Above 0.
 
 
 Passes = Mapping[Step, tuple[Piece, ...]]
-"""By kind of pass and chunk, the pieces a pass consists of, in order."""
+"""Pieces of a pass in order, by kind of pass and chunk."""
 
 
 @frozen
 class Ports:
-    """How long a device's port at each level, innermost first, is occupied by what a stage sends, hidden or not.
+    """Occupation of a device's port at each level, innermost first, by a stage's communication, hidden or not."""
 
-    Attributes:
-        often: seconds per micro-batch (`b_i` of PROBLEM.md section 4, Ports).
-        once: seconds once per batch.
-    """
-
-    often: tuple[float, ...]
-    once: tuple[float, ...]
+    often: tuple[float, ...]  # Seconds per micro-batch (`b_i` of PROBLEM.md section 4, Ports).
+    once: tuple[float, ...]  # Seconds once per batch.
 
     def traffic(self, micro_batches: int) -> tuple[float, ...]:
         """Seconds per batch, by level."""
@@ -81,31 +71,20 @@ class Ports:
 
 @frozen
 class StageWork:
-    """What one stage does, in seconds, and holds, in bytes.
+    """Work of one stage in seconds, and its memory in bytes."""
 
-    Attributes:
-        passes: by kind of pass and chunk, the pieces a pass consists of, in order; backward passes also in two parts.
-        travel: by kind of pass and chunk, the seconds of what it receives that hide under the compute of a full
-            pipeline: beside the passes, from when the message is sent on; what takes none is left out.
-        optimizer_step: pieces of what happens once per batch, gradient reduction included, in order.
-        resident: bytes of weights, gradients, optimizer state and the reserve, all the time, on a device that holds
-            the stage in all the copies it has.
-        saved: bytes that each micro-batch in flight saves for backward, by chunk.
-        first: bytes by which the first micro-batch in flight takes more than a further one.
-        transient: bytes needed while a pass runs, by chunk.
-        in_step: replicas, neighbours, whose weights and gradients are sharded together (`DataParallelism.in_step`).
-        ports: what they carry; None: the stage's candidate does not say.
-    """
-
-    passes: Passes
+    passes: Passes  # By kind of pass and chunk, the pieces of a pass in order; backward passes also in two parts.
+    # By kind of pass and chunk, the seconds of messages that hide under the compute of a full pipeline, from when they
+    # are sent; without those of 0 s.
     travel: Mapping[Step, float]
-    optimizer_step: tuple[Piece, ...]
+    optimizer_step: tuple[Piece, ...]  # Pieces of communication and work once per batch, in order.
+    # Bytes of weights, gradients, optimizer state and the reserve, on a device with all copies of the stage.
     resident: float
-    saved: tuple[float, ...]
-    first: float
-    transient: tuple[float, ...]
-    in_step: int
-    ports: Ports | None
+    saved: tuple[float, ...]  # Bytes that each micro-batch in flight saves for backward, by chunk.
+    first: float  # Extra bytes of the first micro-batch in flight.
+    transient: tuple[float, ...]  # Bytes needed while a pass runs, by chunk.
+    in_step: int  # Neighbouring replicas whose weights and gradients are sharded together (`DataParallelism.in_step`).
+    ports: Ports | None  # Their occupation; None: unknown.
 
     @property
     def chunks(self) -> int:
@@ -122,13 +101,13 @@ class StageWork:
 
     @property
     def time(self) -> float:
-        """Seconds per micro-batch while the pipeline is full (`t_i` of PROBLEM.md section 4)."""
+        """Seconds per micro-batch in a full pipeline (`t_i` of PROBLEM.md section 4)."""
         return max([time_of(self.passes), *(() if self.ports is None else self.ports.often)])
 
     def weighed(self, weights: Weights) -> float:
-        """Its part of the sum in the step time: `Bf f + Bb b + Bw w`, of what fills and drains the pipeline.
+        """Part of the sum in the step time, `Bf f + Bb b + Bw w`, for filling and draining the pipeline.
 
-        What is scattered of gradients counts with those of inputs, and waiting for ports half with forward passes.
+        Scattering of gradients counts with input gradients, and waits for ports half with forward passes.
         """
         hidden = {kind: sum(each for (of, _), each in self.travel.items() if of == kind) for kind in WHOLE}
         if weights.uniform:
@@ -152,7 +131,7 @@ class StageWork:
 
 
 def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]:
-    """What every stage of a plan has to do."""
+    """Work of every stage of a plan."""
     if instance.network is not None:
         from nest.plan.on_network import link_loads, on_devices
 
@@ -208,7 +187,7 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
 
 
 def _hidden_share(received: Iterable[tuple[float, float]], compute: float) -> float:
-    """The share of the seconds of a stage's messages that a micro-batch has compute for to hide under."""
+    """Share of the seconds of a stage's messages that a micro-batch's compute can hide."""
     seconds = sum(map(sum, received))
     return min(compute / seconds, 1.0) if seconds else 0.0
 
@@ -224,7 +203,7 @@ def _passes(
 ) -> dict[str, tuple[Piece, ...]]:
     """Pieces of every kind of pass over one chunk.
 
-    A stage first receives, then gathers weights that are sharded, computes, and scatters gradients.
+    A stage first receives, then gathers sharded weights, computes, and scatters gradients.
     """
     backward, found = (float(row[layers].sum()) for row in (candidate.backward, candidate.finding_weight_gradients))
     before = [
@@ -259,7 +238,7 @@ def _work(
     chunks: list[list[int]],
     entering: list[float],
 ) -> StageWork:
-    """The stage with its memory: what it saves of a micro-batch is counted chunk by chunk."""
+    """Work of a stage with its memory: saved bytes of a micro-batch count chunk by chunk."""
     stashed = [each if mode.stash_inputs else 0.0 for each in entering]
     saved = [float(mode.more[layers].sum()) + stash for layers, stash in zip(chunks, stashed, strict=True)]
     first = sum(float(mode.first[layers].sum()) for layers in chunks) - sum(saved)
@@ -284,7 +263,6 @@ def _work(
 
 
 def _pieces(parts: Iterable[tuple[str, float]]) -> tuple[Piece, ...]:
-    """What takes time."""
     return tuple(Piece(kind, seconds) for kind, seconds in parts if seconds > 0)
 
 
@@ -295,9 +273,9 @@ def _ports(
     messages: Iterable[tuple[int, float]],
     shared: DataParallelism,
 ) -> Ports | None:
-    """What the ports of a stage's devices carry; None: its candidate does not say.
+    """Port occupation of a stage's devices; None: unknown.
 
-    `messages` are what it receives in a micro-batch: levels of the boundaries, -1 for none, and seconds.
+    `messages` are those received in a micro-batch: levels of the boundaries, -1 for none, and seconds.
     """
     if candidate.busy is None:
         return None
@@ -312,7 +290,7 @@ def _ports(
 
 
 def _waiting(passes: dict[Step, tuple[Piece, ...]], ports: Ports) -> dict[Step, tuple[Piece, ...]]:
-    """Passes that all grow by one factor where the busiest port needs longer: they wait for it at their ends."""
+    """Lengthen all passes by one factor if the busiest port needs longer: they wait for it at their ends."""
     alone = time_of(passes)
     share = max(ports.often) / alone - 1 if alone else 0.0
     return {each: (*pieces, *_pieces([(WAIT, share * _seconds(pieces))])) for each, pieces in passes.items()}
@@ -324,9 +302,9 @@ def time_of(passes: Passes) -> float:
 
 
 def _exposed_once(instance: Instance, shared: DataParallelism, ports: Ports, time: float, micro_batches: int) -> float:
-    """The exposed share of what a stage sends once per batch: at least what ports leave too little free for.
+    """Exposed share of communication once per batch, at least what ports are too busy for.
 
-    It overlaps with what every micro-batch, which takes `time`, leaves of the fullest port that it uses.
+    It overlaps with what every micro-batch, which takes `time`, leaves of its fullest port.
     """
     sent = shared.reduce + shared.refresh
     free = [time - often for often, once in zip(ports.often, ports.once, strict=True) if once > 0]
@@ -342,7 +320,7 @@ def _seconds(pieces: Iterable[Piece]) -> float:
 def received_directly(
     instance: Instance, solution: Solution, index: int, around: Sequence[Boundary]
 ) -> tuple[list[float], list[tuple[int, float]], tuple[float, float]]:
-    """Bytes that enter a stage, the seconds of its messages with their levels, and those of each way together."""
+    """Bytes that enter a stage, seconds of its messages with their levels, and totals of each direction."""
     figures = [(level.latency, level.bandwidth) for level in instance.cluster.levels]
     activations, gradients = received(instance, solution, index, around)
     ways = [

@@ -1,4 +1,4 @@
-"""Replays in which tasks take longer or shorter than planned, on every replica."""
+"""Replays with randomly and systematically slower tasks, on every replica."""
 
 from __future__ import annotations  # NumPy loads its random numbers when they are named.
 
@@ -32,50 +32,38 @@ Times = NDArray[numpy.float64]
 """Seconds; shape `(runs, replicas)`."""
 
 AT_ONCE = 8192
-"""Runs times replicas that are replayed together: what GPipe has under way between two stages then takes tens of MB."""
+"""Runs times replicas replayed together: GPipe's messages between two stages then take tens of MB."""
 
 MOST_JITTER = 10.0
-"""Above this, a task's factor leaves the range of numbers."""
+"""Above this, a task's factor may overflow."""
 
 MOST_SLOWER = 1e9
-"""Above this, the figures of a batch leave the range of numbers, or of what a trace can hold."""
+"""Above this, times may overflow, or exceed the range of a trace."""
 
 PERCENTILES = (5, 50, 90, 95, 99)
 
 
 @frozen
 class SlowDevice:
-    """A device, and so its block, that computes slower than planned.
+    """A device, and so its block, with slower compute than planned."""
 
-    Attributes:
-        stage: from 0.
-        replica: from 0.
-        factor: how many times as long it computes, at most `MOST_SLOWER`; communication takes as long as planned.
-    """
-
-    stage: int
-    replica: int
-    factor: float
+    stage: int  # From 0.
+    replica: int  # From 0.
+    factor: float  # On compute times, at most `MOST_SLOWER`; communication is unaffected.
 
 
 @frozen
 class Disturbance:
-    """What does not go as planned.
-
-    Attributes:
-        jitter: standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
-        seed: of the random numbers.
-        runs: batches replayed.
-        slow: devices that are slower.
+    """Deviations from the planned times.
 
     Raises:
         InputError: a number is out of its range.
     """
 
-    jitter: float = 0.0
-    seed: int = 0
-    runs: int = 1
-    slow: tuple[SlowDevice, ...] = ()
+    jitter: float = 0.0  # Standard deviation of the logarithm of each task's factor, whose mean is 1; 0: none.
+    seed: int = 0  # Of the random numbers.
+    runs: int = 1  # Batches replayed.
+    slow: tuple[SlowDevice, ...] = ()  # Slower devices.
 
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.jitter <= MOST_JITTER:
@@ -98,29 +86,23 @@ class Disturbance:
 
 @frozen
 class StragglersAndJitter:
-    """What a disturbance does.
-
-    Attributes:
-        disturbance: what did not go as planned.
-        planned: seconds of the batch without it.
-        batch_times: seconds of each run.
-        waits: for each stage, the seconds for which a replica waits for the slowest before gradients are reduced, on
-            average over replicas and runs.
-        timeline: the first run, of the replica with the first slow device, or the first replica.
-    """
+    """Effect of a disturbance."""
 
     disturbance: Disturbance
-    planned: float
-    batch_times: tuple[float, ...] = field(repr=False)
+    planned: float  # Seconds of the batch without it.
+    batch_times: tuple[float, ...] = field(repr=False)  # Seconds of each run.
+    # For each stage, seconds that a replica waits for the slowest before gradients are reduced, on average over
+    # replicas and runs.
     waits: tuple[float, ...]
+    # First run, of the replica with the first slow device, or of the first replica.
     timeline: Timeline = field(repr=False)
 
     def percentile(self, share: float) -> float:
-        """Seconds of which `share` percent of the runs take no more."""
+        """Seconds that `share` percent of the runs do not exceed."""
         return float(numpy.percentile(self.batch_times, share))
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the timeline in plain mappings, lists and numbers."""
+        """Convert all but the timeline to plain mappings, lists and numbers."""
         given = self.disturbance
         return {
             "jitter": given.jitter,
@@ -147,23 +129,22 @@ def disturb(
     disturbance: Disturbance,
     progress: Progress | None = None,
 ) -> StragglersAndJitter:
-    """Replay the passes in the same order on every replica, some tasks longer or shorter.
+    """Replay the passes in the same order on every replica, with changed task times.
 
-    Collectives begin when the last replica comes to them, so the slowest holds up the others: all at the
-    gradient reduction, those of its shard group with ZeRO 2 and 3 in every micro-batch.
+    Collectives begin when the last replica arrives, so the slowest delays the others: all at the gradient reduction,
+    those of its shard group with ZeRO 2 and 3 in every micro-batch.
 
     Args:
-        works: what each stage has to do.
-        spans: passes as planned; one that others wait for stands before them.
-        places: where they lie in the pipeline.
+        works: of each stage.
+        spans: passes as planned; sorted so that awaited ones come first.
+        places: of the passes in the pipeline.
         replicas: `d`.
         staggered: of the schedule.
         planned: seconds of the batch as planned.
-        disturbance: what does not go as planned.
-        progress: called now and then with how far it is.
+        progress: called regularly with the share done.
 
     Raises:
-        InputError: a slow device is on a stage or replica that is not there.
+        InputError: a slow device is on an unknown stage or replica.
     """
     for each in disturbance.slow:
         if each.stage not in range(len(works)) or each.replica not in range(replicas):
@@ -192,7 +173,7 @@ def disturb(
 
 
 class _Runs:
-    """Several runs of all replicas, side by side in arrays."""
+    """Several runs of all replicas, in arrays."""
 
     def __init__(
         self,
@@ -245,7 +226,7 @@ class _Runs:
         self.batch_times = at_work.max(axis=(0, 2)) + numpy.stack(steps).max(axis=(0, 2))
 
     def _run(self, together: Sequence[Span], arrived: dict[Message, Times]) -> None:
-        """Run a pass, or two that are overlapped."""
+        """Run a pass, or two overlapped ones."""
         device, places = together[0].stage, self._places
         clock = self._free[device]
         for span in together:
@@ -265,7 +246,7 @@ class _Runs:
                 arrived[message] = clock + under_way(self._works, message, places)
 
     def _piece(self, stage: int, piece: Piece, clock: Times, step: Pass | None) -> Times:
-        """When a piece ends that may begin at `clock`."""
+        """End of a piece that may begin at `clock`."""
         start = clock
         if piece.kind in COLLECTIVES:
             # Gradients are summed over all replicas once per batch, else what is shared is shared in shard groups.
@@ -285,7 +266,7 @@ class _Runs:
         return end
 
     def _together(self, clock: Times, replicas: int) -> Times:
-        """When the last of so many neighbouring replicas has come, for each of them."""
+        """Arrival of the last of so many neighbouring replicas, for each of them."""
         if replicas == 1:
             return clock
         groups = clock.reshape(self._shape[0], -1, replicas)
@@ -293,20 +274,20 @@ class _Runs:
 
 
 USUAL_RUNS = 100
-"""Runs with jitter, where nobody says how many."""
+"""Default number of runs with jitter."""
 
 
 def disturbance(jitter: float, seed: int, runs: int | None, slow_devices: Mapping[str, float]) -> Disturbance | None:
-    """What does not go as planned; None: all does.
+    """Build a disturbance; None: there is none.
 
     Args:
         jitter: standard deviation of the logarithm of each task's factor; 0: none.
         seed: of the random numbers.
         runs: batches replayed with jitter; None: `USUAL_RUNS`.
-        slow_devices: factors by `STAGE` or `STAGE/REPLICA`; stages are counted from 1, replicas from 0.
+        slow_devices: factors by `STAGE` or `STAGE/REPLICA`; stages count from 1, replicas from 0.
 
     Raises:
-        InputError: a number is out of its range, or a device is none.
+        InputError: a number is out of its range, or a device is invalid.
     """
     slow = tuple(_slow_device(place, factor) for place, factor in slow_devices.items())
     if runs is None:

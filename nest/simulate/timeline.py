@@ -1,4 +1,4 @@
-"""The discrete events of a batch: passes in the order of the schedule, each as soon as it can; tasks and memory."""
+"""Discrete events of a batch: passes in the order of the schedule, each as soon as possible; tasks and memory."""
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
@@ -13,13 +13,13 @@ from nest.plan.certificate import Orders, Stuck
 from nest.simulate.stage_tasks import StageWork
 
 Points = tuple[tuple[float, float], ...]
-"""Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""
+"""Seconds from the start of the batch, and bytes from then on; of several at one time, the last counts."""
 
 Message = tuple[bool, int, int]
-"""Whether it is of gradients, the chunk of the pipeline that reads it, and the micro-batch."""
+"""Gradients or activations, the chunk of the pipeline that reads them, and the micro-batch."""
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done, and which share of it is."""
+"""Called with the current step and its share done."""
 
 REPORT_EVERY = 4096
 """Passes between two reports of progress."""
@@ -27,32 +27,25 @@ REPORT_EVERY = 4096
 
 @frozen
 class Span:
-    """A pass as it was run.
+    """A pass as run."""
 
-    Attributes:
-        stage: whose device ran it, from 0.
-        run: the pass.
-        start: seconds from the beginning of the batch.
-        end: seconds.
-    """
-
-    stage: int
-    run: Pass
-    start: float
-    end: float
+    stage: int  # Of its device, from 0.
+    run: Pass  # The pass.
+    start: float  # Seconds from the start of the batch.
+    end: float  # Seconds.
 
 
 @frozen
 class Task:
-    """A piece as it was run: what timelines draw.
+    """A piece as run, for timelines.
 
     Attributes:
-        stage: whose device ran it, from 0.
+        stage: of its device, from 0.
         kind: of `Piece`.
-        run: kind of the pass it is a piece of; None for what happens once per batch.
-        micro_batch: from 0; None for what happens once per batch.
+        run: kind of its pass; None: once per batch.
+        micro_batch: from 0; None: once per batch.
         chunk: of the stage, from 0.
-        start: seconds from the beginning of the batch.
+        start: seconds from the start of the batch.
         end: seconds.
     """
 
@@ -67,23 +60,14 @@ class Task:
 
 @frozen
 class Timeline:
-    """One replica's batch.
+    """One replica's batch."""
 
-    Attributes:
-        replica: from 0.
-        spans: passes; on each stage in the order they were run.
-        tasks: of these passes and of the optimizer step; on each stage in the order they were run.
-        hidden: what was received while the stage did something else.
-        memory: for each stage, bytes over time.
-        peaks: for each stage, the most bytes at any time.
-    """
-
-    replica: int
-    spans: tuple[Span, ...]
-    tasks: tuple[Task, ...]
-    hidden: tuple[Task, ...]
-    memory: tuple[Points, ...]
-    peaks: tuple[float, ...]
+    replica: int  # From 0.
+    spans: tuple[Span, ...]  # Passes; on each stage in the order they were run.
+    tasks: tuple[Task, ...]  # Of these passes and of the optimizer step; on each stage in the order they were run.
+    hidden: tuple[Task, ...]  # Messages received while the stage did something else.
+    memory: tuple[Points, ...]  # For each stage, bytes over time.
+    peaks: tuple[float, ...]  # For each stage, most bytes at any time.
 
 
 def run(
@@ -93,23 +77,23 @@ def run(
     travel: Callable[[Message], float] = lambda _: 0.0,
     progress: Progress | None = None,
 ) -> tuple[Span, ...]:
-    """Every pass of a batch, in the order in which they start; one that others wait for stands before them.
+    """Run every pass of a batch; returns them by start, awaited ones first.
 
-    A device runs one pass at a time. A forward pass waits for that of the chunk in front, a backward pass or its part
-    for the gradients of inputs of the chunk behind. Messages wait until the stage that receives them is free, and are
-    part of its pass (PROBLEM.md section 4: boundaries are charged to the stage that receives); what hides of them is
-    under way while the device does what it has to do. Of passes that are overlapped, both wait for what either needs,
-    and send once both are done; they are drawn one after the other.
+    A device runs one pass at a time. A forward pass waits for that of the chunk before, a backward pass or its part for
+    the input gradients of the chunk behind. Messages wait until the receiving stage is free, and are part of its pass
+    (PROBLEM.md section 4: boundaries count for the receiving stage); their hidden part travels while the device works.
+    Overlapped passes both wait for the inputs of either, and send once both are done; they are drawn one after the
+    other.
 
     Args:
-        orders: for each device its passes, in order.
-        places: where they lie in the pipeline.
-        seconds: of a pass of a stage, whichever device runs it.
-        travel: seconds for which a message is under way beside what its reader does.
-        progress: called now and then with how far it is.
+        orders: passes of each device, in order.
+        places: of the passes in the pipeline.
+        seconds: of a pass of a stage, on any device.
+        travel: seconds that a message travels while its reader works.
+        progress: called regularly with the share done.
 
     Raises:
-        Stuck: a pass waits for one that comes after it.
+        Stuck: a pass waits for a later one.
     """
     devices, total = len(orders), sum(len(order) for order in orders)
     work = [runs(order) for order in orders]
@@ -121,7 +105,7 @@ def run(
     spans: list[Span] = []
 
     def next_of(device: int) -> None:
-        """Let a device's next passes begin, or wait for what is not there."""
+        """Start a device's next passes, or let them wait."""
         if done[device] == len(work[device]):
             return
         needs = {need for step in work[device][done[device]] if (need := awaited(step, device, places)) is not None}
@@ -160,7 +144,7 @@ def run(
 
 
 def under_way(works: Sequence[StageWork], message: Message, places: Places) -> float:
-    """Seconds for which a message is under way beside what its reader does."""
+    """Seconds that a message travels while its reader works."""
     gradients, place, _ = message
     stage = places.route[place]
     kind = INPUT_GRADIENTS if gradients else FORWARD
@@ -168,7 +152,7 @@ def under_way(works: Sequence[StageWork], message: Message, places: Places) -> f
 
 
 def sent(step: Pass, device: int, places: Places) -> Message | None:
-    """What a pass of a device sends; None: nothing."""
+    """Message sent by a pass of a device; None: none."""
     place = places.place(device, step)
     if step.kind == FORWARD:
         return (False, place + 1, step.micro_batch) if place + 1 < len(places.route) else None
@@ -176,7 +160,7 @@ def sent(step: Pass, device: int, places: Places) -> Message | None:
 
 
 def awaited(step: Pass, device: int, places: Places) -> Message | None:
-    """What a pass of a device waits for; None: only for the device."""
+    """Message awaited by a pass of a device; None: it only waits for the device."""
     place = places.place(device, step)
     if step.kind == FORWARD:
         return (False, place, step.micro_batch) if place else None
@@ -185,11 +169,11 @@ def awaited(step: Pass, device: int, places: Places) -> Message | None:
 
 
 def orders_of(schedule: Schedule, stages: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
-    """For each stage its passes, in order.
+    """Passes of each stage, in order.
 
     Raises:
-        InputError: the schedule does not say in which order stages work.
-        PluginError: a plug-in's schedule gives an order that is none.
+        InputError: the schedule gives no order of passes.
+        PluginError: a plug-in's schedule gives an invalid order.
     """
     if not isinstance(schedule, OrderedSchedule):
         raise InputError(
@@ -206,15 +190,10 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int) -> tuple[tupl
 
 
 def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places, staggered: bool) -> Timeline:
-    """Passes that run as planned, their tasks, and the optimizer steps, which begin after the last pass of all stages.
+    """Passes run as planned, their tasks, and the optimizer steps, which begin after the last pass of all stages.
 
-    All replicas are alike, so that the first stands for all.
-
-    Args:
-        works: what each stage has to do.
-        spans: passes of their devices.
-        places: where they lie in the pipeline.
-        staggered: of the schedule; optimizer steps then begin after the last pass of their own stage.
+    All replicas are alike, so that the first represents all. With `staggered`, optimizer steps begin after the last
+    pass of their own stage.
     """
     tasks: list[Task] = []
     for span in spans:
@@ -235,7 +214,7 @@ def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places, 
 def recorded(
     works: Sequence[StageWork], replica: int, spans: Sequence[Span], tasks: Sequence[Task], places: Places
 ) -> Timeline:
-    """Passes and tasks with the memory that follows from them, and the messages for which no stage stood still."""
+    """Passes and tasks with the resulting memory, and hidden messages."""
     over_time = [
         memory_over_time(works, places, device, own) for device, own in enumerate(of_stages(spans, len(works)))
     ]
@@ -244,7 +223,7 @@ def recorded(
 
 
 def _hidden(works: Sequence[StageWork], spans: Sequence[Span], places: Places) -> tuple[Task, ...]:
-    """What of messages is under way beside what stages do, from when it was sent on."""
+    """Travel of messages while stages work, from when they are sent."""
     if not any(work.travel for work in works):
         return ()
     left: dict[Message, float] = {}
@@ -265,7 +244,7 @@ def _hidden(works: Sequence[StageWork], spans: Sequence[Span], places: Places) -
 
 
 def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:
-    """The passes of each stage."""
+    """Passes of each stage."""
     spans_of_stages: list[list[Span]] = [[] for _ in range(stages)]
     for span in spans:
         spans_of_stages[span.stage].append(span)
@@ -273,12 +252,12 @@ def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:
 
 
 def makespan(spans: Sequence[Span], staggered: bool) -> float:
-    """Seconds that the passes of a batch take (PROBLEM.md section 4, "Price and replay").
+    """Seconds of the passes of a batch (PROBLEM.md section 4, "Price and replay").
 
     Args:
         spans: passes of a batch, those of each stage in order.
         staggered: of the schedule. Optimizer steps then do not wait for each other, and the next batch follows on each
-            stage as soon as all stages can keep that distance: the time of the stage at work for longest.
+            stage at the distance that all stages can keep: the time of the stage at work for longest.
     """
     ends = {span.stage: span.end for span in spans}
     begins = {span.stage: span.start for span in reversed(spans)} if staggered else dict.fromkeys(ends, 0.0)
@@ -288,16 +267,15 @@ def makespan(spans: Sequence[Span], staggered: bool) -> float:
 def memory_over_time(
     works: Sequence[StageWork], places: Places, device: int, spans: Iterable[Span]
 ) -> tuple[Points, float]:
-    """Bytes of a stage's device over the batch, and the most there are at any time.
+    """Bytes of a stage's device over the batch, and their peak.
 
-    A micro-batch is held from the start of its forward pass to the end of its backward pass, the gradients of weights
-    included (docs/explanation/problem.md counts whole micro-batches, too). A device that holds two stages has the
-    parameters of both, and of what either needs but once half of each.
+    A micro-batch is held from the start of its forward pass to the end of its backward pass, with weight gradients
+    (docs/explanation/problem.md also counts whole micro-batches). A device with two stages has the parameters of both,
+    and half of each stage's transient memory.
 
     Args:
-        works: what each stage has to do.
-        places: where its passes lie in the pipeline.
-        device: whose memory it is.
+        works: of each stage.
+        places: of the passes in the pipeline.
         spans: the device's passes, in order.
     """
     both = (works[device], works[places.stages - 1 - device] if places.copies == 2 else works[device])
@@ -321,7 +299,7 @@ def memory_over_time(
 
 
 def _add(points: list[tuple[float, float]], time: float, size: float) -> None:
-    """A further point; what changes nothing is none, nor what lasts no time and is no peak."""
+    """Add a point, unless it changes nothing, or lasts no time and is no peak."""
     before = points[-2][1] if len(points) > 1 else 0.0
     if points[-1][0] == time and points[-1][1] <= max(before, size):
         points.pop()

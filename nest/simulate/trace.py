@@ -1,4 +1,4 @@
-"""A replay as a trace: JSON that Perfetto loads, in the format of Chromium's trace viewer.
+"""Trace of a replay: JSON for Perfetto, in the format of Chromium's trace viewer.
 
 The Trace Event Format (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): complete events (`X`),
 flows (`s` and `f` with `bp: e`, inside slices), counters (`C`) and names (`M`); times in microseconds.
@@ -17,16 +17,16 @@ from nest.simulate.stage_tasks import RECEIVES
 from nest.simulate.timeline import Task, Timeline, sent
 
 GRID = 8
-"""Parts of a microsecond to which times are rounded. Eighths are exact as floating-point numbers and are whole
-nanoseconds, so that slices that follow each other never overlap, whether a viewer adds `ts` and `dur` or first makes
-them nanoseconds. Perfetto drops slices that overlap."""
+"""Parts of a microsecond to which times are rounded. Eighths are exact floating-point numbers and whole nanoseconds, so
+that consecutive slices never overlap, whether a viewer adds `ts` and `dur` or first converts them to nanoseconds.
+Perfetto drops overlapping slices."""
 
 STAGES, LINKS = 1, 2
-"""Processes of the trace: what stages do, and what their links carry meanwhile."""
+"""Processes of the trace: stages, and their links."""
 
 FIRST_THREAD = 100
-"""Threads have numbers of their own, over all processes: Perfetto takes thread 0 for the kernel's idle one, and those
-that share a number with a process for its main one."""
+"""First thread number, unique over all processes: Perfetto takes thread 0 for the kernel's idle one, and those that
+share a number with a process for its main one."""
 
 _WORDS = {
     "receive-activations": "receive activations",
@@ -46,7 +46,7 @@ _COLOURS = {
     "recompute": "bad",
     "update": "olive",
 }
-"""Names of colours that Chromium's viewer knows; Perfetto colours by name itself."""
+"""Names of colours in Chromium's viewer; Perfetto colours by name itself."""
 
 
 @frozen
@@ -59,10 +59,10 @@ class _Slice:
 
 
 def trace(replay: Replay) -> str:
-    """The trace of a replay; of a disturbed one, its first run.
+    """Trace of a replay; of a disturbed one, its first run.
 
-    A track for each stage, one for what it sends in either direction, a memory counter for each stage, and arrows from
-    the pass that sends to the one that receives. Tasks shorter than 62 ns are left out.
+    A track for each stage, one for its messages in either direction, a memory counter for each stage, and arrows from
+    the sending pass to the receiving one. Tasks shorter than 62 ns are left out.
     """
     timeline = replay.timeline if replay.disturbed is None else replay.disturbed.timeline
     stages = len(replay.stages)
@@ -110,7 +110,7 @@ def _complete(piece: _Slice, process: int, thread: int, name: str | None = None)
 
 
 def _link(task: Task, places: Places) -> tuple[int, bool]:
-    """The stage whose message a task receives, and whether it is of gradients."""
+    """Stage whose message a task receives, and whether it has gradients."""
     assert task.run is not None
     assert task.micro_batch is not None
     gradients = task.kind == "receive-gradients"
@@ -119,17 +119,17 @@ def _link(task: Task, places: Places) -> tuple[int, bool]:
 
 
 def _of_stage(stage: int) -> int:
-    """The track of a stage."""
+    """Track of a stage."""
     return FIRST_THREAD + stage + 1
 
 
 def _of_link(stage: int, gradients: bool, stages: int) -> int:
-    """The track of what a stage sends in one direction."""
+    """Track of a stage's messages in one direction."""
     return FIRST_THREAD + stages + 2 * stage + gradients + 1
 
 
 def _messages(received: Iterable[_Slice], places: Places) -> Iterator[dict[str, Any]]:
-    """What is received, on the track of the link it comes over; of what comes at one time, the later part."""
+    """Received messages on the tracks of their links; of those at one time, the later part."""
     over: dict[tuple[int, bool], int] = {}
     for piece in sorted(received, key=lambda each: (each.start, each.length)):
         link, end = _link(piece.task, places), piece.start + piece.length
@@ -164,7 +164,7 @@ def _meta(name: str, process: int, thread: int | None, args: dict[str, Any]) -> 
 
 
 def _flows(slices: Sequence[_Slice], timeline: Timeline, places: Places) -> Iterator[dict[str, Any]]:
-    """An arrow from the last task of each pass that sends to the first of the pass that reads."""
+    """Arrows from the last task of each sending pass to the first of the reading pass."""
     passes: dict[tuple[int, str | None, int | None, int], list[_Slice]] = {}
     for each in slices:
         task = each.task
