@@ -132,7 +132,7 @@ class NetworkModel(Protocol):
         """Undominated ways to run a collective over at least two devices."""
 
     def least_rings(self, count: int) -> tuple[tuple[float, float], ...]:
-        """Latencies and bandwidths, one of which is at least as fast as any ring over `count` devices for each buffer."""
+        """Latencies and bandwidths; for each buffer, one is at least as fast as any ring over `count` devices."""
 
 
 @frozen(eq=False, repr=False)

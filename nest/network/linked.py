@@ -76,7 +76,7 @@ class PathNetwork:
         return self._rings.over(members)
 
     def least_rings(self, count: int) -> tuple[tuple[float, float], ...]:
-        """Latencies and bandwidths, one of which is at least as fast as any ring over `count` devices for each buffer."""
+        """Latencies and bandwidths; for each buffer, one is at least as fast as any ring over `count` devices."""
         return self._least.of(count)
 
 

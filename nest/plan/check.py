@@ -204,7 +204,7 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
 
 
 def _differences(place: str, stated: StageRecord, derived: StageRecord) -> list[Comparison]:
-    """Compare a stage's memory limit, memory parts and traffic, if given. Parts are differences of the memory's size."""
+    """Compare a stage's memory limit, memory parts (to the precision of the whole) and traffic, if given."""
     pairs: list[Comparison] = []
     if stated.upper_memory is not None:
         pairs.append((f"{place}.upper_memory", stated.upper_memory, derived.upper_memory, 0.0))

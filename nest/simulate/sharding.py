@@ -1,4 +1,4 @@
-"""Data-parallel costs of a stage for replays: the table of ZeRO stages in PROBLEM.md section 4, computed independently."""
+"""Data-parallel costs of a stage for replays: the table of ZeRO stages in PROBLEM.md section 4, read again."""
 
 import math
 from collections.abc import Sequence
