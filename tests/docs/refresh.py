@@ -1,10 +1,14 @@
 """Writes what commands print today into the documents: `python -m tests.docs.refresh [DOCUMENT...]`.
 
-Blocks that leave lines out with `...` are not touched; what no longer fits there is named.
+Blocks that leave lines out with `...` keep the lines they show, as far as a command still prints lines like them; what
+is gone is named.
 """
 
+import re
 import sys
 import tempfile
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import tests.bundled  # noqa: F401
@@ -21,6 +25,43 @@ from tests.docs import (
 )
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
+
+LIKE = 0.6
+"""Share of two lines that is alike, from which on one is taken for the other's successor."""
+
+
+def shown_again(expected: Sequence[str], printed: Sequence[str]) -> tuple[str, ...] | None:
+    """The lines of `printed` that are most like those of `expected`, in order, with elisions between them.
+
+    None: for some line there is none.
+    """
+    wanted = [line for line in expected if line != ELISION]
+    best = [[0.0] * (len(printed) + 1) for _ in range(len(wanted) + 1)]
+    for i, line in enumerate(wanted):
+        for j, other in enumerate(printed):
+            alike = _alike(line, other)
+            here = best[i][j] + alike if alike >= LIKE else 0.0
+            best[i + 1][j + 1] = max(best[i][j + 1], best[i + 1][j], here)
+    places, j = list[int](), len(printed)
+    for i in range(len(wanted), 0, -1):
+        while j and best[i][j] == best[i][j - 1]:
+            j -= 1
+        if not j or best[i][j] == best[i - 1][j]:
+            return None
+        j -= 1
+        places.append(j)
+    found, end = list[str](), 0
+    for place in (*reversed(places), len(printed)):
+        found += [ELISION] if place > end else []
+        found += printed[place : place + 1]
+        end = place + 1
+    return tuple(found)
+
+
+def _alike(line: str, other: str) -> float:
+    """How much of two lines is alike, numbers and the rules of tables aside."""
+    one, two = (re.sub(r"\d[\d.,]*", "0", re.sub(r"-{2,}", "--", " ".join(each.split()))) for each in (line, other))
+    return SequenceMatcher(None, one, two, autojunk=False).ratio()
 
 
 def refresh(path: Path) -> list[str]:
@@ -43,10 +84,11 @@ def refresh(path: Path) -> list[str]:
         if outcome.exit != step.exit:
             complaints.append(f"{path}: {' '.join(step.arguments)} ended with {outcome.exit}: {outcome.printed[-3:]}")
         elif step.expected is not None and not same(step.expected, outcome.printed):
-            if ELISION in step.expected:
+            new = shown_again(step.expected, outcome.printed) if ELISION in step.expected else outcome.printed
+            if new is None:
                 complaints.append(f"{path}, line {step.start}: `{' '.join(step.arguments)}` prints something else now")
             else:
-                lines[step.start : step.start + len(step.expected)] = outcome.printed
+                lines[step.start : step.start + len(step.expected)] = new
     path.write_text("\n".join(lines) + "\n")
     return complaints
 
