@@ -15,6 +15,9 @@ from nest.catalogue import links as catalogue_links
 from nest.errors import InputError
 from nest.network.graph import MOST_LINKS, MOST_NODES, NetworkBuilder
 from nest.network.imported import Imported
+from nest.spec import LinkProfile
+from nest_networks.hosts.hardware import PCI_LINK, UNKNOWN_PROCESSOR, pci_reached, slot_bandwidth
+from nest_networks.switched.profiles import nominal_bandwidth, sourced_profile
 
 DEEPEST = 8
 """Devices inside one another."""
@@ -200,11 +203,12 @@ class InfragraphImporter:
         kinds = set(source)
         return {"components", "edges"} <= kinds or {"devices", "instances"} <= kinds
 
-    def load(self, source: Mapping[str, Any], profile: object = None) -> Imported:
+    def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
         """Its accelerators (`xpu`), with everything between them as switches.
 
         Links without a bandwidth have that of the catalogue where their description names NVLink or PCI Express of a
-        generation; others are left out where accelerators reach each other without them.
+        generation; others have what the link profile says, and without one are left out where accelerators reach each
+        other all the same.
 
         Raises:
             InputError: something in it cannot be, there are too few accelerators, or links between them have no
@@ -216,13 +220,16 @@ class InfragraphImporter:
             raise InputError(
                 f"there are {len(accelerators)} accelerators (components of choice {ACCELERATOR}); it takes 2."
             )
-        rows, assumptions, missing = _rated(infrastructure, set(accelerators))
+        rows, assumptions, missing = _rated(infrastructure, set(accelerators), profile)
         rows = _united(rows, {path for path, kind in infrastructure.kinds.items() if kind == SWITCH})
         near = _reached(accelerators[0], rows)
         lost = next((each for each in accelerators if each not in near), None)
         if lost is not None:
             but = f" without the links {', '.join(missing)}, which have no physical.bandwidth" if missing else ""
-            raise InputError(f"no links lead from {accelerators[0]!r:.60} to {lost!r:.60}{but}; add what is missing.")
+            remedy = ", or name a link profile" if missing else ""
+            raise InputError(
+                f"no links lead from {accelerators[0]!r:.60} to {lost!r:.60}{but}; add what is missing{remedy}."
+            )
         network = NetworkBuilder()
         names = _names(accelerators, source)
         numbers = {path: network.device(names[path]) if path in names else network.switch(path) for path in near}
@@ -233,7 +240,10 @@ class InfragraphImporter:
             assumptions.append(f"Left out: the links {', '.join(missing)}, which have no bandwidth.")
         counts = set(Counter(name.rpartition(".")[0] for name in names.values()).values())
         return Imported(
-            network.built(), assumptions=tuple(assumptions), devices_per_host=counts.pop() if len(counts) == 1 else None
+            network.built(),
+            device=None if profile is None else profile.device,
+            assumptions=tuple(assumptions),
+            devices_per_host=counts.pop() if len(counts) == 1 else None,
         )
 
 
@@ -241,7 +251,9 @@ Row = tuple[str, str, float, float]
 """The ends of a link, bytes per second and direction, and seconds."""
 
 
-def _rated(infrastructure: Infrastructure, accelerators: set[str]) -> tuple[list[Row], list[str], list[str]]:
+def _rated(
+    infrastructure: Infrastructure, accelerators: set[str], profile: LinkProfile | None
+) -> tuple[list[Row], list[str], list[str]]:
     """The links with a bandwidth, where it is from, and names of links that have none."""
     rows: list[Row] = []
     assumptions: dict[str, None] = {}
@@ -265,11 +277,35 @@ def _rated(infrastructure: Infrastructure, accelerators: set[str]) -> tuple[list
         elif rate is None and (pcie := _PCIE.search(words)):
             rate = _TRANSFERS[int(pcie[1])] * int(pcie[2]) / 8 * 128 / 130
             assumptions[f"A link {name} (PCI Express {pcie[1]}, {pcie[2]} lanes) carries {rate / 1e9:.4g} GB/s."] = None
+        elif rate is None and profile is not None:
+            parts = max(shares[end, name] for end in (one, two)) or 1
+            rate, seconds, said = _profiled(one, two, words, bool({one, two} & accelerators), parts, profile)
+            assumptions[f"The links {name} have {rate / 1e9:.4g} GB/s in each direction: {said}."] = None
         if not rate:
             missing[name] = None
         else:
             rows.append((one, two, rate, seconds or 0.0))
     return rows, list(assumptions), list(missing)
+
+
+def _profiled(
+    one: str, two: str, words: str, accelerator: bool, parts: int, profile: LinkProfile
+) -> tuple[float, float, str]:
+    """Bytes per second, seconds and source of a link without a bandwidth, which is one of `parts` of an end's."""
+    chosen = sourced_profile(profile)
+    if one.split(".")[:2] != two.split(".")[:2]:
+        tier, place, parts = chosen.tiers[0], "tiers", 1
+    elif re.search(r"\b(?:cpu|qpi|upi|gmi)", words, re.IGNORECASE) and not accelerator:
+        return UNKNOWN_PROCESSOR, 0.0, "between processors, as NCCL plans with for Intel's of 2017 to 2022"
+    elif "pci" not in words.lower():
+        tier, place, parts = chosen.host, "host", parts if accelerator else 1
+    else:
+        own = slot_bandwidth(chosen.device) or catalogue_link(PCI_LINK).bandwidth or 0.0
+        return pci_reached(own), catalogue_link(PCI_LINK).latency / 2, "PCI Express of the catalogue"
+    kind = None if tier.link is None else catalogue_link(tier.link)
+    share = nominal_bandwidth(tier, place) * (1.0 if kind is None else kind.efficiency) / parts
+    latency = tier.latency if tier.latency is not None else kind.latency if kind is not None else 0.0
+    return share, latency / 2, f"{chosen.source(place)} ({place})"
 
 
 def _united(rows: list[Row], switches: set[str]) -> list[Row]:

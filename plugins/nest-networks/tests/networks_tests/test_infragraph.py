@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nest.catalogue import link, profile, published_devices
 from nest.errors import InputError
 from nest.network.graph import LinkGraph
 from networks_tests.field import imported, reduced, told
@@ -128,3 +129,53 @@ def test_devices_inside_themselves() -> None:
 def test_shared_samples(shared: Path) -> None:
     [level] = reduced(imported(shared / "topologies" / "misc" / "infragraph_dgx_h100.yaml"))
     assert (level.fanout, level.bandwidth) == (8, pytest.approx(306e9))
+
+
+def servers(count: int) -> dict[str, Any]:
+    """Servers of two accelerators under a switch, as infragraph's blueprints have them: links without bandwidths."""
+
+    parts = [("cpu", "cpu", 1), ("xpu", "xpu", 2), ("nvlsw", "switch", 1), ("pciesw", "switch", 1), ("nic", "nic", 2)]
+    server = {
+        "name": "server",
+        "components": [{"name": name, "choice": choice, "count": number} for name, choice, number in parts],
+        "links": [{"name": name} for name in ("fabric", "nvlink", "pcie")],
+        "edges": [
+            edge("xpu", "nvlsw", "nvlink"), edge("cpu[0]", "pciesw[0]", "pcie"), edge("xpu[0:2]", "pciesw[0]", "pcie"),
+            edge("nic[0:2]", "pciesw[0]", "pcie"),
+        ],
+    }  # fmt: skip
+    switch = {
+        "name": "switch",
+        "components": [{"name": "asic", "choice": "cpu", "count": 1}, {"name": "port", "choice": "port", "count": 32}],
+        "links": [{"name": "ic"}],
+        "edges": [edge("asic", "port", "ic")],
+    }
+    edges = [
+        {
+            "ep1": {"instance": f"host[{at}]", "component": f"nic[{nic}]"},
+            "ep2": {"instance": "top[0]", "component": f"port[{2 * at + nic}]"},
+            "link": "eth",
+            "scheme": "one2one",
+        }
+        for at in range(count)
+        for nic in range(2)
+    ]
+    instances = [{"name": "host", "device": "server", "count": count}, {"name": "top", "device": "switch", "count": 1}]
+    return {"devices": [server, switch], "instances": instances, "links": [{"name": "eth"}], "edges": edges}
+
+
+@pytest.mark.parametrize("name", ["h100-ndr", "a100-hdr", "mi300x-roce"])
+def test_a_link_profile_completes_links_without_bandwidths(name: str) -> None:
+    known = profile(name)
+    with pytest.raises(InputError, match=r"no physical\.bandwidth; add what is missing, or name a link profile"):
+        imported(servers(4))
+    found = imported(servers(4), known)
+    assert (found.device, found.devices_per_host) == (known.device, 2)
+    host, network = reduced(found)
+    inner, outer = (link(str(each.link)) for each in (known.host, known.tiers[0]) if each is not None)
+    assert host.bandwidth == pytest.approx((inner.bandwidth or 0) * inner.efficiency)
+    nominal = known.tiers[0].bandwidth or outer.bandwidth or 0
+    slot = 0.76 * (published_devices()[str(known.device)].host_bandwidth or 0)
+    assert network.bandwidth == pytest.approx(min(nominal * outer.efficiency, slot), rel=0.01)
+    assert f"link profile {name} (host)" in told(found)
+    assert f"link profile {name} (tiers)" in told(found)
