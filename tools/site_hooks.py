@@ -148,7 +148,7 @@ def _command(name: str, command: Any, level: int) -> Iterator[str]:
         )
     shown = [each for each in command.params if not getattr(each, "hidden", False)]
     if rows := [_row(each, context) for each in shown]:
-        yield from ("", "| argument or option | |", "|---|---|", *rows)
+        yield from ("", "| argument or option | meaning |", "|---|---|", *rows)
     for each in command.list_commands(context) if hasattr(command, "list_commands") else ():
         below = command.get_command(context, each)
         if not below.hidden:
