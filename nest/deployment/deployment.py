@@ -278,6 +278,7 @@ class LaunchOptions(Record):
         variables: environment of the launch.
         folder: of the file, for other files that it reads; None: unknown.
         model: of the problem or an option; None: unknown.
+        machine: devices of a machine of the cluster, if neither the file nor the user says; None: unknown.
     """
 
     nodes: int | None = None
@@ -287,6 +288,7 @@ class LaunchOptions(Record):
     variables: Mapping[str, str] = field(factory=dict)
     folder: Path | None = None
     model: Architecture | None = None
+    machine: int | None = None
 
 
 MODEL_LEFT = "the model is the problem's."

@@ -1,15 +1,16 @@
 """Problems from the launch file of a current training, with equal decisions in `fixed`."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.catalogue import unknown_name
+from nest.catalogue import known_cluster, named_cluster, published_devices, unknown_name
 from nest.catalogue.spellings import cluster_called, model_called
 from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
-from nest.errors import InputError
+from nest.errors import InputError, PlacedErrors
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import PARTIAL
 from nest.formulate.launched import launched_with
@@ -20,7 +21,7 @@ from nest.formulate.topology import in_place
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import Registry, registry
 from nest.io import placed, read_mapping, structure, there_is, unstructure
-from nest.io.source import read_text_of
+from nest.io.source import display_path, read_text_of
 from nest.spec import ClusterSpec, Problem
 
 UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width", *PARTIAL)
@@ -104,21 +105,22 @@ def start(
     path = Path(problem) if isinstance(problem, (str, Path)) else None
     folder = None if path is None else path.parent
     written: dict[str, Any] = {} if problem is None else _written(problem)
+    if cluster is not None:
+        written["cluster"] = unstructure(_cluster(cluster, known))
     if model is not None:
         named = model_called(model)
         written["model"] = str(Path(named).resolve()) if there_is(Path(named)) == "file" else named
     if reading is None:
         described = written.get("model")
         built = None if described is None else architecture_of(unstructure(resolve_model(described, folder)))
-        read = read_flags(flags, framework, evolve(options or LaunchOptions(), model=built), known)
+        asked = evolve(options or LaunchOptions(), model=built, machine=_machine(written.get("cluster")))
+        read = read_flags(flags, framework, asked, known)
     else:
         read = reading
     if model is not None and "model" in read.settings:
         settings = {key: value for key, value in read.settings.items() if key != "model"}
         read = evolve(read, settings=settings, vocabulary=())
     read, kept = _keeping(read, written, folder, keep)
-    if cluster is not None:
-        written["cluster"] = unstructure(_cluster(cluster, known))
     if "cluster" not in written:
         raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
     if not {"model", "profile"} & {*written, *read.settings}:
@@ -139,6 +141,22 @@ def start(
     if read.devices is not None and read.devices < size:
         notes = (*notes, f"it runs on {read.devices} of the cluster's {size} devices.")
     return Start(whole, (*read.notes, *kept, *notes), read.devices)
+
+
+def _machine(cluster: Any) -> int | None:
+    """Devices of each machine of a cluster; None: nobody says, or it has none alike."""
+    if not isinstance(cluster, Mapping) or cluster.get("pools"):
+        return None
+    named, used, levels = cluster.get("name", cluster.get("topology")), cluster.get("device"), cluster.get("levels")
+    fanout = levels[0].get("fanout") if isinstance(levels, list) and levels and isinstance(levels[0], Mapping) else None
+    if isinstance(named, str) and known_cluster(named) is not None:
+        entry = named_cluster(named)
+        used, fanout = used or entry.device, entry.levels[0].fanout
+    built = (
+        published_devices()[used].devices_per_host if isinstance(used, str) and used in published_devices() else None
+    )
+    counts = (cluster.get("devices_per_host"), built, fanout)
+    return next((each for each in counts if isinstance(each, int)), None)
 
 
 def _written(problem: Source | Problem) -> dict[str, Any]:
@@ -194,7 +212,7 @@ def read_flags(
         if count is not None and count < 1:
             raise InputError(f"{name} is {count}; it must be at least 1.")
     if not hasattr(reader, "read_launch") and asked != LaunchOptions(
-        asked.nodes, folder=flags.parent, model=asked.model
+        asked.nodes, folder=flags.parent, model=asked.model, machine=asked.machine
     ):
         raise InputError(f"the plan reader {framework!r} takes no --devices-per-node, --part or arguments.")
     try:
@@ -203,8 +221,17 @@ def read_flags(
             reading: Reading = reader.read_launch(content, asked)
             return reading
         return reader.read(content, asked.nodes)
+    except PlacedErrors as error:
+        raise PlacedErrors(_under_its_name(flags, text) for text in error.problems) from None
     except InputError as error:
         raise placed(flags, error) from None
+
+
+def _under_its_name(flags: Path, text: str) -> str:
+    """A sentence that names the file by the name it usually has, with its own."""
+    name, colon, rest = text.partition(":")
+    usual = re.fullmatch(r"[\w-]+\.(ya?ml|json|toml)", name) and not there_is(flags.parent / name)
+    return f"{display_path(flags)}{colon}{rest}" if usual else text
 
 
 def _cluster(text: str, known: Registry) -> ClusterSpec:

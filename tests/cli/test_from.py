@@ -171,3 +171,39 @@ def test_the_kit_asks_for_texts_and_for_input_errors() -> None:
     failed = {finding.check for finding in check_plan_reader(Careless()) if not finding.passed}
     assert failed == {"some text is read", "what it cannot read it refuses with an InputError"}
     assert all(finding.passed for finding in check_plan_reader(Words()))
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "text"),
+    [
+        ("axolotl", "mine.yaml", "base_model: x\nsequence_len: 512\nmicro_batch_size: 1\nmicro_batch_size: 2\n"),
+        ("nanotron", "mine.yml", "tokens: {micro_batch_size: 1}\ntokens: {micro_batch_size: 2}\n"),
+        ("torchtitan", "mine.toml", "[training]\nseq_len = 1\nseq_len = 2\n"),
+        ("deepspeed", "mine.json", '{"train_batch_size": 8, "train_batch_size": 16}'),
+        ("accelerate", "mine.yaml", "num_processes: 8\nnum_processes: 16\n"),
+        ("ms-swift", "mine.yaml", "model: x\nmicro_batch_size: 1\nmicro_batch_size: 2\n"),
+        ("megatron", "mine.yaml", "MODEL_ARGS:\n  --bf16: true\n  --bf16: false\n"),
+    ],
+)
+def test_a_key_given_twice_is_told_under_the_users_own_name(
+    reader: str,
+    name: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / name).write_text(text)
+    arguments = ("evaluate", "--from", reader, str(tmp_path / name), "--cluster", "p5.48xlarge")
+    assert call(monkeypatch, *arguments) == 2
+    assert f"{name}:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cluster", "ranks"), [("dgx-h100-superpod", 32), ("gb200-nvl72-superpod", 16)])
+def test_nodes_have_as_many_devices_as_the_cluster_says(
+    cluster: str, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT.replace("--nnodes 2 --nproc-per-node 8", "--nproc-per-node $GPUS"))
+    arguments = ("--from-megatron", str(tmp_path / "run.sh"), "--cluster", cluster, "--vocabulary", "1024")
+    assert call(monkeypatch, "evaluate", *arguments, "--nodes", "4") == 0
+    assert f"{ranks} ranks: 4 nodes x {ranks // 4}, from --nodes" in capsys.readouterr().err

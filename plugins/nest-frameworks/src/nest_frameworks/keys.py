@@ -170,6 +170,7 @@ def launched(keys: Keys, options: LaunchOptions) -> int | None:
         keys.problem("--part goes with scripts of Megatron-LM.")
     if options.nodes is None:
         return None
+    each = options.machine or PER_MACHINE
     if options.devices_per_node is None:
-        keys.note(f"{PER_MACHINE} processes are taken to run on every machine; --devices-per-node says others.")
-    return options.nodes * (options.devices_per_node or PER_MACHINE)
+        keys.note(f"{each} processes are taken to run on every machine; --devices-per-node says others.")
+    return options.nodes * (options.devices_per_node or each)

@@ -5,10 +5,8 @@ axes divide: maxtext.py, which writes the same keys.
 """
 
 import re
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from nest.catalogue import library_models
@@ -19,7 +17,9 @@ from nest.io import read_mapping_text, there_is
 from nest.io.source import read_text_of
 from nest_frameworks.keys import Keys, launched, said
 from nest_frameworks.maxtext import AXES, REMAT
-from nest_frameworks.megatron.reading.tokens import check_seen, unseen
+from nest_frameworks.megatron.reading.script import walk
+from nest_frameworks.megatron.reading.tokens import UNKNOWN
+from nest_frameworks.megatron.relatives.commands import command
 
 STACK = "maxtext"
 
@@ -98,7 +98,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: these are no settings of MaxText, or they name a file that is not there.
     """
     options = options or LaunchOptions()
-    keys = Keys(_content(text, options.folder))
+    notes: list[str] = []
+    keys = Keys(_content(text, options, notes), notes=notes)
     sizes, inside, devices = _mesh(keys, options)
     fixed = _degrees(keys, sizes) | _order(keys, sizes, inside)
     model, experts = _model(keys)
@@ -110,39 +111,51 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     return Reading(settings, devices, notes=keys.finish(HARMLESS))
 
 
-def _content(text: str, folder: Path | None) -> dict[str, Any]:
+_SCRIPT = re.compile(
+    r"^[ \t]*(python3?\b|bash\b|export\b|MAXTEXT_SETTINGS=\(|#!)|\bMaxText[./]|\bmaxtext\.\w", re.MULTILINE
+)
+
+
+def _content(text: str, options: LaunchOptions, notes: list[str]) -> dict[str, Any]:
     """The settings, those on a command line over those of a file that it names."""
-    if not re.search(r"^[ \t]*(python3?|MAXTEXT_SETTINGS=\()", text, re.MULTILINE):
+    if not _SCRIPT.search(text):
         content = read_mapping_text(text, "maxtext.yml")
     else:
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError as error:
-            raise InputError(f"the script cannot be split into words: {error}.") from None
-        begun = False
-        for word in words:
-            begun = begun or word.endswith(".yml") or _SETTING.fullmatch(word) is not None
-            if begun and word.startswith(("$(", "`")):
-                raise InputError(unseen(word, "stands among the settings"))
-            if begun and "\n" not in word.strip():
-                check_seen(word.partition("=")[0].strip())
-        files = [word.rpartition("/")[2] for word in words if word.endswith(".yml")]
         content = {}
-        for name in files:
-            path = None if folder is None or name == "base.yml" else folder / name
-            if path is not None and there_is(path) == "file":
-                content |= read_mapping_text(read_text_of(path), name)
-            elif name != "base.yml":
-                raise InputError(f"the script names {name}, which is not there; put that file beside it.")
-        found = (_SETTING.fullmatch(word) for word in words)
-        content |= {match[1]: _value(match[2]) for match in found if match is not None}
+        for word in _words(text, options, notes):
+            key, equals, value = word.partition("=")
+            name = (value if equals else word).rpartition("/")[2]
+            if name.endswith((".yml", ".yaml")) and (not equals or key.strip() == "base_config"):
+                path = None if options.folder is None else options.folder / name
+                if path is not None and there_is(path) == "file":
+                    content |= read_mapping_text(read_text_of(path), name)
+                elif name != "base.yml":
+                    raise InputError(f"the script names {name}, which is not there; put that file beside it.")
+            elif match := _SETTING.fullmatch(word):
+                content[match[1]] = _value(match[2])
     if not set(TYPICAL).intersection(content):
         raise InputError(f"the file has none of MaxText's settings {', '.join(TYPICAL[:4])}.")
     return content
 
 
+def _words(text: str, options: LaunchOptions, notes: list[str]) -> Sequence[str]:
+    """The settings that a script calls MaxText with, or those of an array where it calls nothing."""
+
+    def sets(words: Sequence[str]) -> bool:
+        return any(_SETTING.fullmatch(word) and word.partition("=")[0] in TYPICAL for word in words)
+
+    script = walk(text, options)
+    arrays = [words for words in script.variables.values() if sets(words)]
+    if not any(sets(call.words) for call in script.calls) and arrays:
+        return arrays[-1]
+    words, _, told = command(text, options, sets, "call of MaxText with settings")
+    notes += told
+    return words
+
+
 def _value(word: str) -> Any:
-    """A number, a truth or a word."""
+    """A number, a truth or a word; what only a run would tell stays `${...}`."""
+    word = re.sub(rf"{UNKNOWN}\$?([^{UNKNOWN}]*){UNKNOWN}", r"${\1}", word)
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     try:

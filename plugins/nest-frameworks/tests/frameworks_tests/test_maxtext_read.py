@@ -190,7 +190,7 @@ def test_mistakes_are_told(line: str, told: str) -> None:
 def test_other_files_are_told() -> None:
     with pytest.raises(InputError, match="none of MaxText's settings"):
         read("speed: 3")
-    with pytest.raises(InputError, match="cannot be split into words"):
+    with pytest.raises(InputError, match="never closed"):
         read("python train.py base.yml steps='3")
     found = read(f"{LLAMA}ici_fsdp_parallelism: 8\nspeed: 3\nmu_dtype: bfloat16\n")
     assert [note.split()[0] for note in found.notes] == ["mu_dtype", "these"]
@@ -256,3 +256,25 @@ def test_the_stack_keeps_16_bytes_a_parameter() -> None:
 def test_moments_are_in_the_format_of_the_weights_where_nothing_is_said(more: str, optimizer: str) -> None:
     found = read(f"{LLAMA}weight_dtype: bfloat16\n{more}", LaunchOptions(1, 8))
     assert found.settings["training"]["optimizer"] == optimizer
+
+
+SCRIPT = """#!/bin/bash
+export MODEL=llama2-7b
+BATCH=2
+python3 -m MaxText.train base_config=base.yml model_name=${MODEL} \\
+  per_device_batch_size=$BATCH ici_fsdp_parallelism=8 max_target_length=4096\\
+  remat_policy=full run_name=$(date +%s)\\
+
+"""
+
+
+def test_a_script_is_read_as_the_shell_reads_it() -> None:
+    found = read(SCRIPT).settings
+    assert found["model"] == "llama-2-7b"
+    assert (found["training"]["sequence_length"], found["fixed"]["micro_batch"]) == (4096, 2)
+
+
+def test_a_size_out_of_a_command_or_of_no_variable_is_refused() -> None:
+    for value in ("$(jq .fsdp c.json)", "$UNSET"):
+        with pytest.raises(InputError, match="ici_fsdp_parallelism is"):
+            read(SCRIPT.replace("ici_fsdp_parallelism=8", f"ici_fsdp_parallelism={value}"))

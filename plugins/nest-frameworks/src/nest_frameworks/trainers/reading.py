@@ -87,7 +87,9 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         keys.note("it is taken to be launched on one machine, as its launchers do unless they are told; --nodes says.")
         options = evolve(options, nodes=1)
     ranks = launched(keys, options) if launch is None else None
-    options = evolve(options, devices_per_node=options.devices_per_node or (PER_MACHINE if ranks else None))
+    options = evolve(
+        options, devices_per_node=options.devices_per_node or ((options.machine or PER_MACHINE) if ranks else None)
+    )
     inner = (_deepspeed if keys.value("deepspeed") else _accelerate)(
         keys, names, options, {**training, **fixed, "steps": steps, "ranks": ranks, "launch": launch}
     )

@@ -1,7 +1,7 @@
 """The arguments of Megatron-LM in a script, a job of Kubernetes, a map or a log, and how many devices it runs on."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ from nest.io import read_mapping_text
 from nest.units import whole_number
 from nest_frameworks.megatron.reading.logs import printed
 from nest_frameworks.megatron.reading.manifests import is_manifest, pods_of
+from nest_frameworks.megatron.reading.primus import experiment, is_experiment
 from nest_frameworks.megatron.reading.ranks import count_ranks, launches
 from nest_frameworks.megatron.reading.script import walk
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, WORDS, remedy
@@ -39,6 +40,7 @@ class Launch:
         program: the Python program that is called; empty: nobody says.
         files: those that the script speaks of.
         printed: whether they are all arguments there are, as a log has them, and not those that somebody wrote.
+        model: what the text calls the model, where no flags say its widths.
         denied: flags that are said not to be given; None: all that are not.
     """
 
@@ -49,6 +51,7 @@ class Launch:
     files: Files = field(factory=Files)
     printed: bool = False
     denied: Collection[str] | None = None
+    model: str = ""
 
 
 def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
@@ -72,6 +75,9 @@ def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
             launch = _of_manifest(text, asked)
         elif re.search(rf"^{MAP}\s*:", text, re.MULTILINE):
             launch = _of_map(text, asked)
+        elif is_experiment(text):
+            flags, model = experiment(text)
+            launch = evolve(_of_flags(flags, {}, asked), model=model)
         else:
             launch = _of_script(text, asked)
     except RecursionError:
@@ -88,14 +94,42 @@ def _of_map(text: str, options: LaunchOptions) -> Launch:
     flags, variables = content.get(MAP), content.get("ENV_VARS") or {}
     if not isinstance(flags, Mapping) or not isinstance(variables, Mapping):
         raise InputError(f"{MAP} and ENV_VARS must be maps of flags, and of variables, to their values.")
-    words = [word for flag, value in flags.items() for word in _flag_words(str(flag), value)]
-    said = {str(name): str(value) for name, value in variables.items()}
+    return _of_flags(flags.items(), variables, options)
+
+
+def _of_flags(flags: Iterable[tuple[Any, Any]], variables: Mapping[Any, Any], options: LaunchOptions) -> Launch:
+    """Flags and values of a map, with the environment it sets."""
+    said = {str(name): str(value) for name, value in variables.items()} | dict(options.variables)
+    words = [word for flag, value in flags for word in _flag_words(str(flag), _filled(value, said))]
     per_node = options.devices_per_node or _whole(said.get("GPUS_PER_NODE", said.get("NPROC_PER_NODE", "")))
+    per_node = per_node or (options.machine if options.nodes is not None else None)
     if options.nodes is not None and per_node is None:
         raise InputError("--nodes is given, and nothing says how many devices each has; give --devices-per-node.")
     if options.nodes is not None and per_node is not None:
-        return Launch(tuple(words), *world_size(options.nodes * per_node, f"{options.nodes} nodes x {per_node}"))
+        return Launch(
+            tuple(words),
+            *world_size(options.nodes * per_node, f"--nodes {options.nodes} x {per_node}"),
+        )
     return Launch(tuple(words), *world_size(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
+
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-?([^{}]*))?\}|(\w+))")
+"""A variable, which may have a value where nothing sets it."""
+
+
+def _filled(value: Any, variables: Mapping[str, str]) -> Any:
+    """A value of a map with what its variables stand for; one that nothing sets stays what only a run would tell."""
+    if isinstance(value, list):
+        return [_filled(each, variables) for each in value]
+    if not isinstance(value, str) or "$" not in value:
+        return value
+
+    def known(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        return variables.get(name, f"{UNKNOWN}${name}{UNKNOWN}" if match[2] is None else match[2])
+
+    filled = _VARIABLE.sub(known, value)
+    return {"true": True, "false": False}.get(filled, filled)
 
 
 def _of_manifest(text: str, options: LaunchOptions) -> Launch:

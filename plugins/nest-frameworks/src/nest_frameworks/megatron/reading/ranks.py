@@ -95,6 +95,8 @@ def count_ranks(
     nodes = nodes if options.nodes is None else Count(options.nodes, "--nodes")
     if options.devices_per_node is not None:
         per_node = Count(options.devices_per_node, "--devices-per-node")
+    if per_node.value is None and options.nodes is not None and options.machine is not None:
+        per_node = Count(options.machine, "the machines of the cluster")
     if nodes.value is None or per_node.value is None:
         unsaid = [total.said] if total.text else [each.said for each in (nodes, per_node) if each.value is None]
         remedies = [("--nodes", nodes), ("--devices-per-node", per_node)]

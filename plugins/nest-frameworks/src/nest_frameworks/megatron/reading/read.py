@@ -4,8 +4,11 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.deployment import LaunchOptions, Reading
+from nest.catalogue import library_models
+from nest.catalogue.spellings import catalogued
+from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.errors import InputError
+from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture
 from nest_frameworks.megatron.reading.decisions import read_decisions
 from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
@@ -35,7 +38,15 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: there are no flags, or they train what is no decoder like GPT's.
     """
     asked = options or LaunchOptions()
-    found = read_launch(find_launch(text, asked), asked.part, asked.model)
+    launch = find_launch(text, asked)
+    name = catalogued(launch.model) if launch.model else None
+    known = asked.model if name is None else architecture_of(dict(library_models()[name].config))
+    found = read_launch(launch, asked.part, known)
+    if name is not None and "model" not in found.settings:
+        found = evolve(found, settings={**found.settings, "model": name})
+    elif launch.model and name is None:
+        told = f"model {launch.model!r:.80} is not in the catalogue: {MODEL_LEFT}"
+        found = evolve(found, notes=(*found.notes, told))
     if found.settings["training"].get("loss") != "fused":
         return found
     return evolve(found, notes=(*found.notes, REFUSED))

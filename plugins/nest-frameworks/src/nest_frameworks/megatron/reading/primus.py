@@ -1,0 +1,92 @@
+"""Experiments of AMD's Primus: arguments of Megatron-LM by name, over Primus' own defaults.
+
+Sources: AMD-AGI/Primus 05b350b3, primus/configs/modules/megatron/trainer_base.yaml (defaults), primus_turbo.yaml and
+examples/megatron/configs.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from nest.errors import InputError
+from nest.io import read_mapping_text
+
+_EXPERIMENT = re.compile(r"^modules:\s*(#.*)?$", re.MULTILINE)
+TRAINERS = ("pre_trainer", "sft_trainer", "post_trainer")
+
+DEFAULTS: Mapping[str, Any] = {
+    "bf16": True,
+    "micro_batch_size": 2,
+    "global_batch_size": 128,
+    "seq_length": 4096,
+    "data_parallel_sharding_strategy": "no_shard",
+}
+
+RENAMED = {
+    "fp8": "fp8-format",
+    "fp4": "fp4-format",
+    "fp4_param": "fp4-param-gather",
+    "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
+    "use_turbo_deepep": "moe-enable-deepep",
+}
+"""Flags of Megatron-LM by arguments of another name."""
+
+DENIED = {
+    "overlap_p2p_comm": "no-overlap-p2p-communication",
+    "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+    "bias_swiglu_fusion": "no-bias-swiglu-fusion",
+    "bias_gelu_fusion": "no-bias-gelu-fusion",
+    "scatter_gather_tensors_in_pipeline": "no-scatter-gather-tensors-in-pipeline",
+}
+"""Flags that say that an argument, true where it is left out, is false."""
+
+REFUSED = {
+    "patch_zero_bubble": "a schedule of its own",
+    "patch_primus_pipeline": "a schedule of its own",
+    "decoder_pipeline_manual_split_list": "stages of its own",
+    "recompute_layer_ids": "layers that are recomputed one by one",
+    "use_custom_fsdp": "an FSDP of its own",
+}
+
+HARMLESS = """
+stderr_sink_level log_* disable_* auto_continue_train enable_primus_turbo use_turbo_* turbo_* use_rocm_*
+torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_context moe_use_* patch_moe_overlap
+*_data_path
+""".split()  # noqa: SIM905
+"""Patterns of Primus' own arguments that change no cost that nest counts."""
+
+
+def is_experiment(text: str) -> bool:
+    """Whether a text is an experiment of Primus."""
+    return bool(_EXPERIMENT.search(text)) and any(re.search(rf"^\s+{each}:", text, re.MULTILINE) for each in TRAINERS)
+
+
+def experiment(text: str) -> tuple[list[tuple[str, Any]], str]:
+    """Flags with their values, variables in them as they are written, and the name of the model's file.
+
+    Raises:
+        InputError: it runs another framework, or asks for what nest does not price.
+    """
+    modules = read_mapping_text(text, "experiment.yaml").get("modules")
+    found = [modules[name] for name in TRAINERS if name in modules] if isinstance(modules, Mapping) else []
+    trainer = found[0] if found and isinstance(found[0], Mapping) else {}
+    if trainer.get("framework", "megatron") != "megatron":
+        raise InputError(f"this experiment of Primus runs {trainer['framework']!s:.40}; nest reads those of megatron.")
+    said = {**DEFAULTS, **(trainer.get("overrides") or {})}
+    for name, what in REFUSED.items():
+        if said.get(name) not in (None, False, []):
+            raise InputError(f"{name} is {said[name]!r:.60}: {what}, which nest does not price.")
+    return list(_flags(said)), str(trainer.get("model") or "").removesuffix(".yaml")
+
+
+def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in said.items():
+        if name in DENIED:
+            if value is False:
+                yield f"--{DENIED[name]}", True
+        elif name in RENAMED or not any(fnmatchcase(name, pattern) for pattern in HARMLESS):
+            flag = RENAMED.get(name, name).replace("_", "-")
+            yield f"--{flag}", bool(value) if name == "sequence_parallel" else value
+        if name == "use_turbo_deepep" and value is True:
+            yield "--moe-token-dispatcher-type", "flex"
