@@ -72,7 +72,7 @@ def _even() -> Trap:
         "even",
         "stages of equally many layers",
         84.0,
-        "One replica on two devices: the slower stage takes 6 s of the 12 s at least, 12 * 6 + 12; the first layer "
+        "One replica on two devices: the slower stage takes 6 s of the 12 s at least, 12 * 6 + 12. The first layer "
         "alone takes 6 s.",
         problem([candidate([6, 2, 2, 2], [0] * 3)], [(2, 1, 0)], batch=PRIME),
     )
@@ -83,8 +83,8 @@ def _idle() -> Trap:
         "idle",
         "plans that use every device",
         25.0,
-        "One message between the nodes takes 26 s. In a node, two replicas take 5 * 4 + 4 and 1 s for gradients; two "
-        "stages take 11 * 2 + 4 at least; one device takes 48.",
+        "One message between the nodes takes 26 s. In a node, two replicas take 5 * 4 + 4 and 1 s for gradients. Two "
+        "stages take 11 * 2 + 4 at least, one device takes 48.",
         problem([candidate([1] * 4, [1 / 8] * 3, weights=[1 / 4] * 4)], [(2, 1, 0), (2, 1, 26)], batch=12, memory=4),
     )
 
@@ -116,7 +116,7 @@ def _head() -> Trap:
         "head",
         "a last layer that counts as any other",
         64.0,
-        "One replica on four devices: the slowest stage takes 4 s of the 16 s at least, 12 * 4 + 16; the last layer "
+        "One replica on four devices: the slowest stage takes 4 s of the 16 s at least, 12 * 4 + 16. The last layer "
         "alone takes 4 s, and so do four of the others.",
         problem([candidate([1] * 12 + [4], [0] * 12)], [(4, 1, 0)], batch=PRIME),
     )
@@ -158,7 +158,7 @@ def _skip() -> Trap:
         "tensors that pass no stage between",
         49.0,
         "A boundary takes each stage beside it 1 s, as the tensor of the first layer is relayed to the last. Two "
-        "stages of 2.5 s take 12 * 3.5 + 7; in three, one of 3 s or more has a boundary, or one of 1.5 s has two.",
+        "stages of 2.5 s take 12 * 3.5 + 7. In three, one of 3 s or more has a boundary, or one of 1.5 s has two.",
         problem(
             [candidate([1, 1.5, 1.5, 1], [0, 0, 0, 1])],
             [(3, 1, 0)],
@@ -191,7 +191,7 @@ def _branch() -> Trap:
         "branch",
         "one order of a branched graph",
         56.0,
-        "One replica on two devices: the slower stage takes 4 s of the 8 s at least, 12 * 4 + 8; the first and the "
+        "One replica on two devices: the slower stage takes 4 s of the 8 s at least, 12 * 4 + 8. The first and the "
         "third layer take 4 s.",
         problem(
             [candidate([1, 2, 3, 2], [0] * 4)],
