@@ -1,8 +1,8 @@
-"""What people write: frozen records of problem and plan files, without any input or output.
+"""Records of problem and plan files, without input and output.
 
 Belongs here: records and the constraint language. Does not: defaults that need a catalogue.
 
-Measurements and studies load when they are asked for.
+Measurements and studies load on use.
 """
 
 from importlib import import_module
@@ -67,7 +67,7 @@ else:
     _MODULES = {**dict.fromkeys(_MEASUREMENTS, "measurements"), "Study": "study"}
 
     def __getattr__(name: str) -> Any:
-        """What is asked for, from its module."""
+        """Load a name from its module."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Transformers: as people write one in place of a model file (FORMATS.md), and reduced to what its operators depend on.
+"""Transformers: as written in place of a model file (FORMATS.md), and reduced to the inputs of their operators.
 
 Every family is read into an `Architecture`.
 """
@@ -52,7 +52,7 @@ class TransformerSpec(Record):
         dense_layers: leading blocks that stay dense in a mixture of experts.
         mla: multi-head latent attention in place of grouped-query attention.
         sliding_window: keys a query attends to; `4k` is 4096; None: all.
-        mtp_layers: blocks behind these that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        mtp_layers: further blocks that predict later tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
         expert_groups: groups of experts that a token chooses from first (the same, section 2.1.2); 1: it does not.
         visited_groups: groups that it keeps.
     """
@@ -91,15 +91,15 @@ class GroupedQueryAttention(Record):
         bias: whether the query, key and value projections have biases.
         output_bias: whether the output projection has one.
         normalised: whether queries and keys are normalised per head.
-        norm: how: in front of the rotation with weights that heads share (Qwen 3) or that are each head's `own` (also
-            where all heads are normalised together: OLMo 2, arXiv 2501.00656), `unlearned` (Llama 4), or `rotated`,
-            as Qwen 3 but behind the rotation (Hunyuan).
+        norm: kind of that norm: before the rotation with weights shared by heads (Qwen 3) or each head's `own` (also if
+            all heads are normalised together: OLMo 2, arXiv 2501.00656), `unlearned` (Llama 4), or `rotated`, like Qwen
+            3 but after the rotation (Hunyuan).
         rotary: whether queries and keys are rotated by their position.
         causal: whether a token attends to itself and earlier ones only.
-        window: latest keys a token attends to; None: all.
-        chunk: tokens that only attend to one another, cut from the start (Llama 4); None: the sequence is one.
+        window: latest keys a query attends to; None: all.
+        chunk: tokens that only attend to one another, counted from the start (Llama 4); None: the whole sequence.
         capped: whether scores are capped by a hyperbolic tangent (Gemma 2, arXiv 2408.00118).
-        sinks: whether each head has a learned score that no key stands for (gpt-oss, arXiv 2508.10925).
+        sinks: whether each head has a learned score without a key (gpt-oss, arXiv 2508.10925).
     """
 
     heads: int
@@ -119,11 +119,11 @@ class GroupedQueryAttention(Record):
 
 @frozen(eq=False, repr=False)
 class Indexer(Record):
-    """What chooses the keys of DeepSeek's sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
+    """Key selection of DeepSeek's sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
 
     Attributes:
         heads: heads that score keys.
-        head: channels of each, and of the key that they share.
+        head: channels of each, and of their shared key.
         keys: keys that a query keeps.
     """
 
@@ -141,10 +141,10 @@ class LatentAttention(Record):
         query_rank: rank of the query compression; None: queries are not compressed.
         key_value_rank: rank of the key-value compression.
         plain: query-key channels per head without rotary embedding.
-        rotary: query-key channels per head with rotary embedding; keys share theirs among the heads.
+        rotary: query-key channels per head with rotary embedding; heads share those of keys.
         value: value channels per head.
         bias: whether the compressions and the output projection have biases.
-        indexer: what chooses the keys that a query attends to; None: it attends to all. It reads compressed queries.
+        indexer: selects the keys of a query from compressed queries; None: all keys.
     """
 
     heads: int
@@ -181,8 +181,8 @@ class MixtureOfExperts(Record):
         top_k: experts a token visits.
         width: inner width of one expert, of each branch.
         gated: whether experts have a gating branch.
-        shared_width: inner width of the shared expert; 0: there is none.
-        shared_gate: whether the shared expert's result is scaled by a learned sigmoid gate.
+        shared_width: inner width of the shared expert; 0: none.
+        shared_gate: whether a learned sigmoid gate scales the shared expert's result.
         groups: groups of experts that a token chooses from first.
         visited_groups: groups that it keeps.
         bias: whether the routed experts' projections and the router have biases.
@@ -217,23 +217,22 @@ class Architecture(Record):
         vocab: vocabulary size.
         blocks: the transformer blocks in order.
         tied: whether the head shares the word embedding's weights.
-        norm_bias: LayerNorm, with weight and bias, in place of a norm with a weight alone: RMSNorm or, in Command R,
-            which has `parallel` too, LayerNorm without bias.
-        positions: rows of the learned position embedding; 0: there is none.
-        types: rows of the segment embedding; 0: there is none.
-        post_norm: norms follow the residual sums and the embeddings (BERT) instead of preceding each
-            sub-layer.
+        norm_bias: LayerNorm, with weight and bias, instead of a norm with weight alone: RMSNorm or, in Command R, which
+            also has `parallel`, LayerNorm without bias.
+        positions: rows of the learned position embedding; 0: none.
+        types: rows of the segment embedding; 0: none.
+        post_norm: norms follow the residual sums and the embeddings (BERT) instead of preceding each sub-layer.
         input_norms: whether each sub-layer reads a normalised copy of the stream, unless `post_norm`; OLMo 2's do not.
-        parallel: norms behind which attention and feed-forward network run side by side, their results added to the
-            stream at once: one that both read, or one each (GPT-J, arXiv 2204.06745, section 2.1); 0: one sub-layer
-            follows the other.
-        result_norms: the result of each sub-layer is normalised too before it is added to the stream (Gemma 2, arXiv
+        parallel: number of norms before attention and feed-forward network that run in parallel, with their results
+            added to the stream at once: 1 shared norm, or one each (GPT-J, arXiv 2204.06745, section 2.1); 0: the
+            sub-layers run one after the other.
+        result_norms: the result of each sub-layer is also normalised before it is added to the stream (Gemma 2, arXiv
             2408.00118).
         capped: whether logits are capped by a hyperbolic tangent (the same).
-        masked_head: a projection, activation and norm in front of the vocabulary projection, which has a bias
-            (the head of a masked language model), in place of a final norm.
-        predicting: how many of the last blocks predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2),
-            each with a pass through the head; what joins their two inputs is left out.
+        masked_head: a projection, activation and norm before the vocabulary projection, which has a bias (the head of a
+            masked language model), instead of a final norm.
+        predicting: number of last blocks that predict later tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2), each
+            with a pass through the head; the merge of their two inputs is left out.
     """
 
     family: str

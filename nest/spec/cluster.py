@@ -16,14 +16,14 @@ from nest.units import Bytes, BytesPerSecond, Seconds
 
 @frozen(eq=False, repr=False)
 class TierSpec(Record):
-    """The links of one tier of a network.
+    """Links of one tier of a network.
 
     Attributes:
-        link: name of a link in the catalogue, which gives what is left out.
+        link: name of a link in the catalogue, which supplies omitted figures.
         bandwidth: bytes per second, per device and direction; None: the link's.
         latency: seconds from end to end between two devices that meet in this tier; None: the link's.
-        oversubscription: bandwidth downwards over bandwidth upwards of its switches, where the file does not count
-            links; 1 is none.
+        oversubscription: bandwidth downwards over bandwidth upwards of its switches, if the file does not count links;
+            1 is none.
     """
 
     link: str | None = None
@@ -34,20 +34,20 @@ class TierSpec(Record):
 
 @frozen(eq=False, repr=False)
 class LinkProfile(Record):
-    """Figures for networks whose files have none.
+    """Figures for network files without any.
 
     Attributes:
-        name: as `nest topology profiles` lists it; None: it is in a file of its own.
+        name: as in `nest topology profiles`; None: the profile is a file of its own.
         description: one line.
-        device: the accelerator by its name in the catalogue; None: the problem says.
+        device: name of the accelerator in the catalogue; None: from the problem.
         devices_per_host: accelerators of one host; None: those of the usual profile.
         host: links between the accelerators of one host; None: those of the usual profile.
-        domain: links between the accelerators of several hosts in one NVLink domain, such as a rack; None: there are no
-            such links, hosts of a domain are joined by the network only.
+        domain: links between the accelerators of several hosts in one NVLink domain, such as a rack; None: only the
+            network connects hosts.
         tiers: of the network, that of the hosts' leaf switches first; the last serves all further ones; empty: those of
             the usual profile.
-        sources: where each figure was read.
-        tier_labels: of nodes of Kubernetes, labels that name the switches above each, the outermost first.
+        sources: of each figure.
+        tier_labels: labels of Kubernetes nodes that name the switches above each, outermost first.
     """
 
     name: str | None = None
@@ -82,15 +82,15 @@ class LevelSpec(Record):
 
 @frozen(eq=False, repr=False)
 class ClusterCalibration(Record):
-    """What runs on a cluster tell of predictions for it, as `nest calibrate cluster` writes it.
+    """Calibration of predictions by runs on a cluster, written by `nest calibrate cluster`.
 
     Attributes:
-        time: measured step times over those predicted without it; every time is predicted that much longer.
-        time_spread: how far times then lie from predictions: the standard deviation of the logarithm.
-        memory: what is needed of memory over what is estimated, the median; None: as of any cluster.
-        memory_spread: the standard deviation of its logarithm; None: the same.
-        runs: how many told this.
-        sources: where they were read.
+        time: measured step times over predictions without it; factor on every predicted time.
+        time_spread: remaining spread of times: standard deviation of the logarithm.
+        memory: median of memory need over estimate; None: as on any cluster.
+        memory_spread: standard deviation of its logarithm; None: the same.
+        runs: number of runs.
+        sources: of the runs.
     """
 
     time: float = field(validator=between(0.1, 10))
@@ -103,19 +103,19 @@ class ClusterCalibration(Record):
 
 @frozen(eq=False, repr=False)
 class PoolSpec(Record):
-    """One kind of device of a cluster that has several (PROBLEM.md section 8).
+    """One kind of device of a cluster with several (PROBLEM.md section 8).
 
     Attributes:
-        name: by which candidates of a profile, plans and `between` name it.
+        name: used by candidates of a profile, plans and `between`.
         levels: of its network, innermost first.
         device: name in the catalogue, or the figures in place; needed with `model`.
         memory: bytes per device; None: the device's.
         reserve: bytes kept free on every device.
         engines: of one device; None: the device's.
-        hosts: names of its machines along the devices, all with equally many; None: nobody says.
-        devices_per_host: accelerators of one machine, as of a cluster.
-        price: of one device for an hour, in any currency; None: nobody says.
-        zone: where it stands, by any name; None: nobody says.
+        hosts: names of its machines along the devices, with equally many devices; None: unknown.
+        devices_per_host: accelerators of one machine, as in a cluster.
+        price: of one device for an hour, in any currency; None: unknown.
+        zone: its location, by any name; None: unknown.
     """
 
     name: str = field(validator=not_empty)
@@ -138,15 +138,15 @@ class PoolSpec(Record):
 
 @frozen(eq=False, repr=False)
 class BetweenSpec(Record):
-    """What joins two pools: stages of pools that nothing joins are never side by side.
+    """Link between two pools; stages of unconnected pools are never neighbours.
 
     Attributes:
         pools: their names.
         bandwidth: bytes per second, per device and direction; None: the link's.
         latency: seconds from end to end; None: the link's.
-        link: name of a link in the catalogue, which gives what is left out.
-        egress: price of a gigabyte (10^9 bytes) that goes from one pool to the other, either way, in the currency of
-            their prices; None: nothing.
+        link: name of a link in the catalogue, which supplies omitted figures.
+        egress: price of a gigabyte (10^9 bytes) between the pools in either direction, in the currency of their prices;
+            None: free.
     """
 
     pools: tuple[str, str]
@@ -158,7 +158,7 @@ class BetweenSpec(Record):
 
 @frozen(eq=False, repr=False)
 class ClusterSpec(Record):
-    """The machines, as written: `levels`, or a named cluster, or a topology, or pools.
+    """The machines, as written: `levels`, a named cluster, a topology, or pools.
 
     Attributes:
         levels: innermost first; None when `name` or `topology` gives them.
@@ -167,19 +167,19 @@ class ClusterSpec(Record):
         reserve: bytes kept free on every device.
         topology: the network by its links: a file, a graph in place, or the parameters of a well-known one; reduced to
             levels.
-        name: a cluster `nest clusters` lists, or a file with a `cluster` section.
+        name: a name from `nest clusters`, or a file with a `cluster` section.
         engines: of one device; None: the device's.
-        hosts: names of the machines along the devices, all with equally many; None: nobody says.
-        devices_per_host: accelerators of one machine; None: the devices shared out evenly to `hosts`, or the innermost
-            level's where there are none.
-        link_profile: what a file named by `topology` leaves out: a name `nest topology profiles` lists, a file, or the
+        hosts: names of the machines along the devices, with equally many devices; None: unknown.
+        devices_per_host: accelerators of one machine; None: the devices divided evenly among `hosts`, or the innermost
+            level's without hosts.
+        link_profile: figures missing in the file of `topology`: a name from `nest topology profiles`, a file, or the
             figures in place.
-        calibration: what runs on it told of predictions: a file of `nest calibrate cluster`, or the figures in place;
-            with `model` only, as the times of a profile are measured.
-        price: of one device for an hour, in any currency; None: nobody says.
-        assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
-        pools: where there are several kinds of device, in place of all other keys; None: there is one.
-        between: what joins the pools; None: nothing.
+        calibration: by runs on it: a file of `nest calibrate cluster`, or the figures in place; with `model` only, as
+            the times of a profile are measured.
+        price: of one device for an hour, in any currency; None: unknown.
+        assumed: assumptions of the importer of a file, a sentence each; None: none.
+        pools: kinds of device, in place of all other keys; None: one kind.
+        between: links between the pools; None: none.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -255,7 +255,7 @@ class ClusterSpec(Record):
 
 @frozen(eq=False, repr=False)
 class ClusterOfFile(Record):
-    """A file of nothing but a `cluster` section, as `nest topology import` writes it.
+    """A file with only a `cluster` section, written by `nest topology import`.
 
     Attributes:
         cluster: the section.

@@ -1,8 +1,8 @@
-"""Constraints: text to Python's syntax tree, which is checked, and its evaluation. Nothing here calls `eval`.
+"""Constraints: text parsed into Python's syntax tree, checked and evaluated without `eval`.
 
 The language: names, numbers, quoted words, `+ - * / // %`, comparisons (chains too), `in [...]`, `and or not`,
-parentheses, and the functions `same_stage("a", "b", ...)` and `uniform(zero)` or `uniform(recompute)`, which stand
-alone as a whole constraint.
+parentheses, and the functions `same_stage("a", "b", ...)` and `uniform(zero)` or `uniform(recompute)`, each of which is
+a whole constraint.
 """
 
 import ast
@@ -41,10 +41,10 @@ _COMPARISON: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 UNIFORM_NAMES = frozenset({"zero", "recompute"})
-"""What `uniform` may take."""
+"""Possible arguments of `uniform`."""
 
 STAGE_NAMES = UNIFORM_NAMES | {"recompute_layers"}
-"""Names whose value each stage chooses for itself."""
+"""Names with a value by stage."""
 
 PLAN_NAMES = frozenset(
     {
@@ -61,13 +61,13 @@ PLAN_NAMES = frozenset(
         "zero_degree",
     }
 )
-"""Names with one value for the whole plan, beside the strategies' degrees."""
+"""Names with one value for the whole plan, besides the strategies' degrees."""
 
 LONGEST = 1000
-"""Characters of one constraint."""
+"""Most characters of a constraint."""
 
 DEEPEST = 50
-"""Levels of nesting of one constraint."""
+"""Most levels of nesting of a constraint."""
 
 _ASSIGNMENT = r"(?<![<>=!])=(?!=)"
 
@@ -81,7 +81,7 @@ class Constraint(Record):
         expression: of a condition on numbers and words, checked; None for `same_stage` and `uniform`.
         same_stage: layer names that must share a stage.
         uniform: the stage choice that must be the same on every stage.
-        reason: why it is there, where not a person asked for it: a clause that reads on after "because".
+        reason: origin if not from the user: a clause after "because".
     """
 
     text: str
@@ -91,7 +91,7 @@ class Constraint(Record):
     reason: str | None = None
 
     def names(self) -> frozenset[str]:
-        """Names the expression reads."""
+        """Names in the expression."""
         return self._names
 
     @cached_property
@@ -102,15 +102,14 @@ class Constraint(Record):
 
     @property
     def per_stage(self) -> bool:
-        """Whether the expression reads a choice each stage makes for itself."""
+        """True if the expression reads a choice made by stage."""
         return bool(self.names() & STAGE_NAMES)
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether the expression is true of `values`.
+        """Evaluate the expression for `values`.
 
         Raises:
-            InputError: the values cannot be combined as the expression asks (a division by zero, a word added
-                to a number).
+            InputError: the values cannot be combined (a division by zero, a word added to a number).
         """
         if self.expression is None:
             return True
@@ -121,7 +120,7 @@ class Constraint(Record):
 
 
 def equals(name: str, value: Value) -> Constraint:
-    """The constraint `name == value`."""
+    """Constraint `name == value`."""
     value_text = repr(value) if isinstance(value, str) else value
     text = f"{name} == {value_text}"
     return Constraint(text, ast.parse(text, mode="eval").body)
@@ -129,10 +128,10 @@ def equals(name: str, value: Value) -> Constraint:
 
 @lru_cache(maxsize=2**12)  # Limits of frameworks are the same texts for every plan: half of what pricing one took.
 def parse(text: str) -> Constraint:
-    """The constraint that `text` says.
+    """Parse a constraint.
 
     Raises:
-        InputError: the text is not in the language of this module; names the part that is not.
+        InputError: the text is not in the language of this module; names the faulty part.
     """
     tree = _tree(text)
     if isinstance(tree, ast.Call):
@@ -189,7 +188,7 @@ def _call(tree: ast.Call, text: str) -> Constraint:
 
 
 def _check(tree: ast.expr, text: str) -> None:
-    """Refuse what is not in the language.
+    """Refuse everything outside the language.
 
     Raises:
         InputError: the text names the part.
@@ -223,7 +222,7 @@ def _check(tree: ast.expr, text: str) -> None:
 
 
 def _is_condition(tree: ast.expr) -> bool:
-    """Whether a checked tree is true or false, rather than a number or a word."""
+    """True if a checked tree is a truth value, not a number or a word."""
     match tree:
         case ast.Compare() | ast.Constant(value=bool()):
             return True
@@ -235,10 +234,10 @@ def _is_condition(tree: ast.expr) -> bool:
 
 
 def _evaluated(tree: Any, values: Mapping[str, Value]) -> Any:
-    """Value of a checked tree where names have `values`.
+    """Value of a checked tree for the `values` of names.
 
     Raises:
-        TypeError: a word stands where a number belongs, or the other way round.
+        TypeError: a word in place of a number, or the reverse.
         ArithmeticError: a division by zero, or a number too large for floating point.
     """
     match tree:

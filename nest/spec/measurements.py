@@ -1,4 +1,4 @@
-"""What was measured on real machines: operators, collectives and whole training runs, a JSON line each."""
+"""Measurements on real machines: operators, collectives and training runs, a JSON line each."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ DIRECTIONS = ("forward", "backward")
 
 @frozen(eq=False, repr=False)
 class Sizes(Record):
-    """What the shape of one kind of operator says.
+    """Sizes in the shape of one kind of operator.
 
     Attributes:
-        required: sizes that must be there, in the order of documents.
-        optional: sizes that may be there.
-        truths: what is true or false.
-        moves: whether the bytes the operator reads and writes must be said.
+        required: mandatory sizes, in the order of documents.
+        optional: optional sizes.
+        truths: booleans.
+        moves: whether the bytes read and written are mandatory.
     """
 
     required: tuple[str, ...]
@@ -47,14 +47,14 @@ OPERATORS: Mapping[str, Sizes] = {
     "copy": Sizes((), moves=True),
     "launch": Sizes(()),
 }
-"""Kinds of operator that can be measured, and the sizes each is measured at."""
+"""Kinds of operator that can be measured, with their sizes."""
 
 COLLECTIVE_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
-"""Kinds of collective; `nest.graph` has the same, which no specification imports."""
+"""Kinds of collective; `nest.graph` has the same, but no specification imports it."""
 
 
 def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldError]:
-    """What is wrong with `shape` as that of an operator of `kind`, one of `OPERATORS`."""
+    """Faults of `shape` for an operator of `kind`, one of `OPERATORS`."""
     sizes = OPERATORS[kind]
     names = (*sizes.required, *sizes.truths, *sizes.optional)
     sentence = f"the shape of {kind} has {', '.join(names) or 'no sizes'}"
@@ -75,22 +75,22 @@ def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldEr
 
 @frozen(eq=False, repr=False)
 class OperatorMeasurement(Record):
-    """The time one operator took on one device.
+    """Measured time of one operator on one device.
 
     Attributes:
         nest: version of the format.
         measurement: `operator`.
-        kind: what ran: `matmul`, `attention`, `norm`, `elementwise`, `activation`, `softmax`, `embedding`, `update` (an
-            optimizer step), `copy` (of memory, on the device) or `launch` (a kernel too small to take time itself).
+        kind: `matmul`, `attention`, `norm`, `elementwise`, `activation`, `softmax`, `embedding`, `update` (an optimizer
+            step), `copy` (of memory, on the device) or `launch` (a kernel too small to take time itself).
         shape: sizes by name, which depend on the kind; for attention also whether it is causal.
-        precision: number format it ran in.
+        precision: number format.
         seconds: time of one run, the median over the repeats.
         direction: `forward`, or `backward` without the forward pass.
-        bytes: read and written, for the kinds that memory bounds.
+        bytes: read and written, for memory-bound kinds.
         spread: distance between the quartiles of the repeats, over their median.
-        repeats: how often it was timed.
+        repeats: number of timed runs.
         cold: whether caches held none of its operands before each run.
-        device: name of the device it ran on, as its driver gives it.
+        device: name of the device from its driver.
         date: the day, as 2026-11-21.
         versions: of the software, by name.
     """
@@ -118,34 +118,33 @@ class OperatorMeasurement(Record):
             raise FieldErrors(errors)
 
     def size(self, name: str, default: int = 1) -> int:
-        """The size called `name`; `default` where the shape leaves it out."""
+        """Size of that name, or `default`."""
         return int(self.shape.get(name, default))
 
 
 @frozen(eq=False, repr=False)
 class CollectiveMeasurement(Record):
-    """The time one collective took among several devices.
+    """Measured time of one collective among several devices.
 
     Attributes:
         nest: version of the format.
         measurement: `collective`.
         kind: the call.
-        bytes: the full (unsharded) buffer; for `all_to_all` what each member holds, for `point_to_point` what is sent
+        bytes: the full (unsharded) buffer; for `all_to_all` that of each member, for `point_to_point` the message
             (PROBLEM.md section 1).
-        members: devices that take part.
+        members: participating devices.
         seconds: from the start of the slowest member to its end, the median over the repeats.
-        nodes: machines the members are spread over, evenly.
-        precision: number format of the elements; None: it is not said.
-        link: name of the link between members, of the catalogue; on several machines of that between these; None: it is
-            not said.
+        nodes: machines with equal shares of the members.
+        precision: number format of the elements; None: unknown.
+        link: name of the link between members, of the catalogue; on several machines, between these; None: unknown.
         spread: distance between the quartiles of the repeats, over their median.
-        repeats: how often it was timed.
-        device: name of the devices, as their driver gives it.
+        repeats: number of timed runs.
+        device: name of the devices from their driver.
         date: the day, as 2026-11-21.
         versions: of the software, by name.
-        inside: on several machines, name of the link inside each; None: the device tells.
+        inside: on several machines, name of the link inside each; None: from the device.
         bandwidth: nominal bytes per second of `link`, per device and direction; None: that of the catalogue.
-        source: where the figure was read; None: it was measured for this file.
+        source: of the figure; None: measured for this file.
     """
 
     nest: int = field(validator=one_of((1,)))
@@ -174,14 +173,14 @@ class CollectiveMeasurement(Record):
 
 @frozen(eq=False, repr=False)
 class RunFigures(Record):
-    """What was seen of a training run.
+    """Measured figures of a training run.
 
     Attributes:
-        batch_time: seconds of one optimizer step; None: it ran out of memory, or its time was not measured.
-        peak_memory: bytes, on the fullest device; None: it was not measured.
-        memory_kind: text that begins with `reserved` or `allocated`, or has `max_memory_reserved` or
-            `max_memory_allocated` in it, where PyTorch's allocator was asked; any other: all that the device holds.
-        fits: whether it had memory enough; None: it is not said, and since it ran, it had.
+        batch_time: seconds of one optimizer step; None: out of memory, or not measured.
+        peak_memory: bytes, on the fullest device; None: not measured.
+        memory_kind: text that begins with `reserved` or `allocated`, or contains `max_memory_reserved` or
+            `max_memory_allocated`, for figures of PyTorch's allocator; otherwise all memory in use on the device.
+        fits: whether memory sufficed; None: unstated, and since it ran, it did.
     """
 
     batch_time: Seconds | None = field(default=None, validator=above(0))
@@ -197,23 +196,23 @@ class RunFigures(Record):
 
 @frozen(eq=False, repr=False)
 class RunMeasurement(Record):
-    """The step time of one training run.
+    """Measured step time of one training run.
 
     Attributes:
-        problem: model, cluster and training, with the decisions taken under `fixed`.
-        measured: what was seen.
-        family: runs that share what one measurement could not tell apart: model, device and software. Validation
-            never fits to one run of a family to predict another.
+        problem: model, cluster and training, with the decisions under `fixed`.
+        measured: the figures.
+        family: runs that share model, device and software. Validation never fits to one run of a family to predict
+            another.
         group: runs of one source, for tables of errors.
         id: unique among the runs.
         nest: version of the format.
         measurement: `run`.
-        tier: how much is known about it, for tables of errors; `A` where all that matters is stated.
+        tier: completeness of the description, for tables of errors; `A` if all relevant facts are stated.
         core: whether it belongs to the few that are always reported.
-        source: where it was published.
+        source: publication.
         notes: for people.
-        peer: what another tool predicted for it.
-        stated: facts of the source for which problems have no key.
+        peer: another tool's prediction.
+        stated: facts of the source without a key in problems.
     """
 
     problem: Problem
@@ -241,10 +240,10 @@ _CLASSES: Mapping[str, type[Measurement]] = {
 
 
 def measurement_class(line: Mapping[str, Any]) -> type[Measurement]:
-    """The class of the measurement that `line` holds: what `measurement` says, or a run where it has a problem.
+    """Class of the measurement in `line`: from `measurement`, or a run if it has a problem.
 
     Raises:
-        FieldError: the line does not tell.
+        FieldError: unknown.
     """
     kind = line.get("measurement", "run" if "problem" in line else None)
     if kind is None:
@@ -255,7 +254,7 @@ def measurement_class(line: Mapping[str, Any]) -> type[Measurement]:
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
-    """The measurements in a file of JSON lines, in the order of its lines.
+    """Read measurements from JSON lines, in order.
 
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
@@ -264,7 +263,7 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
 
 
 def numbered_measurements(path: Path) -> tuple[tuple[int, Measurement], ...]:
-    """The measurements in a file of JSON lines, each after the number of its line; errors as of `read_measurements`."""
+    """Read measurements from JSON lines, with line numbers; errors as in `read_measurements`."""
     from nest.io.reading import read_records
 
     return read_records(path, measurement_class)

@@ -1,4 +1,4 @@
-"""The output of `nest solve` (FORMATS.md, "Plan")."""
+"""Plan documents of `nest solve` (FORMATS.md, "Plan")."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,14 +15,14 @@ STATUSES = ("optimal", "near-optimal", "feasible", "infeasible")
 
 @frozen(eq=False, repr=False)
 class CandidateSummary(Record):
-    """The candidate a plan uses.
+    """The candidate of a plan.
 
     Attributes:
-        name: the candidate's name.
-        degrees: strategy degrees.
+        name: of the candidate.
+        degrees: of strategies.
         width: devices per block.
         samples: samples per micro-batch.
-        micro_batch: samples per micro-batch of one data-parallel rank, fewer where a block holds several copies of the
+        micro_batch: samples per micro-batch of one data-parallel rank, fewer if a block has several copies of the
             attention part; None: `samples`.
     """
 
@@ -35,17 +35,17 @@ class CandidateSummary(Record):
 
 @frozen(eq=False, repr=False)
 class MemoryBreakdown(Record):
-    """What a stage's memory is made of, bytes; the parts add up to it.
+    """Parts of a stage's memory, bytes; they sum to it.
 
     Attributes:
         weights: parameters.
         gradients: of the parameters.
         optimizer: its state.
         activations: of all micro-batches in flight.
-        transient: what lives only while a layer runs, communication apart.
+        transient: bytes that exist only while a layer runs, without communication.
         communication: buffers of communication.
-        framework: what driver and libraries hold.
-        fragmentation: memory held for activations in which no tensor lies.
+        framework: of driver and libraries.
+        fragmentation: unusable part of the memory for activations.
         reserve: kept free.
     """
 
@@ -61,7 +61,7 @@ class MemoryBreakdown(Record):
 
 
 class _Recomputing(Record):
-    """What records of a stage have in common."""
+    """Common part of the records of a stage."""
 
     __slots__ = ()
     recompute: str
@@ -70,7 +70,7 @@ class _Recomputing(Record):
 
     @property
     def recompute_name(self) -> str:
-        """What decides its recomputation in one word, as `nest.instance.partial` reads it."""
+        """Name of its recompute mode for `nest.instance.partial`."""
         if self.recompute_layers is None:
             return self.recompute
         return f"{self.recompute}:{self.recompute_layers}:{self.recompute_rest}"
@@ -88,21 +88,21 @@ class StageRecord(_Recomputing):
         devices: first device and number of devices in replica 0.
         time: seconds per micro-batch (`t_i` of PROBLEM.md section 4).
         sync_time: seconds once per batch (`y_i`).
-        memory: bytes as estimated, the reserve included.
-        in_flight: micro-batches in flight; a fraction where a stage has several chunks.
-        level_in: level of the boundary in front, -1 for none; of several chunks the outermost.
-        level_out: level of the boundary behind, -1 for none; of several chunks the outermost.
-        upper_memory: bytes that are compared with a device's: what the estimate, the reserve apart, is taken to come to
-            at most, at `training.memory_risk` or with `training.memory_margin` of it on top; None: `memory`.
-        memory_breakdown: what `memory` is made of; None: not told.
-        bytes_out: bytes that each device sends to its counterpart in the next stage per micro-batch, in all chunks
-            together; None: not told.
-        chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
-            even split.
-        pool: name of the pool whose devices these are; None: the cluster has no pools. Levels are the pool's, and
-            beside a stage of another pool one above its outermost.
-        recompute_layers: how many of its first transformer blocks, or of those of each chunk, run in `recompute`;
-            None: all.
+        memory: estimated bytes, with the reserve.
+        in_flight: micro-batches in flight; a fraction with several chunks.
+        level_in: level of the boundary before it, -1 for none; of several chunks the outermost.
+        level_out: level of the boundary behind it, -1 for none; of several chunks the outermost.
+        upper_memory: bytes compared with a device's: largest expected need, at `training.memory_risk` or with
+            `training.memory_margin` of the estimate on top, with the reserve; None: `memory`.
+        memory_breakdown: parts of `memory`; None: unknown.
+        bytes_out: bytes that each device sends to its counterpart in the next stage per micro-batch, in all chunks;
+            None: unknown.
+        chunks: names of the layers of each of its chunks, in pipeline order; None: one chunk, or those of the even
+            split.
+        pool: name of the pool of these devices; None: the cluster has no pools. Levels are the pool's, and next to a
+            stage of another pool one above its outermost.
+        recompute_layers: number of first transformer blocks, of the stage or of each of its chunks, in mode
+            `recompute`; None: all.
         recompute_rest: recompute mode of the others; None: there are none.
     """
 
@@ -128,7 +128,7 @@ class StageRecord(_Recomputing):
 
 @frozen(eq=False, repr=False)
 class StageDecisions(_Recomputing):
-    """What is decided of one stage; the rest of a `StageRecord` follows.
+    """Decisions on one stage; the rest of a `StageRecord` follows.
 
     Attributes:
         layers: names of its layers.
@@ -136,11 +136,11 @@ class StageDecisions(_Recomputing):
         recompute: recompute mode.
         zero: ZeRO stage.
         devices: first device and number of devices in replica 0.
-        chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
-            even split.
+        chunks: names of the layers of each of its chunks, in pipeline order; None: one chunk, or those of the even
+            split.
         pool: name of its pool; None: the cluster has no pools.
-        recompute_layers: as of `StageRecord`.
-        recompute_rest: as of `StageRecord`.
+        recompute_layers: see `StageRecord`.
+        recompute_rest: see `StageRecord`.
     """
 
     layers: tuple[str, ...]
@@ -156,15 +156,15 @@ class StageDecisions(_Recomputing):
 
 @frozen(eq=False, repr=False)
 class Decisions(Record):
-    """What is decided of a plan; the rest of a `PlanDocument` follows.
+    """Decisions of a plan; the rest of a `PlanDocument` follows.
 
     Attributes:
         candidate: of its widest stage, the first of them in pipeline order.
         data_parallel: replicas.
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
-        chunks: runs of layers the schedule gives to each stage.
-        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
+        chunks: runs of layers of each stage.
+        zero_degree: most ranks for ZeRO sharding; None: all with equal parameters.
         stages: in pipeline order.
     """
 
@@ -181,10 +181,10 @@ class Decisions(Record):
 
 @frozen(eq=False, repr=False)
 class TimeRange(Record):
-    """Between which times a batch takes when it is run, where times are predicted.
+    """Predicted range of a batch's time.
 
     Attributes:
-        probability: that it does.
+        probability: of the range.
         low: seconds.
         high: seconds.
     """
@@ -196,15 +196,15 @@ class TimeRange(Record):
 
 @frozen(eq=False, repr=False)
 class OtherPlan(Record):
-    """Another plan of the problem, beside the first one.
+    """Another plan of the problem, besides the first one.
 
     Attributes:
         label: the plan's degrees in a few words.
         batch_time: seconds per optimizer step.
-        slower_by: by how much that is longer than the step time of the document's plan, as a share; below 0: shorter.
-        fit_probability: that no stage needs more memory than a device has; None: bytes are exact.
+        slower_by: share by which that exceeds the step time of the document's plan; below 0: shorter.
+        fit_probability: probability that no stage needs more memory than a device has; None: bytes are exact.
         memory: bytes of its fullest stage.
-        decisions: from which all this follows.
+        decisions: basis of all these figures.
     """
 
     KEEP_NONE: ClassVar[bool] = True
@@ -219,10 +219,10 @@ class OtherPlan(Record):
 
 @frozen(eq=False, repr=False)
 class PlacementRecord(Record):
-    """Where a plan's blocks lie on a network that is no hierarchy.
+    """Placement of a plan's blocks on a non-hierarchical network.
 
     Attributes:
-        replicas: of each replica, for each stage, the names of its devices in the order of their ranks.
+        replicas: of each replica, for each stage, names of its devices in the order of their ranks.
     """
 
     replicas: tuple[tuple[tuple[str, ...], ...], ...]
@@ -239,7 +239,7 @@ class PlanDocument(Record):
         batch_time: seconds per optimizer step; None when infeasible.
         lower_bound: no plan is faster, seconds; None when infeasible.
         throughput: samples per second; None when infeasible.
-        fits: whether the plan is more likely than not to fit, whatever `training.memory_risk` is; with
+        fits: whether the plan is more likely than not to fit, at any `training.memory_risk`; with
             `training.memory_margin`, whether every stage's `upper_memory` is within a device's.
         candidate: None when infeasible.
         data_parallel: replicas `d`.
@@ -249,26 +249,26 @@ class PlanDocument(Record):
         stages: in pipeline order; empty when infeasible.
         verification: result of a proof by another solver.
         problem: the problem, complete.
-        chunks: runs of layers the schedule gives to each stage; None when infeasible.
-        diagnosis: when infeasible, what is tightest and by how much, in words.
+        chunks: runs of layers of each stage; None when infeasible.
+        diagnosis: when infeasible, the tightest limit and by how much, in words.
         summary: derived figures: tokens per second and device, model FLOP utilisation, idle share, ...
-        runner_up: the best plan seen with other degrees, why it lost, the levels of the network whose last per cents of
-            bandwidth that takes, and its `Decisions`, from which all that follows.
-        statistics: what the search did.
-        plugins: the distributions that took part, by name, with their versions.
-        placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
-        zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
-        violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
-        fit_probability: that the fullest stage needs no more memory than a device has; None when infeasible, or not
-            told.
-        batch_time_range: between which times the batch takes when it is run; None when infeasible, of a profile, whose
-            times are measured, or not told.
-        runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.
-        space: in which part of the plans this is the best, in words; None: in all that the problem allows.
+        runner_up: the best plan met with other degrees, why it lost, the network levels whose last per cents of
+            bandwidth decide that, and its `Decisions`, the basis of these.
+        statistics: of the search.
+        plugins: versions of the distributions involved, by name.
+        placement: on a non-hierarchical network, the devices of every block; None: those of the levels.
+        zero_degree: most ranks for ZeRO sharding; None: all with equal parameters.
+        violates: unsatisfied constraints of a decided plan, as written; a search satisfies all.
+        fit_probability: probability that the fullest stage needs no more memory than a device has; None when
+            infeasible, or unknown.
+        batch_time_range: likely range of the batch's time; None when infeasible, with the measured times of a profile,
+            or unknown.
+        runs_on: names of the exporters for frameworks that accept the plan; None: unknown.
+        space: part of the plans in which this is the best, in words; None: all that the problem allows.
         fastest: with `near-optimal`, the fastest plan found, of step time `lower_bound` unless the search left a gap.
-        safer: a plan that is likelier to fit, where one costs little.
-        simpler: a plan that is simpler yet, where one costs little.
-        outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
+        safer: a plan that is likelier to fit at little cost.
+        simpler: an even simpler plan at little cost.
+        outside: decisions that a search of the problem without `fixed` does not try, in words; None: unknown.
     """
 
     KEEP_NONE: ClassVar[bool] = True
@@ -306,7 +306,7 @@ class PlanDocument(Record):
     simpler: OtherPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The document as plain mappings, lists and numbers."""
+        """Convert to plain mappings, lists and numbers."""
         from nest.io.structuring import unstructure
 
         written: dict[str, Any] = unstructure(self)
@@ -314,7 +314,7 @@ class PlanDocument(Record):
 
     @staticmethod
     def refuse_partial(problem: Any) -> None:
-        """Refuse the problem of a plan file where a section that every problem has is missing or no mapping.
+        """Refuse the problem of a plan file if a mandatory section is missing or no mapping.
 
         Raises:
             InputError: there is such a section.

@@ -27,7 +27,7 @@ class ProfileGroup(Record):
     """One named parameter group of a candidate; arrays run over the layers, per device before ZeRO.
 
     Attributes:
-        ranks: device offsets inside a block that hold the same parameters.
+        ranks: device offsets inside a block with equal parameters.
         weights: bytes.
         gradients: bytes.
         optimizer: bytes.
@@ -47,12 +47,12 @@ class ProfileRecompute(Record):
 
     Attributes:
         extra: seconds added to the backward pass.
-        first: bytes for one in-flight micro-batch; None where the layer cannot run in this mode.
+        first: bytes for one micro-batch in flight; None if the layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes.
         stash_inputs: whether the stage's inputs are kept for each further micro-batch.
-        busy: seconds per micro-batch for which the collectives that run again keep a device's port occupied, a row of
-            layers for each level of the network, innermost first; None: none run again.
+        busy: seconds per micro-batch that recomputed collectives occupy a device's port, a row of layers for each level
+            of the network, innermost first; None: none are recomputed.
     """
 
     extra: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
@@ -69,23 +69,21 @@ class ProfileCandidate(Record):
 
     Attributes:
         name: unique among the candidates.
-        width: devices that run one stage of one replica.
-        samples: samples a block consumes per micro-batch.
+        width: devices of one stage of one replica.
+        samples: samples of a block per micro-batch.
         forward: seconds per micro-batch.
         backward: seconds per micro-batch.
         state: parameter groups by name.
         recompute: recompute modes by name.
         edge_bytes: bytes each device of the producer sends along each edge, per micro-batch.
         degrees: strategy degrees by name, for constraints and reports.
-        micro_batch: samples per micro-batch of one data-parallel rank, a divisor of `samples`: of a block that holds
-            several copies, each with samples of its own, those of one. With it, `dp` in constraints is
-            `replicas * samples / micro_batch`; None: `replicas * width / (tp * cp)`.
-        busy: seconds per micro-batch for which a layer's collectives keep a device's port occupied, hidden or not: a
-            row of layers for each level of the network, innermost first (PROBLEM.md section 4, Ports); None: stages of
-            this candidate have no ports.
-        weight_gradients: seconds per micro-batch that find the gradients of weights, at most half of `backward`; None:
-            half of it.
-        pool: name of the pool whose devices these numbers are of; None: the cluster has no pools.
+        micro_batch: samples per micro-batch of one data-parallel rank, a divisor of `samples`: in a block with several
+            copies, each with samples of its own, those of one. With it, `dp` in constraints is `replicas * samples /
+            micro_batch`; None: `replicas * width / (tp * cp)`.
+        busy: seconds per micro-batch that a layer's collectives, hidden or not, occupy a device's port: a row of layers
+            for each level of the network, innermost first (PROBLEM.md section 4, Ports); None: no ports.
+        weight_gradients: seconds per micro-batch for weight gradients, at most half of `backward`; None: half of it.
+        pool: name of the pool of these numbers; None: the cluster has no pools.
     """
 
     name: str
@@ -109,8 +107,8 @@ class ProfileSpec(Record):
 
     Attributes:
         layers: unique names.
-        edges: `(producer, consumer)` layer indices; the edges of one producer carry one tensor,
-            which counts once where several of them cross a cut: with the largest of their bytes.
+        edges: `(producer, consumer)` layer indices; the edges of one producer carry one tensor, which counts once if
+            several of them cross a cut: with the largest of their bytes.
         candidates: at least one.
     """
 
@@ -135,10 +133,10 @@ class ProfileSpec(Record):
 
 @frozen(eq=False, repr=False)
 class Fixed(Record):
-    """Decisions already taken; `nest evaluate` gives what is left out the usual framework default.
+    """Decisions; `nest evaluate` completes them with framework defaults.
 
     Attributes:
-        values: by name: any name constraints know (a strategy's degree, `pp`, `dp`, `zero` and the like), `sp` (true or
+        values: by name: any name of constraints (a strategy's degree, `pp`, `dp`, `zero` and the like), `sp` (true or
             false), `etp`, `recompute`, `recompute_rest`, `schedule`, `chunks`, `rank_order`, `zero_degree`.
         stages: per stage either a list of layer names, or a count of transformer blocks.
         pools: per stage the name of its pool, for `nest evaluate`; None: stages fill the pools one after the other.
@@ -153,23 +151,23 @@ class Fixed(Record):
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
 USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage are adjacent."""
 
 
 def usual_rank_order(allowed: Sequence[str], usual: str | None = None) -> str:
-    """The rank order `usual`, else that of most frameworks; else the first of those that are allowed."""
+    """Rank order `usual`, else that of most frameworks; else the first allowed one."""
     return order if (order := usual or USUAL_RANK_ORDER) in allowed else allowed[0]
 
 
 ZERO_STAGES = (0, 1, 2, 3)
 ALL_RANKS = "all"
-"""How `search.zero_degree` writes that ZeRO shards over all ranks that hold the same parameters."""
+"""Value of `search.zero_degree` for sharding over all ranks with equal parameters."""
 RECOMPUTE_MODES = ("none", "selective", "full", "stage")
 OFFLOAD = "offload"
-"""The mode candidates have when `training.offload` lists `activations`: blocks keep them on the host."""
+"""Recompute mode with `activations` in `training.offload`: blocks keep them on the host."""
 
 NO_TARGET = "none"
-"""The target that leaves the whole space to the search."""
+"""Target without limits on the search."""
 
 TENSORS = ("relayed", "direct")
 GRANULARITIES = ("layer", "block", "operator")
@@ -177,23 +175,23 @@ GRANULARITIES = ("layer", "block", "operator")
 
 @frozen(eq=False, repr=False)
 class Search(Record):
-    """What the search may choose from.
+    """Choices of the search.
 
     Attributes:
         rank_order: rank orders (PROBLEM.md section 3).
         zero: ZeRO stages.
-        recompute: names of recompute modes; None: all a candidate has.
-        recompute_layers: whether stages may recompute their first blocks alone; None: with a model, not a profile.
+        recompute: names of recompute modes; None: all of a candidate's.
+        recompute_layers: whether stages may recompute only their first blocks; None: with a model, not a profile.
         mixed: let stages of one plan use different candidates.
-        granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
-            (`block`), or between operators (`operator`).
-        zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
+        granularity: possible cuts of stages: between any two layers (`layer`), not inside a branched region (`block`),
+            or between operators (`operator`).
+        zero_degree: most ranks for ZeRO sharding: numbers, or `all` for all with equal parameters.
         target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
-            `training.stack`, where `nest solve` finds that it can run what the problem names.
-        within: share of the least step time by which a simpler plan may be slower and still be the first one. None:
-            0.01 with a model, 0 with a profile.
-        tensors: how those that skip stages come to their readers: `relayed` through the stages between, or `direct`
-            from the stage that makes them. None: relayed.
+            `training.stack`, if `nest solve` finds that it can run what the problem names.
+        within: share of the least step time by which a simpler plan may be slower and still come first. None: 0.01 with
+            a model, 0 with a profile.
+        tensors: path of tensors that skip stages: `relayed` through the stages between, or `direct` from the stage that
+            makes them. None: relayed.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -218,29 +216,28 @@ class Search(Record):
 
     @property
     def framework(self) -> str | None:
-        """The exporter whose framework must be able to run the plan; None: any may."""
+        """Exporter whose framework must be able to run the plan; None: any may."""
         return None if self.target == NO_TARGET else self.target
 
 
 @frozen(eq=False, repr=False, slots=False)
 class Problem(Record):
-    """A model, a cluster and what may be chosen.
+    """A model, a cluster and the choices of a search.
 
     Attributes:
         nest: version of the format.
         training: how the model is trained.
         cluster: the machines.
-        model: a path or a name `nest models` lists, a `TransformerSpec`, or the content of a `config.json`
-            (a mapping with `model_type`).
-        profile: candidates as numbers, or the path of a file of them; in place of `model`.
-        strategies: degrees each registered strategy may use, by name; a strategy left out may use all
-            admissible ones.
-        search: what the search may choose from.
+        model: a path or a name from `nest models`, a `TransformerSpec`, or the content of a `config.json` (a mapping
+            with `model_type`).
+        profile: candidates as numbers, or the path of their file; instead of `model`.
+        strategies: allowed degrees of registered strategies, by name; others may use all admissible ones.
+        search: choices of the search.
         constraints: expressions every plan must satisfy.
-        fixed: decisions already taken.
+        fixed: decisions.
         costs: name of the cost model; None: the built-in one.
         collectives: name of the collective model; None: the built-in one.
-        layer_times: name of what puts the times of a layer's operators together; None: the built-in one.
+        layer_times: name of the model that combines the times of a layer's operators; None: the built-in one.
     """
 
     nest: int = field(validator=one_of((1,)))
@@ -316,20 +313,20 @@ class Problem(Record):
 
     @property
     def decided(self) -> dict[str, int | float | str | bool]:
-        """The values of `fixed` by name; none when it is left out."""
+        """Values of `fixed` by name; empty by default."""
         return self.fixed.values if self.fixed is not None else {}
 
     @property
     def replayed(self) -> bool:
-        """Whether every plan's price is that of its replay (`training.price`)."""
+        """True if every plan is priced by its replay (`training.price`)."""
         price = self.training.price
         return self.model is not None if price is None else price == "replay"
 
     def to_dict(self) -> dict[str, Any]:
-        """The problem as plain mappings, lists and numbers, as FORMATS.md writes it.
+        """Convert to plain mappings, lists and numbers, in the form of FORMATS.md.
 
-        A list that says what it says when it is left out is left out where `fixed` decides: it allows what it does by
-        default, so that it would contradict decisions which nobody restricted.
+        Lists with default values are omitted if `fixed` decides, as they would contradict decisions that nobody
+        restricted.
         """
         from nest.io.structuring import unstructure
 
@@ -340,9 +337,9 @@ class Problem(Record):
         return written
 
     def refuse_missing_units(self) -> None:
-        """Refuse bandwidths, memories, speeds and latencies of a problem with a model that lack their unit.
+        """Refuse bandwidths, memories, speeds and latencies without a unit in a problem with a model.
 
-        A profile's are left alone: its numbers mean what they mean to each other.
+        A profile's numbers only matter relative to each other.
 
         Raises:
             InputErrors: every such number, with its place and the likely meaning.
@@ -354,7 +351,7 @@ class Problem(Record):
 
     @cached_property
     def text(self) -> str:
-        """A text that problems have in common if they are written alike, whatever the order of their keys."""
+        """Text form, equal for problems that are written alike, in any order of keys."""
         return dumps(self.to_dict(), sort_keys=True)
 
 
@@ -363,10 +360,10 @@ LEAST: Mapping[object, tuple[float, str, str]] = {
     Bytes: (1e6, "bytes", "MiB"),
     FlopPerSecond: (1e6, "FLOP per second", "TFLOP/s"),
 }
-"""What is less is no accelerator's, but for 0; what the number is in, and the unit that people leave out."""
+"""Least plausible figures (except 0), their units, and the unit that people leave out."""
 
 USUAL = 1e4
-"""No figure in the unit that people leave out is as large."""
+"""Largest figure in the unit that people leave out."""
 
 LONGEST = 1.0
 """Seconds; no link's latency and no kernel's launch takes as long."""

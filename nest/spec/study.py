@@ -1,4 +1,4 @@
-"""Study files: a base problem and what varies (FORMATS.md, "A study")."""
+"""Study files: a base problem and its variations (FORMATS.md, "A study")."""
 
 from typing import Any
 
@@ -12,17 +12,16 @@ from nest.units import Seconds
 
 @frozen(eq=False, repr=False)
 class Study(Record):
-    """A base problem and what varies.
+    """A base problem and its variations.
 
     Attributes:
         nest: version of the format.
         base: path of a problem file, relative to the study's folder.
-        vary: by the path of a key of the problem, such as `cluster.levels[1].bandwidth`, the values it takes; the
-            points are their product, in the order written, the last key fastest. `null` leaves the key out.
-        points: further points, each the values of some keys by their paths; they follow the product. A key that begins
-            with `label.` says what a point is called.
-        time_limit: seconds for each point, after which its best plan so far counts, with its bound; None: as long as it
-            takes.
+        vary: values by path of a key of the problem, such as `cluster.levels[1].bandwidth`; the points are their
+            product, in the order written, the last key fastest. `null` omits the key.
+        points: further points, each with values by path; they follow the product. A key that begins with `label.` names
+            a point.
+        time_limit: seconds for each point, after which its best plan so far counts, with its bound; None: no limit.
     """
 
     nest: int = field(validator=one_of((1,)))

@@ -1,4 +1,4 @@
-"""Networks as people write them: the parameters of well-known ones, a graph, or a measured matrix (FORMATS.md)."""
+"""Networks as written: parameters of well-known ones, a graph, or a measured matrix (FORMATS.md)."""
 
 from typing import Any, ClassVar
 
@@ -105,7 +105,7 @@ class RailOptimisedSpec(Record):
         latency: seconds of one link of the network.
         unit: nodes whose GPUs share leaf switches (a scalable unit); None: all.
         oversubscription: bandwidth of a leaf switch to its GPUs over that to the spine.
-        spine: whether leaf switches are joined by a spine; if not, rails meet inside nodes only.
+        spine: whether a spine joins the leaf switches; if not, rails meet inside nodes only.
     """
 
     WRITTEN_UNDER: ClassVar[str] = "rail-optimised"
@@ -164,7 +164,7 @@ class MatrixSpec(Record):
     """Measured bandwidth, and perhaps latency, between every two devices.
 
     Attributes:
-        bandwidth: devices by devices, bytes per second; of both directions the lower counts, the diagonal is not read.
+        bandwidth: devices by devices, bytes per second; of both directions the lower counts, the diagonal is ignored.
         latency: seconds for all pairs, or devices by devices; of both directions the higher counts.
         names: of the devices; None: their numbers.
     """
@@ -204,12 +204,11 @@ class NodeSpec(Record):
 
     Attributes:
         id: its name.
-        kind: `device` or `switch`, or another word for one of them; left out, a device.
+        kind: `device` (default) or `switch`, or a synonym of one of them.
         devices: number of devices it stands for, which share its links evenly.
-        bandwidth: where it stands for several, bytes per second and direction of one device inside it; None: they meet
-            outside.
+        bandwidth: of several devices, bytes per second and direction of one device inside it; None: they meet outside.
         latency: seconds between two devices inside it.
-        other: what else the graph says of it; not used.
+        other: other attributes in the graph; ignored.
     """
 
     REST_IN: ClassVar[str] = "other"
@@ -231,7 +230,7 @@ class LinkSpec(Record):
         target: the node at the other end.
         bandwidth: bytes per second and direction, of all parallel cables together; None: the graph's.
         latency: seconds; None: the graph's, or 0.
-        other: what else the graph says of it; not used.
+        other: other attributes in the graph; ignored.
     """
 
     REST_IN: ClassVar[str] = "other"
@@ -245,14 +244,13 @@ class LinkSpec(Record):
 
 @frozen(eq=False, repr=False)
 class GraphDefaults(Record):
-    """What holds for a whole graph.
+    """Defaults of a graph.
 
     Attributes:
-        bandwidth: of links that give none, bytes per second and direction.
-        latency: of links that give none, seconds.
-        shared: whether a link between switches is shared by the devices behind it; false: its bandwidth is what each
-            device gets.
-        other: what else the graph says; not used.
+        bandwidth: of links without one, bytes per second and direction.
+        latency: of links without one, seconds.
+        shared: whether the devices behind a link between switches share it; false: each device gets its bandwidth.
+        other: other attributes; ignored.
     """
 
     REST_IN: ClassVar[str] = "other"
@@ -265,13 +263,13 @@ class GraphDefaults(Record):
 
 @frozen(eq=False, repr=False)
 class GraphSpec(Record):
-    """Devices and switches joined by links, as networkx writes node-link data.
+    """Devices and switches joined by links, in networkx's node-link data.
 
     Attributes:
         nodes: devices and switches.
         edges: links.
-        links: links, under the key networkx used before version 3.4.
-        graph: what holds for all of it.
+        links: links, under the key of networkx before version 3.4.
+        graph: defaults.
         directed: whether each link is listed once per direction; the worse direction counts.
         multigraph: whether two nodes may have several links, which are bundled.
     """
@@ -285,10 +283,10 @@ class GraphSpec(Record):
 
 
 Generated = TorusSpec | MeshSpec | DragonflySpec | RailOptimisedSpec | FatTreeSpec | MatrixSpec
-"""Networks written under a word of their own."""
+"""Networks written under a keyword."""
 
 Topology = Generated | GraphSpec
-"""What a topology file holds."""
+"""Content of a topology file."""
 
 GENERATORS: tuple[str, ...] = ("torus", "mesh", "dragonfly", "rail-optimised", "fat-tree", "matrix")
-"""The words of `Generated`."""
+"""Keywords of `Generated`."""

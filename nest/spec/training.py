@@ -1,4 +1,4 @@
-"""The `training` section of a problem, and the software stacks that fill in what it leaves out (FORMATS.md)."""
+"""The `training` section of a problem, and software stacks with its defaults (FORMATS.md)."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from nest.spec.validators import above, all_different, at_least, between, each, 
 from nest.units import Bytes, Count, Positions
 
 NO_STACK = "none"
-"""The stack of the catalogue that fills nothing in."""
+"""Stack of the catalogue without defaults."""
 
 ATTENTIONS = ("flash", "unfused")
 ATTENTION_KERNELS = ("flash2", "flash3", "cudnn")
@@ -28,13 +28,12 @@ SAVED = ("wide", "narrow")
 
 @frozen(eq=False, repr=False)
 class Overlap(Record):
-    """What the framework hides under compute; None: what its stack says, and without a stack nothing.
+    """Communication that the framework hides under compute; None: the stack's, and without a stack none.
 
     Attributes:
         data: data-parallel communication.
-        tensor: communication inside blocks, but for the exchange of tokens between experts.
-        pipeline: communication between stages: with all schedules that the problem allows, with none, or with those
-            listed.
+        tensor: communication inside blocks, except the exchange of tokens between experts.
+        pipeline: communication between stages: with all allowed schedules, with none, or with those listed.
         experts: the exchange of tokens between experts.
     """
 
@@ -46,29 +45,29 @@ class Overlap(Record):
 
 @frozen(eq=False, repr=False)
 class StackDefaults(Record):
-    """Keys of `training` that a stack fills in where a problem leaves them out (`nest.spec.Training`); None: not it.
+    """Defaults of a stack for keys of `training` (`nest.spec.Training`); None: no default.
 
     Attributes:
-        overlap: what it hides under compute.
-        overlap_reach: how far communication inside blocks hides.
-        dispatch: how tokens reach their experts.
+        overlap: communication hidden under compute.
+        overlap_reach: network levels on which communication inside blocks hides.
+        dispatch: path of tokens to their experts.
         expert_imbalance: tokens of the rank with the busiest experts over those of the average rank.
-        accumulation: what ZeRO 2 does with the gradients of several micro-batches.
+        accumulation: ZeRO 2's handling of the gradients of several micro-batches.
         attention: whether it is fused.
-        context_exchange: how context parallelism passes keys and values on.
-        gradients: number format gradients are accumulated and reduced in.
+        context_exchange: exchange of keys and values with context parallelism.
+        gradients: number format of accumulated and reduced gradients.
         loss: how the cross-entropy reads the logits.
-        saved_inputs: what products in narrow formats keep of their inputs.
-        weights_once: whether weights are kept in single precision alone.
-        fragmentation: share of the memory held for further micro-batches in flight that the allocator cannot use.
+        saved_inputs: saved inputs of products in narrow formats.
+        weights_once: whether weights are kept in single precision only.
+        fragmentation: unusable share of the memory for further micro-batches in flight.
         communicator: bytes of buffers that its communication library keeps for each group of ranks a device is in.
-        context: bytes of the driver and of the code of its libraries.
-        master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
+        context: bytes of the driver and of its libraries' code.
+        master_gradients: whether the optimizer keeps gradients in single precision if they are narrower.
         all_ports: whether collectives drive all ports of a device at once.
-        kernels: whether what lies between products is fused.
-        selective: what `recompute: selective` runs again.
-        attention_kernel: which kernel attention is where it is fused.
-        graphs: what CUDA graphs launch at once.
+        kernels: whether operators between products are fused.
+        selective: operators that `recompute: selective` reruns.
+        attention_kernel: kernel of fused attention.
+        graphs: extent of CUDA graphs.
         norms: whether a norm is one kernel.
     """
 
@@ -96,7 +95,7 @@ class StackDefaults(Record):
 
     @property
     def filled(self) -> dict[str, Any]:
-        """What it fills in, by key, such as `overlap.data`."""
+        """Defaults by key, such as `overlap.data`."""
         keys = {key: value for key, value in asdict(self).items() if key != "overlap"}
         keys |= {f"overlap.{key}": value for key, value in asdict(self.overlap).items()}
         return {key: value for key, value in keys.items() if value is not None}
@@ -104,20 +103,20 @@ class StackDefaults(Record):
 
 @frozen(eq=False, repr=False)
 class StackSpec(Record):
-    """What a framework at a version does.
+    """Defaults of a framework at a version.
 
     Attributes:
-        name: as `training.stack` names it.
+        name: for `training.stack`.
         version: of the framework, or the years it stands for.
         description: one line.
-        targets: exporters whose files it runs: their names as `search.target` imply it.
-        precisions: training precisions that imply it, in place of a device's usual stack.
-        fully_sharded: the stack implied in its place where a problem fixes ZeRO 3, which its framework does not run;
-            empty: it runs it.
-        training: what it fills in.
-        pipeline_overlap: schedules with which it hides communication between stages; they fill in `overlap.pipeline`.
-        notes: what else it does, which no key of a problem expresses, by subject.
-        sources: where each statement was read, beginning with its key or subject.
+        targets: exporters whose files it runs: as `search.target`, their names imply it.
+        precisions: training precisions that imply it, instead of a device's usual stack.
+        fully_sharded: stack implied instead if a problem fixes ZeRO 3, which its framework does not run; empty: it runs
+            it.
+        training: the defaults.
+        pipeline_overlap: schedules with hidden communication between stages, for `overlap.pipeline`.
+        notes: other behaviour without a key in problems, by subject.
+        sources: of each statement, beginning with its key or subject.
     """
 
     name: str
@@ -138,11 +137,11 @@ class Lora(Record):
 
     Attributes:
         rank: width between an adapter's two products.
-        targets: linear layers that have one, by what peft calls them in models of Llama's family (`q_proj`, `k_proj`,
-            `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`, `lm_head`, with latent attention `q_a_proj`,
-            `q_b_proj`, `kv_a_proj_with_mqa`, `kv_b_proj`), which stand for those of routed and of shared experts, too;
-            `qkv_proj` and `gate_up_proj`, one adapter beside several of them, as where they are one layer;
-            `all-linear`: all but routers and `lm_head`. Left out, queries and values, as in the paper (section 7.1).
+        targets: linear layers with one, by peft's names in models of Llama's family (`q_proj`, `k_proj`, `v_proj`,
+            `o_proj`, `gate_proj`, `up_proj`, `down_proj`, `lm_head`, with latent attention `q_a_proj`, `q_b_proj`,
+            `kv_a_proj_with_mqa`, `kv_b_proj`), which also stand for those of routed and shared experts; `qkv_proj` and
+            `gate_up_proj`, one adapter beside several of them, as if fused; `all-linear`: all but routers and
+            `lm_head`. Left out, queries and values, as in the paper (section 7.1).
     """
 
     rank: int = field(validator=at_least(1))
@@ -151,12 +150,12 @@ class Lora(Record):
 
 @frozen(eq=False, repr=False)
 class Trainable(Record):
-    """What is trained where that is not all.
+    """Trained part of a model.
 
     Attributes:
-        lora: adapters that are trained.
-        layers: layers and operators that are trained as they are, by name, such as `head` or `layers.31/mlp_up`; `*`
-            stands for any text.
+        lora: trained adapters.
+        layers: names of fully trained layers and operators, such as `head` or `layers.31/mlp_up`; `*` stands for any
+            text.
     """
 
     lora: Lora | None = None
@@ -168,18 +167,17 @@ class Trainable(Record):
 
 
 ALL_LINEAR = "all-linear"
-"""The target of adapters that stands for every linear layer but routers and the vocabulary projection, as peft's does.
-"""
+"""Target of adapters for every linear layer except routers and the vocabulary projection, as in peft."""
 
 EVERYTHING = ("all",)
-"""How `training.trainable` says what it is when it is left out."""
+"""Default of `training.trainable`."""
 
 MOST_SAMPLES = 10**9
-"""Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
+"""Most samples per optimizer step: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
 (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`)."""
 
 MOST_TOKENS = 10**18
-"""Of a training at most: far above any, and steps and seconds stay exact enough."""
+"""Most tokens of a training: far above any, and steps and seconds stay exact enough."""
 
 OFFLOADABLE = ("optimizer", "activations")
 PRICES = ("replay", "closed-form")
@@ -195,7 +193,7 @@ OF_PLANS = (
     "tokens",
     "uneven_batch",
 )
-"""What a training says of plans and not of layers: sizes of micro-batches follow from some of it."""
+"""Keys of a training that concern plans and not layers: some determine the sizes of micro-batches."""
 
 
 @frozen(eq=False, repr=False)
@@ -204,87 +202,83 @@ class Training(Record):
 
     Attributes:
         global_batch: samples per optimizer step, at most `MOST_SAMPLES`; `8k` is 8000.
-        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, unless that is a graph, which says it
-            itself, or has no tokens, as of images; unused with `profile`.
+        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, except for a graph, which has it, or has
+            no tokens, such as images; unused with `profile`.
         micro_batch: samples per micro-batch the search may use; unused with `profile`.
         precision: number format of matrix products.
         optimizer: name of the optimizer.
         schedule: pipeline schedules the search may use.
         uneven_batch: round the number of micro-batches up instead of refusing a remainder (PROBLEM.md section 3).
-        exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1;
-            None: 0 when `overlap.data`, else 1.
-        hiding: whether data-parallel communication hides only as far as there is compute to hide under, `exposed` being
-            the least share that is exposed; None: where a `model` is planned with `overlap.data` and without `exposed`.
-        synchronisation: seconds that gradients and weights take once per batch over those of the collective model:
-            ranks out of step, many small buckets, several groups on one link; None: what the device's calibration says
-            where a `model` is planned without `overlap.data`, else 1.
-        sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up); None:
-            what the device's calibration says where that also gives `synchronisation`, else 1.
-        overlap: what the framework hides under compute.
-        attention: `flash` (scores are never stored) or `unfused`; None: as the stack says, else `flash`, but with
-            `precision: fp16` `unfused`, as the frameworks that published runs in fp16 had no fused attention
-            (Megatron-LM, arXiv 2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
+        exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1; None: 0
+            when `overlap.data`, else 1.
+        hiding: whether data-parallel communication hides only as far as compute lasts, with `exposed` as the least
+            exposed share; None: if a `model` is planned with `overlap.data` and without `exposed`.
+        synchronisation: seconds of gradients and weights once per batch over those of the collective model: ranks out
+            of step, many small buckets, several groups on one link; None: the device's calibration if a `model` is
+            planned without `overlap.data`, else 1.
+        sharded_synchronisation: factor on that with a sharded optimizer state (ZeRO 1 and up); None: the device's
+            calibration if that also gives `synchronisation`, else 1.
+        overlap: communication that the framework hides under compute.
+        attention: `flash` (scores are never stored) or `unfused`; None: the stack's, else `flash`, but with `precision:
+            fp16` `unfused`, as the frameworks of published fp16 runs had no fused attention (Megatron-LM, arXiv
+            2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
         attention_kernel: the kernel of fused attention: `flash2` (FlashAttention-2, arXiv 2307.08691), `flash3`
-            (FlashAttention-3, arXiv 2407.08608) or `cudnn`; None: as the stack says, else the device's `attention`.
-        graphs: what CUDA graphs launch at once, so that the host need not: `none`, the `layers`, or the whole
-            `iteration`; None: as the stack says, else `none`.
+            (FlashAttention-3, arXiv 2407.08608) or `cudnn`; None: the stack's, else the device's `attention`.
+        graphs: extent of CUDA graphs, which save launches of the host: `none`, the `layers`, or the whole `iteration`;
+            None: the stack's, else `none`.
         host: the processor that launches kernels, `x86` or `grace`; None: the device's.
-        selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer;
-            None: as the stack says, else `attention`.
-        primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
-            copies beside them; None: as the precision's entry in the catalogue says.
-        gradients: number format gradients are accumulated and reduced in; None: as the stack says, else the
-            precision's.
-        master_weights: whether the optimizer keeps a single-precision copy of the weights; None: where they are
-            narrower.
-        master_gradients: whether it keeps one of the gradients; None: where they are narrower.
-        offload: what may be kept in the host's memory: `optimizer` (its state, and its step is taken there),
-            `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
-        context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
-            the attention of those at hand) or `all_gather`; None: as the stack says, else `ring`.
-        memory_risk: share of launches that the search accepts to run out of memory, from which follows what stages must
-            stay under; None: 0.2, and 0.5 where no plan is that likely to fit. Not with `profile`, whose candidates
-            state their bytes.
-        memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
-            with a device's, whatever `memory_risk`, 0 to 1: what the search admits, and what fits; None: with `model`
-            what the risk asks for, with `profile` 0.
-        stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
-            left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
-        overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
-            scale-up network only, or `network`, anywhere; None: as the stack says, else `network`.
-        all_ports: whether collectives drive all ports of a device at once, where the network has dimensions (torus,
-            mesh); None: as the stack says, else not.
-        dispatch: how tokens reach their experts: `all-to-all`, a copy for each expert chosen, or `per-node`, a copy for
-            each node that has some of them, which forwards it; None: as the stack says, else `all-to-all`.
-        expert_imbalance: tokens of the rank with the busiest experts over those of the average rank; None: as the stack
-            says, else 1.
-        accumulation: what ZeRO 2 does with the gradients of several micro-batches: `sharded`, reduce each of them, or
-            `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: as the stack says, else `sharded`.
-        loss: how the cross-entropy reads the logits: `unfused`, from a copy of them in single precision, whose place
-            its softmax takes; `fused`, as they are; `chunked`, those of some tokens at a time; or `eager`, from such a
-            copy, in operators of which each has a result of its own, as PyTorch runs it uncompiled; None: as the stack
-            says, else `unfused`.
-        kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, so
-            that more is saved for the backward pass; None: as the stack says, else `fused`.
-        norms: whether a norm is one kernel (`fused`) or several (`eager`); None: as the stack says, else as `kernels`.
-        saved_inputs: what products in narrow formats keep of their inputs for the backward pass: `wide`, the inputs, or
-            `narrow`, the copies they were converted to; None: as the stack says, else `wide`.
-        weights_once: whether weights are kept in single precision alone, and what products read is made of them when
-            ranks gather it (FSDP); None: as the stack says, else not.
-        fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
-            which no tensor lies; None: as the stack says, else as `cluster.device.memory_overheads` does.
+        selective: operators that `recompute: selective` reruns: kinds of operator, or names of operators within their
+            layer; None: the stack's, else `attention`.
+        primary_weights: with products in 8 bits, the format of the weights: `fp8`, or `bf16` with additional 8-bit
+            copies; None: that of the precision's entry in the catalogue.
+        gradients: number format of accumulated and reduced gradients; None: the stack's, else the precision's.
+        master_weights: whether the optimizer keeps a single-precision copy of the weights; None: if they are narrower.
+        master_gradients: whether it keeps one of the gradients; None: if they are narrower.
+        offload: what may be kept in the host's memory: `optimizer` (its state, and its step runs there), `activations`
+            (stages may choose the recompute mode `offload`); unused with `profile`.
+        context_exchange: exchange of keys and values with context parallelism: `ring` (between neighbours, under the
+            attention of those at hand) or `all_gather`; None: the stack's, else `ring`.
+        memory_risk: accepted share of launches that run out of memory, which sets the memory limit of stages; None:
+            0.2, and 0.5 if no plan is that likely to fit. Not with `profile`, whose candidates state their bytes.
+        memory_margin: share added to the estimate of a stage's memory, without the reserve, before it is compared with
+            a device's, at any `memory_risk`, 0 to 1: for the search, and for fitting; None: with `model` that of the
+            risk, with `profile` 0.
+        stack: software stack with defaults for omitted keys: a name (`nest stacks`), a file, or in place; None: that of
+            `search.target`, else the device's usual one. Not with `profile`.
+        overlap_reach: links on which communication inside blocks hides with `overlap.tensor`: `domain`, the scale-up
+            network only, or `network`, anywhere; None: the stack's, else `network`.
+        all_ports: whether collectives drive all ports of a device at once, if the network has dimensions (torus, mesh);
+            None: the stack's, else not.
+        dispatch: path of tokens to their experts: `all-to-all`, a copy for each expert chosen, or `per-node`, a copy
+            for each node with some of them, which forwards it; None: the stack's, else `all-to-all`.
+        expert_imbalance: tokens of the rank with the busiest experts over those of the average rank; None: the stack's,
+            else 1.
+        accumulation: ZeRO 2's handling of the gradients of several micro-batches: `sharded`, reduce each of them, or
+            `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: the stack's, else `sharded`.
+        loss: how the cross-entropy reads the logits: `unfused`, from a copy in single precision that its softmax
+            replaces; `fused`, directly; `chunked`, those of some tokens at a time; or `eager`, from such a copy, in
+            operators with separate results, as PyTorch runs it uncompiled; None: the stack's, else `unfused`.
+        kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, which
+            saves more for the backward pass; None: the stack's, else `fused`.
+        norms: whether a norm is one kernel (`fused`) or several (`eager`); None: the stack's, else as `kernels`.
+        saved_inputs: saved inputs of products in narrow formats for the backward pass: `wide`, the inputs, or `narrow`,
+            their converted copies; None: the stack's, else `wide`.
+        weights_once: whether weights are kept in single precision only, and converted for products when ranks gather
+            them (FSDP); None: the stack's, else not.
+        fragmentation: unusable share of the memory for activations of micro-batches in flight, beyond the first; None:
+            the stack's, else that of `cluster.device.memory_overheads`.
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
-        context: bytes of the driver and of the code of libraries; None: the same.
-        price: what a plan's step takes: `replay`, the larger of its schedule's closed form and the makespan of its
-            passes (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which leaves 1F1B, GPipe and the bound
-            of the NEST paper at that; None: `replay` with a `model`, `closed-form` with a `profile`.
-        tokens: of the whole training, from which follow its time, its device hours and, with `cluster.price`, its cost.
-        expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
-            is left over is padding. 1: no padding, perfectly balanced.
-        trainable: what is trained: `all`; names of layers, such as `head`, and the rest is frozen; or a mapping with
-            `lora` (low-rank adapters), `layers` (further ones that are trained as they are), or both. Not with
-            `profile`, whose candidates state their bytes and seconds.
+        context: bytes of the driver and of libraries' code; None: the same.
+        price: time of a plan's step: `replay`, the larger of its schedule's closed form and the makespan of its passes
+            (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which keeps the closed form for 1F1B, GPipe
+            and the bound of the NEST paper; None: `replay` with a `model`, `closed-form` with a `profile`.
+        tokens: of the whole training, for its time, its device hours and, with `cluster.price`, its cost.
+        expert_capacity: tokens each routed expert has room for, over an even share; the rest is padding. 1: no padding,
+            perfectly balanced.
+        trainable: trained part: `all`; names of layers, such as `head`, with the rest frozen; or a mapping with `lora`
+            (low-rank adapters), `layers` (further fully trained ones), or both. Not with `profile`, whose candidates
+            state their bytes and seconds.
     """
 
     global_batch: Count = field(validator=between(1, MOST_SAMPLES))
@@ -333,14 +327,14 @@ class Training(Record):
 
     @property
     def trained(self) -> Trainable | None:
-        """What is trained; None: everything."""
+        """Trained part; None: everything."""
         if isinstance(self.trainable, Trainable):
             return self.trainable
         return None if self.trainable in (None, EVERYTHING) else Trainable(layers=self.trainable)
 
     @property
     def of_layers(self) -> dict[str, Any]:
-        """What it says of layers: its attributes by name, but for those `OF_PLANS`."""
+        """Keys that concern layers: all attributes except `OF_PLANS`, by name."""
         return {each.name: getattr(self, each.name) for each in fields(Training) if each.name not in OF_PLANS}
 
     @property
@@ -351,7 +345,7 @@ class Training(Record):
         return 0.0 if self.overlap.data else 1.0
 
     def host_launch(self, device: DeviceSpec) -> float:
-        """Seconds that the host of `device` takes to launch an operator's kernels: none where a graph launches them."""
+        """Seconds of the host of `device` to launch an operator's kernels: 0 if a graph launches them."""
         if self.graphs in ("layers", "iteration"):
             return 0.0
         slower = device.calibration.grace_launch if (self.host or device.host) == "grace" else 1.0
@@ -359,22 +353,22 @@ class Training(Record):
 
     @property
     def key_exchange(self) -> str:
-        """How context parallelism passes keys and values on, where nobody says: `ring`."""
+        """Exchange of keys and values with context parallelism; default `ring`."""
         return self.context_exchange or "ring"
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """Kinds and names of the operators that `recompute: selective` runs again."""
+        """Kinds and names of the operators that `recompute: selective` reruns."""
         return ("attention",) if self.selective is None else self.selective
 
     @property
     def eager_norms(self) -> bool:
-        """Whether a norm is several kernels."""
+        """True if a norm is several kernels."""
         return (self.norms or self.kernels) == "eager"
 
     @property
     def stores_scores(self) -> bool:
-        """Whether attention runs without a fused kernel, so that its scores are stored."""
+        """True if attention runs without a fused kernel, so that its scores are stored."""
         if self.attention is not None:
             return self.attention == "unfused"
         return self.precision == "fp16"

@@ -1,6 +1,6 @@
-"""What values of a record may be; None always passes, for fields that may be left out.
+"""Validators of records; None always passes, for optional fields.
 
-Each rule also says what it demands in the words of JSON schema, so that schemas refuse what records refuse.
+Each rule also has its JSON schema keywords, so that schemas refuse what records refuse.
 """
 
 import math
@@ -22,16 +22,15 @@ class Rule(Record):
     """An attrs validator.
 
     Attributes:
-        mistakes: what breaks the rule in a value: the path to it (empty for the value itself) and the sentence that
-            follows the path.
-        keywords: the rule in the words of JSON schema; `items` stands for every item of a sequence.
+        mistakes: violations in a value: the path to each (empty for the value itself) and the sentence after the path.
+        keywords: JSON schema keywords; `items` stands for every item of a sequence.
     """
 
     mistakes: Callable[[Any], Iterator[Mistake]]
     keywords: Mapping[str, Any]
 
     def __call__(self, _: Any, attribute: Any, value: Any) -> None:
-        """Raise `FieldErrors` for the places of `value` that break the rule."""
+        """Raise `FieldErrors` for all violations in `value`."""
         if value is not None:
             errors = [FieldError((attribute.name, *steps), sentence) for steps, sentence in self.mistakes(value)]
             if errors:
@@ -39,7 +38,7 @@ class Rule(Record):
 
 
 def _rule(wrong: Callable[[Any], str | None], keywords: Mapping[str, Any]) -> Rule:
-    """The rule that `wrong` finds no fault with a value."""
+    """Rule from a function that returns a fault or None."""
 
     def mistakes(value: Any) -> Iterator[Mistake]:
         sentence = wrong(value)
@@ -95,7 +94,7 @@ def at_least_or(least: int, word: str) -> Rule:
 
 
 def one_of(allowed: Collection[Any]) -> Rule:
-    """One of `allowed`; of a word that is none of them it is told which is nearest."""
+    """One of `allowed`; for other words the message names the nearest."""
     options = ", ".join(str(item) for item in allowed)
     must = f"must be one of {options}" if len(allowed) > 1 else f"must be {options}"
     words = [item for item in allowed if isinstance(item, str)]
@@ -116,7 +115,7 @@ not_empty: Rule = _rule(
 
 
 def unique(value: Sequence[Any]) -> Iterator[Mistake]:
-    """The places of items that an earlier item equals."""
+    """Places of items that equal an earlier one."""
     seen: dict[Any, int] = {}
     for index, item in enumerate(value):
         if item in seen:
@@ -130,7 +129,7 @@ all_different = Rule(unique, {"uniqueItems": True})
 
 
 def including(item: Any) -> Rule:
-    """A sequence that has `item` in it."""
+    """A sequence with `item` in it."""
     return _rule(
         lambda value: None if item in value or not len(value) else f"must include {item}",
         {"contains": {"const": item}},
@@ -138,7 +137,7 @@ def including(item: Any) -> Rule:
 
 
 def each(rule: Rule, *, none: bool = False) -> Rule:
-    """A sequence, or the values of a mapping, of which every item passes `rule`; with `none` items may be None."""
+    """A sequence, or the values of a mapping, whose items all pass `rule`; with `none` items may be None."""
 
     def mistakes(value: Any) -> Iterator[Mistake]:
         rows: Iterable[tuple[str | int, Any]] = value.items() if isinstance(value, Mapping) else enumerate(value)
