@@ -242,6 +242,11 @@ fixed.recompute_layers: 5, fixed.recompute_rest: full
 fixed.recompute_layers: 5, search.recompute_layers: false
 constraints: ["tensor_parallel <= 8"]
 {"stages": [], "problem": {}}
+nest: 2
+- nest: 1
+cluster.reserve: "100 GiB"
+fixed.recompute_layers: 5, fixed.recompute: none
+training.global_batch: -64
 training.sequence_length: "8 kB"
 cluster.levels[0].fanout: 0
 training.memory_margin: 80
