@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ def register(app: typer.Typer) -> None:
     group.command("levels")(levels)
     group.command("import")(import_file)
     group.command("profiles")(profiles)
+    for each in entry_points(group="nest.topology_commands"):
+        group.command(each.name)(each.load())
     app.add_typer(group, name="topology", help="Import networks and reduce them to levels.")
 
 
@@ -121,7 +124,7 @@ def import_file(
     spec = ClusterSpec(topology=file, link_profile=link_profile)
     if tier_label:
         spec = evolve(spec, link_profile=evolve(link_profile_of(spec) or LinkProfile(), tier_labels=tuple(tier_label)))
-    with spinner(f"reading {file}"), _spooled(file) as source:
+    with spinner(f"reading {file}"), spooled(file) as source:
         spec = evolve(spec, topology=source)
         imported = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn_of_plugins()
@@ -137,7 +140,7 @@ def import_file(
 
 
 @contextmanager
-def _spooled(source: str) -> Iterator[str]:
+def spooled(source: str) -> Iterator[str]:
     """Let `-`, or a part of it (`-#NAME`), be a file with what is piped to the command; others as they are."""
     from nest.io.source import STANDARD_INPUT, read_text_of
 

@@ -28,6 +28,7 @@ from nest.cli.output import (
     warn_of_plugins,
 )
 from nest.cli.progress import StepLine, share_line
+from nest.cli.topology import spooled
 
 __all__ = [
     "JSON",
@@ -50,6 +51,7 @@ __all__ = [
     "show",
     "show_paragraph",
     "show_table",
+    "spooled",
     "time_limit",
     "to_json",
     "unwritten",

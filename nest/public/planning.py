@@ -3,7 +3,7 @@
 from nest.api import blocks, read_plan
 from nest.documents.document import plan_summary, result_document, solved_document
 from nest.documents.first_plan import with_first_plan
-from nest.formulate.cluster import any_cluster, as_measured, build_cluster, build_pools, described
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster, build_pools, described, from_file
 from nest.formulate.cost_breakdown import CostBreakdown, breakdown
 from nest.formulate.fixed_plan import as_fixed, with_decisions
 from nest.formulate.formulation import Formulation
@@ -91,6 +91,7 @@ __all__ = [
     "first_devices",
     "floors",
     "formulate",
+    "from_file",
     "layer_classes",
     "leaves_risk_open",
     "likely_enough",
