@@ -153,9 +153,10 @@ def parse_count(text: str, kind: object) -> int:
     """
     suffixes = COUNTS[kind]
     match = _TEXT.fullmatch(text.strip())
-    if match is None or match["unit"] not in suffixes or text.strip()[0] in "+-":
+    power = match is not None and match["unit"] is None and "e" in match["number"].lower()
+    if match is None or not (power or match["unit"] in suffixes) or text.strip()[0] in "+-":
         raise ValueError(f"must be a whole number, is {displayed(text)}")
-    number = float(match["number"]) * suffixes[match["unit"]]
+    number = float(match["number"]) * suffixes.get(match["unit"], 1)
     if not abs(number) <= LARGEST_WHOLE:
         raise ValueError("is too large: whole numbers go up to 2**53")
     if abs(round(number) - number) > 1e-9 * abs(number):

@@ -471,3 +471,12 @@ def test_dask_without_its_extra_is_told(study: Path, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"needs Dask; install it with `pip install 'nest-planner\[dask\]'`"):
         nest.sweep(study, output=tmp_path / "rows.csv", engine="dask")
+
+
+def test_levels_of_a_cluster_by_name_are_swept() -> None:
+    base = {"nest": 1, "cluster": {"name": "dgx-h100-superpod", "price": 2.5}}
+    changed = problem_at(base, {"cluster.levels[1].bandwidth": 25e9})["cluster"]
+    assert "name" not in changed
+    assert [level["fanout"] for level in changed["levels"]] == [8, 32, 4]
+    assert (changed["levels"][1]["bandwidth"], changed["device"], changed["price"]) == (25e9, "h100-sxm", 2.5)
+    assert base["cluster"] == {"name": "dgx-h100-superpod", "price": 2.5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import typer
@@ -282,7 +283,10 @@ def cluster(
         show_paragraph(f"Batches take {figures.time:.3f} times as long as predicted {spread}.")
         if figures.memory is not None:
             spread = f"(standard deviation {percent(figures.memory_spread or 0.0)})"
-            show_paragraph(f"Stages need {figures.memory:.3f} times the estimate in the median {spread}.")
+            peaks = [each.verdict.peak / each.verdict.estimate for each in seen if each.verdict.peak is not None]
+            if peaks:
+                show_paragraph(f"Measured peaks are {median(peaks):.3f} times the estimate in the median.")
+            show_paragraph(f"Memory is priced at {figures.memory:.3f} times the estimate {spread}.")
     if output is not None:
         write_text(output, calibration_text(figures))
 

@@ -66,11 +66,13 @@ class Recommendation:
 
     Attributes:
         tokens: of the training.
+        batch: samples of a step.
         wanted: what was asked.
         clusters: what was found of each, in the order asked about; docs/reference/command-line.md has the keys.
     """
 
     tokens: int
+    batch: int
     wanted: Wanted
     clusters: tuple[dict[str, Any], ...]
 
@@ -91,6 +93,7 @@ class Recommendation:
         return {
             "nest": 1,
             "tokens": self.tokens,
+            "batch": self.batch,
             "within": self.wanted.within,
             "budget": self.wanted.budget,
             "met": self.met,
@@ -154,7 +157,7 @@ def recommendation(
     told = tuple({key: value for key, value in answer.items() if key != "error"} for answer in ordered)
     if curve is not None:
         write_text(curve, curve_lines(rows))
-    return Recommendation(problem.training.tokens, wanted, told)
+    return Recommendation(problem.training.tokens, problem.training.global_batch, wanted, told)
 
 
 @frozen

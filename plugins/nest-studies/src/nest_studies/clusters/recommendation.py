@@ -69,15 +69,25 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
         claim = " of each cluster that has them; any smaller number of its nodes is proved to take longer."
         return opening(f"The fewest nodes for {training}", Tone.GOOD, claim, screen)
     nearest = next((each for each in document["clusters"] if each["cluster"] == document["nearest"]), None)
+    single = [each["cluster"] for each in document["clusters"] if each["nodes"] == 1 and not each["fewest"]]
     if nearest is None:
         return opening("No cluster has a plan", Tone.BAD, f" for {training}.", screen)
     answer = nearest["nearest"]
     times = answer["time"] / document["within"]
     text = (
         f" {training}. {nearest['cluster']} comes nearest: with {_nodes(answer)} of {nearest['nodes']} nodes it takes "
-        f"{format_seconds(answer['time'])}, {times:.3g} times as long."
+        f"{format_seconds(answer['time'])}, {times:.3g} times as long.{_one_machine(single, document['batch'])}"
     )
     return opening("No cluster manages", Tone.BAD, text, screen)
+
+
+def _one_machine(names: Sequence[str], batch: int) -> str:
+    """What limits clusters of one machine, which types of clouds are by themselves."""
+    if not names:
+        return ""
+    more = f" {names[0]} is one machine; `--cluster {names[0]}-1024` has 1,024 devices."
+    others = f" So are {len(names) - 1} others." if len(names) > 1 else ""
+    return f"{more}{others} A global batch of {batch:,} samples feeds no more than {batch:,} data-parallel ranks."
 
 
 def _over_budget(document: Mapping[str, Any], screen: Screen) -> Sequence[str]:

@@ -54,14 +54,19 @@ def sweep(
     steps = StepLine()
     with ExitStack() as ended:
         ended.callback(steps.clear)
-        result = verbs.sweep(
-            study,
-            output=output,
-            engine=engine,
-            scheduler=scheduler,
-            jobs=jobs,
-            progress=lambda done, of: steps.tell("solving points", done, of),
-        )
+        try:
+            result = verbs.sweep(
+                study,
+                output=output,
+                engine=engine,
+                scheduler=scheduler,
+                jobs=jobs,
+                progress=lambda done, of: steps.tell("solving points", done, of),
+            )
+        except KeyboardInterrupt:
+            steps.clear()
+            note_once([f"{output}: points solved so far are kept; run the same command again to continue."])
+            raise
     warn_of_plugins(*result.warnings)
     _show(result, output)
     note_once(_refusals(result, "invalid"))

@@ -8,10 +8,12 @@ from typing import Any
 
 from attrs import field, frozen
 
+from nest.catalogue import known_cluster
 from nest.errors import FieldError, FieldErrors, InputError, Steps, dotted
-from nest.io import read_mapping, steps_of, structure_source
+from nest.io import read_mapping, steps_of, structure, structure_source, unstructure
 from nest.io.structuring import converter
-from nest.spec import Problem, Study
+from nest.public.questions import with_levels
+from nest.spec import ClusterSpec, Problem, Study
 
 MOST_POINTS = 100_000
 """Points of one study: at half a second each, half a day of a core."""
@@ -73,6 +75,8 @@ def problem_at(base: Mapping[str, Any], values: Values) -> dict[str, Any]:
         FieldError: a path leads to nothing.
     """
     changed = dict(base)
+    if any(path.startswith("cluster.levels[") for path in values):
+        changed["cluster"] = _with_levels(base.get("cluster"))
     for path, value in values.items():
         if path.startswith(LABEL):
             continue
@@ -81,6 +85,14 @@ def problem_at(base: Mapping[str, Any], values: Values) -> dict[str, Any]:
             raise FieldError((), "is no path of a key, such as cluster.levels[1].bandwidth")
         changed = _changed(changed, steps, value, ())
     return changed
+
+
+def _with_levels(cluster: Any) -> Any:
+    """A cluster as written; one by name, as `nest init` may write it, with the levels of that name in its place."""
+    named = cluster.get("name", cluster.get("topology")) if isinstance(cluster, Mapping) else None
+    if not isinstance(named, str) or known_cluster(named) is None:
+        return cluster
+    return unstructure(with_levels(structure(cluster, ClusterSpec)))
 
 
 def value_at(item: Any, steps: Steps) -> Any:
