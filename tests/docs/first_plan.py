@@ -7,11 +7,6 @@ from benchmarks.published.report import table
 from benchmarks.usual_problems import page
 from nest.documents.first_plan import ORDER
 from tests.docs import generated
-from tests.docs.document import REPOSITORY
-
-FOUND = REPOSITORY / "benchmarks" / "usual_problems.md"
-SHOWN = ("problem", "layout", "step time", "likely to fit")
-"""Columns of the short table."""
 
 
 def begin(part: str) -> str:
@@ -25,16 +20,7 @@ def entries() -> list[str]:
     return table(("", "less of", "because"), rows)
 
 
-def first() -> list[str]:
-    """The first plans alone, as the page of usual problems has them."""
-    lines = [line for line in FOUND.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    rows = [dict(zip(cells[0], row, strict=False)) for row in cells]
-    told = [[row[name] for name in SHOWN] for row in rows if row.get("plan") == "nest"]
-    return table(SHOWN, told)
-
-
-PARTS = {"entries": entries, "usual": page, "first": first}
+PARTS = {"entries": entries, "usual": page}
 
 
 def refreshed(text: str) -> str:
