@@ -10,6 +10,7 @@ import numpy
 import pytest
 import typer
 
+from nest.catalogue import devices
 from nest.cli import app
 from nest.hooks.registry import registry
 from tests.docs import picture
@@ -74,6 +75,9 @@ def test_what_is_supported_is_what_there_is() -> None:
     described = {"operator_graph", "transformer"}
     families = set(registry().model_importers()) - described
     assert f"[{len(families)} families]" in README
+    named = re.findall(r"NVIDIA (\w+) to (\w+), AMD (\w+) to (\w+), (TPU \w+) to (\w+), (Trainium \d)", README)[0]
+    spelled = [name.lower().replace("tpu ", "tpu-").replace(" ", "") for name in named]
+    assert [name for name in spelled if not any(name in device for device in devices())] == []
     versions = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
     assert f"python-{'%20%7C%20'.join(versions)}-blue" in README
     assert f"Python {versions[0]} to {versions[-1]}" in README
