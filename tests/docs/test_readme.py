@@ -83,14 +83,6 @@ def test_what_is_supported_is_what_there_is() -> None:
     assert f"Python {versions[0]} to {versions[-1]}" in README
 
 
-def test_the_citation_is_of_this_version() -> None:
-    citation = (REPOSITORY / "CITATION.cff").read_text()
-    version = re.search(r'__version__ = "(.*)"', (REPOSITORY / "nest" / "version.py").read_text())
-    assert version is not None
-    assert f"version: {version[1]}\n" in citation
-    assert f"license: {PROJECT['license']}\n" in citation
-
-
 def test_the_accuracy_quoted_is_what_was_found() -> None:
     """Pages on the cost model hold what the benchmarks printed. The README quotes its sums and means."""
     text = " ".join(EXPLAINED.split())
