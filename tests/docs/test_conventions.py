@@ -1,4 +1,4 @@
-"""Files by which tools and people find their way: citation, security, issue forms, the workflow, its Python versions."""
+"""Files that tools and people look for: citation, security, issue forms, and a workflow with its Python versions."""
 
 import re
 import tomllib
