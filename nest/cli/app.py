@@ -23,39 +23,39 @@ COMMANDS = (
     "init", "solve", "evaluate", "fix", "check", "verify", "simulate", "explain", "frontier", "compare", "export",
     "models", "devices", "clusters", "stacks", "strategies", "schema",
 )  # fmt: skip
-"""The core's commands in the order `nest --help` shows; those of bundled distributions follow."""
+"""The core's commands in the order of `nest --help`; those of bundled distributions follow."""
 
 GROUPS = ("topology", "plugins")
-"""Groups of commands, which it shows below."""
+"""Groups of commands, shown below."""
 
 MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
-"""Modules of this package by the command they hold; each has a function of its name, or `register(app)`."""
+"""Modules of this package by command; each has a function of its name, or `register(app)`."""
 
 BUNDLED = "nest.commands"
-"""Group of the entry points that name the modules of bundled commands, whose hook `nest_commands` adds them."""
+"""Group of the entry points that name modules of bundled commands, whose hook `nest_commands` adds them."""
 
 WIDEST_HELP = 80
-"""Columns that help takes at most, margin included: what typer takes."""
+"""Most columns of help, margin included: typer's default."""
 
 COLLECTED_AFTER = (500_000, 20, 50)
-"""Objects made before Python looks for garbage, and how often older ones are looked through. Candidates live as long as
-the process: of what `nest explain` takes for Llama 3 70B on 128 H100 looking takes 14 % with Python's own numbers, 6 %
-with 50,000, 2 % with 250,000 and 1 % with these, with 9 % more memory; 1,000 layers on 2**20 devices take no more. A
-solve of it does not look: with 250,000 it did once, a tenth of what it takes with what is kept (2026-11-28)."""
+"""New objects between two garbage collections, and how often older ones are visited. Candidates live as long as the
+process: of `nest explain` for Llama 3 70B on 128 H100, collection takes 14 % of the time with Python's defaults, 6 %
+with 50,000, 2 % with 250,000, and 1 % with 9 % more memory with these; 1,000 layers on 2**20 devices take no more. A
+solve of it then collects nothing; with 250,000 it did once, a tenth of the time (2026-11-28)."""
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands of nest, whose modules are imported when they are called or described, and those of plug-ins."""
+    """The commands of nest, whose modules are imported when called or described, and those of plug-ins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, in the order that help shows."""
+        """Return all names, in the order of help."""
         brought = {name: hasattr(self.get_command(ctx, name), "commands") for name in _bundled()}
         brought |= {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
         groups = [name for name, is_group in brought.items() if is_group]
         return [*COMMANDS, *(name for name in brought if name not in groups), *GROUPS, *groups]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command of this name; None: there is none."""
+        """Return the command of this name; None: there is none."""
         if cmd_name in MODULES:
             self.commands.update(_commands_of(MODULES[cmd_name]))
         elif cmd_name in _bundled():
@@ -67,7 +67,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 def _bundled() -> Mapping[str, str]:
-    """Modules of bundled distributions by the command they add."""
+    """Return modules of bundled distributions by command."""
     from nest.hooks.bundled import bundled_entries
 
     return bundled_entries(BUNDLED)
@@ -75,7 +75,7 @@ def _bundled() -> Mapping[str, str]:
 
 @cache
 def _commands_of(module: str) -> Mapping[str, Any]:
-    """The commands of a module of this package or of a bundled distribution, by name."""
+    """Return the commands of a module of this package or of a bundled distribution, by name."""
     own = typer.Typer(rich_markup_mode=None)
     if module in _bundled().values():
         import_module(module).nest_commands(own)
@@ -121,7 +121,7 @@ def _options(
 
 
 def _list_whole_sentences(group: typer.Typer) -> None:
-    """Let lists of commands have the whole first sentence of each: left alone, they cut it after 45 characters."""
+    """Let lists of commands show whole first sentences: typer cuts them after 45 characters."""
     for command in group.registered_commands:
         first = " ".join((getdoc(command.callback) or "").split("\n\n")[0].split())
         command.short_help = first.partition(". ")[0].removesuffix(".") + "."
@@ -131,7 +131,7 @@ def _list_whole_sentences(group: typer.Typer) -> None:
 
 
 def main() -> None:
-    """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
+    """Entry point of the `nest` command: user errors end in plain sentences and exit code 2."""
     _open_closed_streams()
     gc.set_threshold(*COLLECTED_AFTER)
     # NumPy reads it when it is imported, which is below. Its products here are small: threads of OpenBLAS wait for work
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Lead standard streams that the caller has closed nowhere; the next files opened would have their numbers."""
+    """Open closed standard streams on the null device; the next opened files would take their numbers."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             stream = open(os.devnull, "r" if name == "stdin" else "w")  # noqa: PTH123, SIM115
@@ -198,11 +198,11 @@ def _call() -> None:
 
 
 _UsageError: Any = typer.BadParameter.__base__
-"""What typer raises for a command line it cannot read; it has it from click, or from its own copy of that."""
+"""The error that typer raises for unreadable command lines, from click or from typer's copy of it."""
 
 
 def _fail_usage(error: Any) -> NoReturn:
-    """Say what is wrong with the command line, or that there is none, as other errors are said."""
+    """Report a mistake in the command line, or a missing one, like other errors."""
     from nest.cli.output import fail
 
     if not error.args or type(error).__name__ == "NoArgsIsHelpError":
@@ -215,7 +215,7 @@ def _fail_usage(error: Any) -> NoReturn:
 
 
 def _help_width() -> int | None:
-    """Columns of help on a terminal: typer takes no fewer than 48, and asks another stream when streams are apart."""
+    """Return columns of help on a terminal: typer takes at least 48, and asks another stream if streams differ."""
     from nest.cli.output import width_of
 
     width = width_of(sys.stdout)
@@ -223,9 +223,9 @@ def _help_width() -> int | None:
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:
-    """The command line with each `--plugin FILE.py` in front of the command; the files join `NEST_PLUGINS`.
+    """Return the command line with each `--plugin FILE.py` before the command; the files join `NEST_PLUGINS`.
 
-    Plug-ins add commands, so that they are found before the command line is read.
+    Plug-ins add commands, so they are found before the command line is read.
     """
     from nest.hooks.loader import add_named
 
@@ -246,9 +246,9 @@ def _plugins_first(arguments: list[str]) -> list[str]:
 
 
 def _add_plugin_commands(known: "Registry") -> frozenset[str]:
-    """Add the commands of plug-ins and return their names; a plug-in that names one as another is refused.
+    """Add the commands of plug-ins and return their names; a name already taken is refused.
 
-    Each plug-in fills a command line of its own: what it does to that can harm no other command.
+    Each plug-in fills a separate command line, so that it can harm no other command.
     """
     taken = dict.fromkeys((*MODULES, *_bundled()), "nest")
     brought: set[str] = set()
@@ -265,5 +265,5 @@ def _add_plugin_commands(known: "Registry") -> frozenset[str]:
 
 
 def _names(commands: typer.Typer) -> tuple[str, ...]:
-    """Names of commands and groups; made as they will be called, so that mistakes show."""
+    """Return names of commands and groups, built as for a call, so that mistakes show."""
     return tuple(typer.main.get_group(commands).commands)

@@ -1,4 +1,4 @@
-"""The options that make a problem, which `nest init` and `nest solve` share."""
+"""The options that make a problem, shared by `nest init` and `nest solve`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,14 +49,14 @@ OTHER_WORDS = {
     "--sequence-length": "--sequence",
     "--devices-per-node": "--gpus-per-node",
 }
-"""What other commands and files call these options, which is understood, too."""
+"""Names of these options in other commands and files, understood, too."""
 
 
 class ProblemCommand(typer.core.TyperCommand):
     """A command with these options, also by `OTHER_WORDS`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with the options' own words."""
+        """Replace other words by the options' own."""
         parts = (arg.partition("=") for arg in args)
         return super().parse_args(ctx, ["".join((OTHER_WORDS.get(name, name), *rest)) for name, *rest in parts])
 
@@ -71,11 +71,11 @@ PLACES = {
     "batch": "training.global_batch",
     "sequence": "training.sequence_length",
 }
-"""The key of a problem that each option says."""
+"""The key of a problem that each option sets."""
 
 
 class Asked(NamedTuple):
-    """What the options say, as they are written; None: nothing. `tokens` and `target` may also change a file's."""
+    """Values of the options as written; None: not given. `tokens` and `target` may also change a file's."""
 
     model: str | None
     cluster: str | None
@@ -90,25 +90,25 @@ class Asked(NamedTuple):
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that make a problem, of those that are given."""
+        """Return the given options that make a problem."""
         return tuple(name for name in PLACES if getattr(self, name))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What may be files."""
+        """Return values that may name files."""
         return tuple(each for each in (self.model, self.cluster) if each)
 
 
 def option(name: str) -> str:
-    """The option of that name, as it is written."""
+    """Return the option of that name, as written."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_asked(asked: Asked, problems: Sequence[Path], print_it: bool) -> None:
-    """Refuse options of `nest solve` that make a problem beside the files of others, or neither.
+    """Refuse problem options beside problem files, or neither of them.
 
     Raises:
-        InputError: there is neither, or both.
+        InputError: both or neither are given.
     """
     from nest.io import placed, read_mapping
 

@@ -1,4 +1,4 @@
-"""`nest devices`, `clusters`, `stacks`, `topology profiles`: what the catalogue holds, or one entry with sources."""
+"""`nest devices`, `clusters`, `stacks`, `topology profiles`: lists of the catalogue, or one entry with sources."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -114,7 +114,7 @@ def _show_list(kind: str, entries: Iterable[Any], as_json: bool, table: Callable
 
 
 def _plain(entry: Any) -> dict[str, Any]:
-    """An entry as plain data, without what it leaves open."""
+    """Return an entry as plain data, without open values."""
     from attrs import asdict
 
     def listed(_: object, __: object, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`nest evaluate`: the price of a plan that is already decided, or that flags of a framework run today."""
+"""`nest evaluate`: the price of a decided plan, or of a run by a framework's flags."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,7 +124,7 @@ def evaluate(
 
 
 def _decision(text: str) -> tuple[str, object]:
-    """`NAME=VALUE` as a name and a number, truth value, list or word."""
+    """Parse `NAME=VALUE` into a name and a number, truth value, list or word."""
     from nest.io import read_value
 
     name, equals, value = text.partition("=")
@@ -147,7 +147,7 @@ def _evaluate_flags(
     write_problem: Path | None,
     as_json: bool,
 ) -> None:
-    """Price what a file of a framework runs and print the result."""
+    """Price the run of a framework's file and print the result."""
     from nest.io import check_writable, write_text
     from nest.report.text.summary import summary
     from nest.whatif.nodes import on_devices
@@ -191,7 +191,7 @@ def started_run(
     vocabulary: int | None,
     model: str | None,
 ) -> "Start":
-    """What a file of a framework runs, its notes printed."""
+    """Read the run of a framework's file and print its notes."""
     from nest.formulate.from_flags import start
 
     if len(problems) > 1:
@@ -208,7 +208,7 @@ def started_run(
 def changes_of_run(
     run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None
 ) -> list[dict[str, Any]]:
-    """The nearest changes that fit, or, where the run fits, those that gain."""
+    """Return the nearest changes that fit or, if the run fits, those that gain."""
     from nest.whatif.changes import changes_of
 
     changes = changes_of(run, plan, target, registry(), devices)
@@ -216,7 +216,7 @@ def changes_of_run(
 
 
 def told_changes(run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None = None) -> str:
-    """The same as text."""
+    """Describe these changes in text."""
     from nest.report.text.changes import changes_text
 
     changes = changes_of_run(run, plan, target, devices)
@@ -224,7 +224,7 @@ def told_changes(run: "Problem", plan: "PlanDocument", target: str | None, devic
 
 
 def _compared(today: float, best: float | None) -> str:
-    """How much less time the best plan takes."""
+    """Describe the time that the best plan saves."""
     from nest.units import percent
 
     if best is None:

@@ -1,4 +1,4 @@
-"""`nest explain`: why a plan is what it is, and what would change it."""
+"""`nest explain`: reasons for a plan, and changes that would alter it."""
 
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def explain(
     printed = dict[str, str]()
 
     def show(step: str, explanation: "Explanation") -> None:
-        """Print what a step has found, once."""
+        """Print the findings of a step, once."""
         section = "" if as_json or step in printed else explanation_section(explanation.to_dict(), step, screen())
         if section:
             clear_line()

@@ -77,9 +77,9 @@ def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
 
 
 def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:
-    """Write the files of every plan in a folder into a folder of its own, beside the plan itself.
+    """Write the files of every plan in a folder into a separate folder beside the plan.
 
-    Those that cannot be exported are told, and the others are written.
+    Those that cannot be exported are reported, and the others are written.
     """
     from nest.io import write_files
     from nest.report.text.comparison import nearest_text
@@ -110,7 +110,7 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
 
 
 def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
-    """Print the files, or where they are."""
+    """Print the files, or their paths."""
     places = [str(output / name) for name in made.files] if output is not None else []
     if as_json:
         document: dict[str, Any] = {"files": dict(made.files), "warnings": list(made.warnings)}

@@ -1,4 +1,4 @@
-"""`nest fix`: what to change in a run that does not fit, or that could be faster."""
+"""`nest fix`: changes to a run that does not fit, or could be faster."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from nest.cli.options import (
 from nest.cli.output import NO_PLAN, show, warn_of_plugins
 
 READERS = {".toml": "torchtitan"}
-"""The plan reader of files with an ending; of others `megatron`."""
+"""The plan reader of files by ending; of others `megatron`."""
 
 
 def register(app: typer.Typer) -> None:

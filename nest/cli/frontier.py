@@ -68,7 +68,7 @@ def frontier(
 
 
 def _proof(steps: int, front: int, memory_step: float, *, proved: bool) -> str:
-    """What is known of all other plans, in a sentence."""
+    """Describe what is proved of all other plans, in a sentence."""
     from nest.units import percent
 
     if not proved:

@@ -17,7 +17,7 @@ ASKED = {
     "batch": "Samples per optimizer step (global batch)",
     "sequence": "Tokens per sample (sequence length)",
 }
-"""What is asked on a terminal, by the option that says it."""
+"""Questions on a terminal, by option."""
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def init(
 
 
 def _ask(name: str, check: Callable[[str], str], usual: str | None) -> str:
-    """The answer to a question, which is asked again until `check` takes it."""
+    """Ask a question until `check` accepts the answer."""
 
     def proper(text: str) -> str:
         try:
@@ -68,7 +68,7 @@ def _ask(name: str, check: Callable[[str], str], usual: str | None) -> str:
 
 
 def _prove(text: str, output: Path) -> None:
-    """Read the text as `nest solve` will, so that nothing is written which that refuses."""
+    """Read the text as `nest solve` will, so that no refused problem is written."""
     from nest.formulate.problem import self_contained
     from nest.io import read_text
     from nest.spec import Problem

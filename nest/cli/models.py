@@ -1,4 +1,4 @@
-"""`nest models`: the families and names nest knows, or a description of one model."""
+"""`nest models`: known families and names, or a description of one model."""
 
 from pathlib import Path
 from typing import Any

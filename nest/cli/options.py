@@ -1,4 +1,4 @@
-"""Options that several commands share, words for launch scripts among them; and names that the shell completes."""
+"""Options shared by commands, also for launch scripts, and shell completion of names."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ STRICT_PLUGINS = typer.Option(
     callback=_be_strict,
     help="Stop on a plug-in error (exit code 2).",
 )
-"""Takes effect as it is read, so that a command only has to declare it: `strict_plugins: bool = STRICT_PLUGINS`."""
+"""Takes effect when parsed; a command only declares `strict_plugins: bool = STRICT_PLUGINS`."""
 
 JSON = typer.Option(False, "--json", help="Print one JSON document and nothing else.")
 
@@ -55,7 +55,7 @@ TOKENS = typer.Option(
 
 
 def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Changes":
-    """The keys of a problem that options stand in place of."""
+    """Return the keys of a problem that options replace."""
     from nest.io import read_value
 
     changes: dict[str, dict[str, Any]] = {}
@@ -68,12 +68,12 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
 
 
 def time_limit(limits: str, option: str = "--time-limit") -> Any:
-    """An option like `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
+    """Return an option like `--time-limit`: seconds, or a time with its unit; `limits` is its help."""
     return typer.Option(None, option, metavar="S", parser=seconds, help=limits)
 
 
 def seconds(text: str) -> float:
-    """A time from the command line: seconds, or with a unit."""
+    """Parse a time: seconds, or with a unit."""
     try:
         return float(text)  # Whatever number it is, the search says what limits can be.
     except ValueError:
@@ -82,14 +82,14 @@ def seconds(text: str) -> float:
 
 
 def positions(text: str) -> int:
-    """Positions of a sequence from the command line: `8192` or `8k`, at least 1."""
+    """Parse positions of a sequence: `8192` or `8k`, at least 1."""
     return count(text, Positions)
 
 
 def count(text: str, kind: object, option: str | None = None) -> int:
-    """A whole number of at least 1 from the command line, of a kind that `nest.units` has suffixes for.
+    """Parse a whole number of at least 1, of a kind with suffixes in `nest.units`.
 
-    `option` is what it is written behind, for errors; None: whoever reads the option knows.
+    `option` names it in errors; None: the caller does.
     """
     with _usage(option):
         digits = re.fullmatch(r"\s*[0-9]+\s*", text, re.ASCII)
@@ -102,12 +102,12 @@ def count(text: str, kind: object, option: str | None = None) -> int:
 
 
 LONGEST = 99
-"""Characters of the longest number that is read; Python reads none of more than 4,300 digits."""
+"""Most characters of a number; Python reads at most 4,300 digits."""
 
 
 @contextmanager
 def _usage(option: str | None = None) -> Iterator[None]:
-    """Turn what is wrong with an option's value into an error of the command line."""
+    """Turn a mistake in an option's value into an error of the command line."""
     try:
         yield
     except ValueError as error:
@@ -115,7 +115,7 @@ def _usage(option: str | None = None) -> Iterator[None]:
 
 
 def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What completes the beginning of one of some names."""
+    """Return a function that completes the beginning of some names."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
@@ -124,7 +124,7 @@ def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]
 
 
 def _targets() -> Iterator[str]:
-    """What `search.target` may name: exporters that say what their framework can run."""
+    """Yield values of `search.target`: exporters with limits of their framework."""
     yield from (name for name, each in registry().exporters().items() if hasattr(each, "limits"))
     yield "none"
 
@@ -143,16 +143,16 @@ complete_models = _completing(_in_catalogue("library_models"))
 
 
 ARGUMENTS, FILES = "nest.arguments", "nest.files"
-"""Where the arguments of a script, and the files of `--from`, are kept between the parser and the command."""
+"""Keys under which the arguments of a script and the files of `--from` pass from parser to command."""
 
 _VARIABLE = r"(?s)[A-Za-z_]\w*=.*"
 
 
 class ScriptCommand(typer.core.TyperCommand):
-    """Leaves what stands behind `--` to the script that is read; `--from NAME FILE` may be repeated."""
+    """A command that leaves arguments after `--` to the script, and allows several `--from NAME FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, without those of the script, and with the last `--from` alone."""
+        """Return the arguments without those of the script, with only the last `--from`."""
         script = self.name == "fix" or any(arg.partition("=")[0] in ("--from-megatron", "--from") for arg in args)
         if script and "--" in args:
             at = args.index("--")
@@ -169,7 +169,7 @@ class ScriptCommand(typer.core.TyperCommand):
 def launch_options(
     context: typer.Context, nodes: int | None, devices_per_node: int | None, part: str | None
 ) -> "LaunchOptions":
-    """What is said of a launch beside its file: by options, and by the words behind `--`."""
+    """Return what is stated of a launch beside its file: by options, and after `--`."""
     from nest.deployment import LaunchOptions
 
     behind = context.meta.get(ARGUMENTS, [])

@@ -1,4 +1,4 @@
-"""What commands share: results to standard output, the rest to standard error; exit codes, Ctrl-C, widths, colours."""
+"""Output of commands: results to standard output, the rest to standard error; exit codes, Ctrl-C, widths, colours."""
 
 import os
 import signal
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from nest.spec import PlanDocument
 
 USUAL = 80
-"""Columns of a terminal that does not say how many it has (`shutil.get_terminal_size` takes the same)."""
+"""Columns of a terminal that does not state them (as in `shutil.get_terminal_size`)."""
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal `stream` leads to; None where it leads to none.
+    """Return the columns of the terminal behind `stream`; None: no terminal.
 
-    `COLUMNS` of the environment wins over what the terminal says, as it does in `shutil.get_terminal_size`, which asks
-    the terminal of the process' standard output alone.
+    `COLUMNS` of the environment wins, as in `shutil.get_terminal_size`, which asks only the terminal of standard
+    output.
     """
     if not stream.isatty():
         return None
@@ -41,7 +41,7 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Whether `stream` leads to a terminal that shows colours, and nobody asks for none (https://no-color.org)."""
+    """Return whether `stream` leads to a terminal with colours, unless disabled (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -50,7 +50,7 @@ STOPPING = b"\nnest: stopping with what is known; Ctrl-C again ends at once.\n"
 
 @contextmanager
 def stoppable(deadline: "Deadline") -> Iterator[None]:
-    """While this lasts, Ctrl-C lets the time of `deadline` be up; once more, it ends the command."""
+    """Let the first Ctrl-C end the time of `deadline`, and the second the command."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or current_thread() is not main_thread():
         yield  # Whoever started nest ignores interrupts, or handles them.
@@ -74,7 +74,7 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 
 
 class _Results:
-    """Stands in for `sys.stdout`: results are written by the main thread, and plug-ins run in others."""
+    """Replacement of `sys.stdout`: the main thread writes results, plug-ins run in others."""
 
     def __init__(self, results: TextIO) -> None:
         self._results = results
@@ -83,12 +83,12 @@ class _Results:
         return getattr(self._results if current_thread() is main_thread() else sys.stderr, member)
 
     def close(self) -> None:
-        """Nothing: no plug-in may close what results go to."""
+        """Do nothing: plug-ins may not close the stream of results."""
 
 
 @contextmanager
 def separated() -> Iterator[Callable[[], None]]:
-    """Keep what plug-ins print out of standard output; what is given ends that early, for commands of their own."""
+    """Keep output of plug-ins out of standard output; the yielded function ends that early, for their commands."""
     with ExitStack() as changes:
         results = changes.enter_context(_moved()) if _is_file_of_process(sys.stdout) else sys.stdout
         changes.enter_context(redirect_stdout(cast("TextIO", _Results(results))))
@@ -96,7 +96,7 @@ def separated() -> Iterator[Callable[[], None]]:
 
 
 def _is_file_of_process(stream: TextIO) -> bool:
-    """Whether `stream` is what other programs and libraries in C print to, too."""
+    """Return whether programs and C libraries print to `stream`, too."""
     with suppress(AttributeError, UnsupportedOperation, ValueError):
         return stream.fileno() == STANDARD_OUTPUT and sys.stderr.fileno() == STANDARD_ERROR
     return False
@@ -104,7 +104,7 @@ def _is_file_of_process(stream: TextIO) -> bool:
 
 @contextmanager
 def _moved() -> Iterator[TextIO]:
-    """A stream to standard output, while its file descriptor leads to standard error."""
+    """Yield a stream to standard output, while its file descriptor leads to standard error."""
     whole = sys.stdout
     whole.flush()
     original = os.dup(STANDARD_OUTPUT)
@@ -122,14 +122,14 @@ NO_PLAN = 1
 """Exit code: no feasible plan, or a failed check."""
 BAD_INPUT = 2
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 _noted: set[str] = set()
-"""What was printed so far of what is printed once."""
+"""Notes printed so far, of those printed once."""
 
 
 def run(command: Callable[[], Any]) -> int:
-    """Call `command` and turn what it raises into sentences on standard error and an exit code."""
+    """Call `command` and turn its exceptions into sentences on standard error and an exit code."""
     try:
         command()
         sys.stdout.flush()
@@ -167,12 +167,12 @@ def run(command: Callable[[], Any]) -> int:
 
 
 def _nowhere() -> TextIO:
-    """What takes the place of a stream that cannot be written to, and would fail again when Python ends."""
+    """Return a stream to replace one that cannot be written, which would fail again when Python ends."""
     return open(os.devnull, "w")  # noqa: PTH123
 
 
 def fail_with(error: InputError | NoPlanYet) -> int:
-    """Print an error that lies with the input or the time given; its exit code."""
+    """Print an error of the input or the time limit and return its exit code."""
     if isinstance(error, NoPlanYet):
         fail(str(error))
         return INTERRUPTED if error.stopped else NO_PLAN
@@ -182,14 +182,14 @@ def fail_with(error: InputError | NoPlanYet) -> int:
 
 
 def _warn_before_error() -> None:
-    """Tell which plug-ins were disabled before an error: one may be what the input asks for."""
+    """Report plug-ins disabled before an error: the input may need one."""
     with suppress(InputError):
         if not registry().strict:
             warn_of_plugins()
 
 
 def screen(*, errors: bool = False) -> Screen:
-    """What texts are laid out for on standard output, or standard error: a terminal, or lines of any length."""
+    """Return the layout of texts on standard output, or standard error: a terminal, or lines of any length."""
     stream = sys.stderr if errors else sys.stdout
     width = width_of(stream)
     return Screen(width, _painted) if is_coloured(stream) else Screen(width)
@@ -205,7 +205,7 @@ _STYLES: dict[Tone, dict[str, Any]] = {
     Tone.FAIR: {"fg": typer.colors.YELLOW},
     Tone.BAD: {"fg": typer.colors.RED},
 }
-"""How what stands out looks."""
+"""Styles of the tones."""
 
 
 def show(as_json: bool, document: dict[str, Any], text: Callable[[Screen], str]) -> None:
@@ -219,7 +219,7 @@ def show_table(header: Iterable[str], rows: Iterable[Iterable[str]], right: Iter
 
 
 def show_listing(as_json: bool, kind: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print records as JSON, or as a table: by the name of a column, the key of what stands there."""
+    """Print records as JSON, or as a table with columns that map to their keys."""
     warn_of_plugins()
     if as_json:
         typer.echo(to_json({kind: rows}))
@@ -233,9 +233,9 @@ def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:
 
 
 def note(text: str, begin: str = "", tone: Tone = Tone.HEADING) -> None:
-    """Print `text` to standard error, each line after the program's name; on a terminal they end between words.
+    """Print `text` to standard error, each line after the program's name; terminals break it between words.
 
-    Lines that `begin` so, the program's name included, have that in a tone.
+    A `begin` of lines, the program's name included, gets the tone.
     """
     lines = [f"nest: {line}" for line in text.splitlines()]
     if sys.stderr.isatty():
@@ -274,7 +274,7 @@ def warn_once(lines: Iterable[str]) -> None:
 
 
 def note_once(sentences: Iterable[str], begin: str = "") -> None:
-    """Print what an importer assumed, or what a problem leaves to its cluster, a line each, each once."""
+    """Print an importer's assumptions, or defaults from the cluster, a line each, each once."""
     _once((f"{begin}{each}" for each in sentences), note)
 
 
@@ -286,7 +286,7 @@ def _once(lines: Iterable[str], say: Callable[[str], None]) -> None:
 
 
 def note_plan(plan: "PlanDocument", source: Path) -> None:
-    """Print what is to be known of a plan first: plug-ins, what `fixed` adds to the space searched, constraints."""
+    """Print notes on a plan: plug-ins, additions of `fixed` to the search space, constraints."""
     warn_of_plugins()
     for each in plan.outside or ():
         warn(f"{source}: outside the search space: {each}.")
@@ -296,19 +296,19 @@ def note_plan(plan: "PlanDocument", source: Path) -> None:
 
 
 def note_assumed(sentences: Iterable[str]) -> None:
-    """Print what the importer of a cluster's file took for granted, a line each, each once."""
+    """Print assumptions of a cluster file's importer, a line each, each once."""
     note_once(sentences, "assumed: ")
 
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:
-    """`document` as JSON text; numbers that are not finite are refused."""
+    """Return `document` as JSON text; numbers that are not finite are refused."""
     from json import dumps
 
     return dumps(document, indent=None if one_line else 2, allow_nan=False, ensure_ascii=False)
 
 
 def unwritten(path: Path, text: str) -> InputError | None:
-    """Write `text` to `path`; what keeps it from being written, so that it can be printed in its stead."""
+    """Write `text` to `path`; return the error of a failure, so that the caller can print the text instead."""
     from nest.io import write_text
 
     try:

@@ -1,4 +1,4 @@
-"""`nest plugins`: the distributions that bring plug-ins, whether their objects conform, and a plug-in to begin with."""
+"""`nest plugins`: distributions with plug-ins, conformance of their objects, and a new plug-in."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from nest.testing import Finding
 
 HANGING = 26
-"""Columns after which names go on below each other: beside those of the hooks."""
+"""Columns before names that continue below each other: beside those of the hooks."""
 
 PATIENCE = 120.0
-"""Seconds after which the checks of one object are given up: a hundred times what those of a built-in take."""
+"""Seconds after which the checks of one object are given up: a hundred times those of a built-in."""
 
 FAILED = "  FAILED"
-"""How the line of a check begins that an object does not pass."""
+"""Begin of the line of a failed check."""
 
 FURTHER = 8
-"""Columns further right that the line of a check goes on below itself."""
+"""Further indent of continuation lines of a check."""
 
 Row = tuple[str, str, str, str, "tuple[Finding, ...]"]
-"""Distribution, version, kind and name of an object, and what was found."""
+"""Distribution, version, kind and name of an object, and its findings."""
 
 
 def register(app: typer.Typer) -> None:
@@ -120,7 +120,7 @@ def _show_finding(line: str) -> None:
 
 
 def _chosen(named: list[str], installed: list[str]) -> list[str]:
-    """The distributions to look at, as they call themselves; without names all but that of the built-ins.
+    """Return the distributions to check, by their own names; without names all but that of the built-ins.
 
     Raises:
         InputError: one is not installed, or brings no plug-in.
@@ -139,7 +139,7 @@ def _chosen(named: list[str], installed: list[str]) -> list[str]:
 
 
 def _examined(known: Registry, distributions: list[str]) -> list[Row]:
-    """Every object of the distributions, checked."""
+    """Check every object of the distributions."""
     from nest.testing.conformance import check_within
 
     rows: list[Row] = []
@@ -167,7 +167,7 @@ def _document(rows: list[Row], troubles: dict[str, list[str]], healthy: bool) ->
 
 
 def _findings(rows: list[Row], states: list[PluginState]) -> list[str]:
-    """The findings for people: what passed in short, what failed with its reason."""
+    """Describe the findings: passed ones in short, failed ones with the reason."""
     lines = []
     for distribution, version, kind, name, findings in rows:
         passed = sum(finding.passed for finding in findings)

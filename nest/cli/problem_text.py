@@ -39,7 +39,7 @@ OF_TOKENS = """\
   sequence_length: {sequence_length}  # tokens per sample
   {tokens}  # of the whole training
 """
-"""Left out where samples have no tokens."""
+"""Left out for samples without tokens."""
 
 OF_SEARCH = (
     "# search: {target: megatron}  # the framework that must run the plan, `none`: any may; left out, that of the stack"
@@ -50,17 +50,15 @@ OF_CLUSTER = """\
   # price: 2.5  # of one device for an hour, in any currency; with training.tokens plans tell the cost"""
 
 Ask = Callable[[str, Callable[[str], str], str | None], str]
-"""What asks for an option by its name: with the check that gives the answer as it is written, and what is usual."""
+"""Function that asks for an option: name, check that returns the answer as written, default."""
 
 
 def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None) -> str:
-    """The commented problem that options describe, to stand in `file`; relative paths are as seen from there.
+    """Return the commented problem of options, for `file`, to which paths are relative.
 
     Args:
-        asked: the options.
-        file: where the text will stand.
         command: name of the command, for errors.
-        ask: asks for what is missing; None: nobody can be asked.
+        ask: asks for missing options; None: impossible.
 
     Raises:
         InputError: an option is missing, wrong or contradicts another.
@@ -104,7 +102,7 @@ def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None)
 
 
 def _model(text: str) -> str:
-    """A model's name in the catalogue, or its file, which can be read."""
+    """Check a model's name in the catalogue, or its file."""
     from nest.catalogue.spellings import model_called
 
     name = model_called(text)
@@ -113,10 +111,7 @@ def _model(text: str) -> str:
 
 
 def _usual_length(model: str) -> int | None:
-    """Tokens per sample that a model is mostly described with, None where samples have none; it is read for that.
-
-    Mistakes in it are so told first.
-    """
+    """Return the default tokens per sample of a model, None without; reads it, so reports its mistakes first."""
     from nest.formulate.model import default_sequence_length, resolve_model
 
     try:
@@ -126,7 +121,7 @@ def _usual_length(model: str) -> int | None:
 
 
 def _device(text: str) -> str:
-    """A device's name in the catalogue."""
+    """Check a device's name in the catalogue."""
     from nest.catalogue import devices, unknown_name
     from nest.catalogue.spellings import device_called
 
@@ -137,7 +132,7 @@ def _device(text: str) -> str:
 
 
 def _cluster_or_device(asked: Asked, answer: Ask) -> Asked:
-    """The options, with an answer that is a cluster, or a device, of whose machines the number is asked."""
+    """Return the options with an answer: a cluster, or a device with the number of its machines."""
     from nest.catalogue import devices
     from nest.catalogue.spellings import device_called
     from nest.io import there_is
@@ -159,7 +154,7 @@ def _cluster_or_device(asked: Asked, answer: Ask) -> Asked:
 
 
 def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
-    """The `cluster` section; asks for the device where nothing says it."""
+    """Return the `cluster` section; asks for an unstated device."""
     from nest.catalogue.spellings import cluster_called
     from nest.formulate.cluster import build_cluster
     from nest.formulate.machines import machines
@@ -198,7 +193,7 @@ def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
 
 
 def _machines_text(mapping: dict[str, Any]) -> str:
-    """A section of machines, a level a line."""
+    """Return a section of machines, a level per line."""
     levels = (", ".join(f"{key}: {value}" for key, value in level.items()) for level in mapping["levels"])
     return "\n".join(
         [
@@ -213,7 +208,7 @@ def _machines_text(mapping: dict[str, Any]) -> str:
 
 
 def _lengths(asked: Asked, usual: int, answer: Ask) -> str:
-    """What is said of tokens: as options say it, else what is answered, a number such as `usual`."""
+    """Return the lines on tokens: from options, else an answer with default `usual`."""
     check = _as_number(Positions, "--sequence")
     length = check(asked.sequence) if asked.sequence else answer("sequence", _as_number(Positions), str(usual))
     whole = "# tokens: 1T" if asked.tokens is None else f"tokens: {_as_number(Count, '--tokens')(asked.tokens)}"
@@ -221,7 +216,7 @@ def _lengths(asked: Asked, usual: int, answer: Ask) -> str:
 
 
 def _as_number(kind: object, name: str | None = None) -> Callable[[str], str]:
-    """What gives a number, given behind an option of that name, as it is written in a problem; it may have a suffix."""
+    """Return a function that parses a number after an option, perhaps with suffix, and writes it as in a problem."""
 
     def check(text: str) -> str:
         count(text, kind, name)
@@ -231,7 +226,7 @@ def _as_number(kind: object, name: str | None = None) -> Callable[[str], str]:
 
 
 def _is_section(path: Path) -> bool:
-    """Whether a file holds a whole `cluster` section."""
+    """Return whether a file holds a whole `cluster` section."""
     from nest.io import read_mapping
 
     try:
@@ -241,7 +236,7 @@ def _is_section(path: Path) -> bool:
 
 
 def _seen_from(source: str, folder: Path) -> str:
-    """A file as a problem in `folder` names it; a name of the catalogue as it is."""
+    """Return a file's path from `folder`; names of the catalogue unchanged."""
     from nest.catalogue import library_models
     from nest.io import there_is
 
@@ -265,7 +260,6 @@ def _defaults() -> dict[str, str]:
 
 
 def _quoted(value: str) -> str:
-    """`value` as YAML."""
     from nest.io import yaml_text
 
     return yaml_text({"key": value}).removeprefix("key: ").rstrip("\n")

@@ -1,4 +1,4 @@
-"""How far something long is: one line on the terminal, nothing elsewhere."""
+"""Progress: one line on the terminal, nothing elsewhere."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nest.instance import SearchProgress
 
 PATIENCE = 2.0
-"""Seconds before the line appears: what is quicker than that needs none."""
+"""Seconds before the line appears."""
 
 EVERY = 0.5
 """Seconds between two changes of the line."""
@@ -23,17 +23,17 @@ EVERY = 0.5
 Shows = TypeVar("Shows")
 
 PROVING = "proving"
-"""What a second solver does."""
+"""Word for the work of a second solver."""
 
 
 class Line:
     """One line on standard error, cut to the terminal's width so that it never wraps; removed by `clear`."""
 
     _bar: ClassVar["Progress | None"] = None
-    """What is shown now, whoever tells it: there is one line for all."""
+    """The bar shown now, one for all lines."""
 
     _phase: ClassVar[object] = None
-    """Of what the pace is known."""
+    """The phase whose pace is known."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -56,15 +56,15 @@ class Line:
         left: str = "about {} left",
         phase: object = None,
     ) -> None:
-        """Show what is being done, now and then.
+        """Show the present work, at intervals.
 
         Args:
             doing: in a few words.
-            facts: what is known of it, the most important first; what does not fit on the terminal is cut.
-            done: how far it is; 0: nobody knows.
-            goal: where it is done; it may move.
-            left: how the time left is told.
-            phase: something else from which on the pace is another one; None: the same as long as this line.
+            facts: on it, the most important first; cut to the terminal's width.
+            done: of `goal`; 0: unknown.
+            goal: may move.
+            left: format of the time left.
+            phase: a change restarts the pace; None: the same as long as this line.
         """
         now = time.monotonic()
         if not self._terminal or now - self._begun < PATIENCE or now - self._changed < EVERY:
@@ -82,13 +82,13 @@ class Line:
 
 
 def _bar() -> "Progress":
-    """A line of rich, which measures the pace."""
+    """Return a line of rich, which measures the pace."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, Task
     from rich.text import Text
 
     class Words(ProgressColumn):
-        """What is being done, and what is known of it."""
+        """The present work, and facts on it."""
 
         def render(self, task: Task) -> Text:
             known = [*task.fields["facts"], f"{task.elapsed or 0.0:.0f} s so far"]
@@ -109,7 +109,7 @@ def _bar() -> "Progress":
 
 
 def rounded(seconds: float) -> str:
-    """A time as roughly as it is known: `8 s`, `40 s`, `5 min`."""
+    """Format a time as roughly as it is known: `8 s`, `40 s`, `5 min`."""
     if seconds < 9.5:
         return f"{max(round(seconds), 1)} s"
     if seconds < 57.5:
@@ -118,19 +118,19 @@ def rounded(seconds: float) -> str:
 
 
 def clear_line() -> None:
-    """Remove the line, whoever shows it: something is printed."""
+    """Remove the line before something is printed."""
     Line().clear()
 
 
 class ProgressLine(Line):
-    """How far a search or a proof is: the share explored, the time left, the best plan, the bound."""
+    """Progress of a search or a proof: the share explored, the time left, the best plan, the bound."""
 
     def __init__(self, doing: str) -> None:
         super().__init__()
         self._doing = doing
 
     def __call__(self, standing: "SearchProgress") -> None:
-        """Show how far it is, now and then."""
+        """Show the progress, at intervals."""
         if standing.priced < 1:
             self.show("pricing candidates", (percent(standing.priced, 0),), done=standing.priced, phase="pricing")
             return
@@ -149,13 +149,13 @@ class ProgressLine(Line):
 
 
 def progress_line(doing: str) -> AbstractContextManager[ProgressLine | None]:
-    """Give the line, where standard error is a terminal, None elsewhere; `doing` is its first word."""
+    """Yield the line if standard error is a terminal, else None; `doing` is its first word."""
     line = ProgressLine(doing)
     return _on_terminal(line, line)
 
 
 def share_line() -> AbstractContextManager[Callable[[str, float], None] | None]:
-    """Give what shows what is being done and the share that is, where standard error is a terminal; None elsewhere."""
+    """Yield a function that shows work and its share done if standard error is a terminal, else None."""
     line = Line()
     return _on_terminal(line, lambda doing, share: line.show(doing, (percent(share, 0),), done=share))
 
@@ -170,7 +170,7 @@ def _on_terminal(line: Line, shows: Shows) -> Iterator[Shows | None]:
 
 @contextmanager
 def spinner(doing: str) -> Iterator[None]:
-    """Show what is being done and for how long, while it is: of what itself tells nothing."""
+    """Show work that reports no progress, and its duration, while it lasts."""
     line = Line()
     timer = Timer(PATIENCE, line.show, (doing,))
     timer.start()
@@ -183,19 +183,19 @@ def spinner(doing: str) -> Iterator[None]:
 
 
 class StepLine(Line):
-    """A walk of several steps, such as problems to solve: what is being done, which step it is, and the time left.
+    """Progress of several steps, such as problems to solve: work, step, and the time left.
 
-    Where standard error is no terminal, it stays silent.
+    Silent if standard error is no terminal.
     """
 
     def tell(self, doing: str, done: int, of: int | None, *, at_most: bool = False) -> None:
-        """Show how far the walk is, now and then.
+        """Show the progress, at intervals.
 
         Args:
-            doing: what is being done, such as `solving with twice the bandwidth`.
-            done: steps that are done.
-            of: steps there are; None where nobody knows.
-            at_most: whether there may be fewer.
+            doing: such as `solving with twice the bandwidth`.
+            done: finished steps.
+            of: all steps; None: unknown.
+            at_most: there may be fewer.
         """
         if of is None:
             self.show(doing, (f"{done} done",))

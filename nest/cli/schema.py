@@ -53,7 +53,7 @@ def schema(
 
 
 def text(name: str) -> str:
-    """The schema of the format called `name`, as the text of its file; names of registered objects are examples."""
+    """Return the schema of the format `name` as text; names of registered objects are examples."""
     from nest.catalogue.formats import FORMATS
     from nest.io.schema import schema as schema_of
 

@@ -61,7 +61,7 @@ def simulate(
 
 
 def _slow_device(text: str) -> tuple[str, float]:
-    """`STAGE[/REPLICA]=FACTOR` as the place and the factor."""
+    """Parse `STAGE[/REPLICA]=FACTOR` into the place and the factor."""
     place, _, factor = text.partition("=")
     try:
         return place.strip(), float(factor)

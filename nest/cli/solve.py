@@ -40,10 +40,10 @@ def register(app: typer.Typer) -> None:
 
 
 class _Solve(ProblemCommand):
-    """Reads `--verify=free` as `--verify --free`: typer knows no options whose value may be left out."""
+    """A command that reads `--verify=free` as `--verify --free`: typer has no optional values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with `--verify=free` in two."""
+        """Split `--verify=free` in two."""
         parted = [each for arg in args for each in (("--verify", "--free") if arg == "--verify=free" else (arg,))]
         return super().parse_args(ctx, parted)
 
@@ -148,23 +148,23 @@ def solve(
 
 
 MADE = Path("options")
-"""What stands for the file of a problem that options make."""
+"""Stands for the file of a problem made by options."""
 
 
 def _of(source: Mapping[str, Any] | None, search: Callable[..., Any]) -> Callable[..., Any]:
-    """`search`, of a problem that is in no file where there is one."""
+    """Bind `search` to a problem that is in no file, if there is one."""
     return search if source is None else lambda _, **named: search(source, **named)
 
 
 class ShownOnce(NamedTuple):
-    """What is told of plans.
+    """Output settings of plans.
 
     Attributes:
-        output: the file a plan is written to, or the folder of several; None: none is written.
-        as_json: whether they are printed as JSON.
-        one_line: whether a document has one line, as there are several.
-        explain_search: whether it is told what the search did.
-        stages: whether more than the first screen is printed.
+        output: the file for a plan, or the folder for several; None: none is written.
+        as_json: print as JSON.
+        one_line: print a document in one line, as there are several.
+        explain_search: describe the search.
+        stages: print more than the first screen.
     """
 
     output: Path | None
@@ -181,7 +181,7 @@ def _plans(
     time_limit: float | None,
     deadline: Deadline,
 ) -> int:
-    """Print the best plan of each problem; the exit code. The deadline is that of the first.
+    """Print the best plan of each problem; return the exit code. The deadline is that of the first.
 
     Raises:
         NoPlanYet: Ctrl-C was pressed before all have their plan.
@@ -210,7 +210,7 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: Sho
     """Print a plan, and write it.
 
     Raises:
-        InputError: it cannot be written, and was printed in its stead.
+        InputError: it cannot be written, and was printed instead.
     """
     from nest.report.text.first_screen import unlikely_text
     from nest.report.text.summary import verdict_text
@@ -234,7 +234,7 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: Sho
 
 
 def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
-    """A plan for people; `output` is the file that it is in."""
+    """Describe a plan; `output` is its file."""
     from nest.report.text.first_screen import first_screen, next_command
     from nest.report.text.summary import details
 
@@ -243,7 +243,7 @@ def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
 
 
 def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: ShownOnce, deadline: Deadline) -> int:
-    """Print the best plans, and write a file of each; the exit code."""
+    """Print the best plans, and write a file of each; return the exit code."""
     from nest.io import write_files
     from nest.report.text.comparison import shortlist_document, shortlist_text
 

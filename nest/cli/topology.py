@@ -141,7 +141,7 @@ def import_file(
 
 @contextmanager
 def spooled(source: str) -> Iterator[str]:
-    """Let `-`, or a part of it (`-#NAME`), be a file with what is piped to the command; others as they are."""
+    """Yield a file with the piped content for `-`, or a part of it (`-#NAME`); others unchanged."""
     from nest.io.source import STANDARD_INPUT, read_text_of
 
     name, mark, part = source.partition("#")
@@ -167,13 +167,13 @@ def _print_or_write(text: str, output: Path | None) -> None:
 
 
 def _check_suffix(output: Path, *others: str) -> None:
-    """Refuse a file whose name says that something else than a section in YAML is in it: nobody could read it."""
+    """Refuse a file whose ending contradicts YAML, so that nest could not read it."""
     if output.suffix.lower() in others:
         raise InputError(f"{output}: the section is not written as {output.suffix[1:].upper()}; call the file `.yaml`.")
 
 
 def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Cluster | Reduced]":
-    """The cluster section of a file with its topology read, and the network; a `Cluster` where levels give it."""
+    """Read the cluster section of a file with its topology, and the network; a `Cluster` if levels are given."""
     from nest.formulate.topology import in_place, network
     from nest.io import placed
     from nest.network import REFERENCE_MESSAGE
@@ -195,7 +195,7 @@ def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Clust
 
 
 def _cluster(file: Path) -> "ClusterSpec":
-    """The cluster section of a problem, or one of nothing but the topology in `file`."""
+    """Read the cluster section of a problem, or one of only the topology in `file`."""
     from nest.io import read_mapping, structure_source, there_is
     from nest.io.source import SUFFIXES
     from nest.spec import ClusterOfFile, ClusterSpec, Problem

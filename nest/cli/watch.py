@@ -1,6 +1,6 @@
-"""`--watch`: a command answers anew whenever a file that it read is written to, in the same process, until Ctrl-C.
+"""`--watch`: a command answers again whenever a file that it read is written, in the same process, until Ctrl-C.
 
-What the last answer took to make is at hand for the next one (`nest.formulate.kept_model`).
+Results of the last answer are reused (`nest.formulate.kept_model`).
 """
 
 import time
@@ -12,13 +12,13 @@ from nest.errors import InputError, NoPlanYet
 from nest.io.source import FileState, file_state, files_read
 
 LOOK_EVERY = 0.1
-"""Seconds between looks at the files, and for which none is written to before they are read."""
+"""Seconds between looks at the files, and of quiet before they are read."""
 
 
 def answered_until_stopped(answer: Callable[[], int]) -> int:
-    """Call `answer` now and whenever a file that it read is written to; its last exit code, once Ctrl-C is pressed.
+    """Call `answer` now and whenever a file that it read is written; return its last exit code after Ctrl-C.
 
-    Bad input is told of, and the next write waited for.
+    After bad input it waits for the next write.
 
     Raises:
         NoPlanYet: Ctrl-C was pressed before there was a plan.
@@ -46,7 +46,7 @@ def _code_of(answer: Callable[[], int]) -> int:
 
 
 def _wait(files: Mapping[Path, FileState]) -> None:
-    """Return once a file is another, and all then stay as they are for a moment: editors write in several steps."""
+    """Return after a file changed and all are unchanged for a moment: editors write in several steps."""
     before, now = dict(files), dict(files)
     while now == files or now != before:
         time.sleep(LOOK_EVERY)

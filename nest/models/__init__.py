@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @frozen(eq=False, repr=False)
 class InFile(Record):
-    """An importer whose module is loaded once a model is one that it reads.
+    """An importer whose module is loaded once a model needs it.
 
     Attributes:
         name: as `nest models` lists it.
-        place: where in this room the importer is: module and variable.
+        place: module and variable of the importer in this package.
     """
 
     name: str
@@ -35,46 +35,46 @@ class InFile(Record):
 
     @property
     def importer(self) -> Any:
-        """The importer."""
+        """Return the importer."""
         module, _, variable = self.place.partition(".")
         return getattr(import_module(f"nest.models.{module}"), variable)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
-        """The operator graph of one sample."""
+        """Build the operator graph of one sample."""
         graph: OperatorGraph = self.importer.load(source, training)
         return graph
 
 
 @frozen(eq=False, repr=False)
 class Described(InFile):
-    """What reads `TransformerSpec`: a transformer described by its widths."""
+    """The reader of `TransformerSpec`: a transformer described by its widths."""
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a `TransformerSpec`."""
+        """Return whether `source` is a `TransformerSpec`."""
         return isinstance(source, TransformerSpec)
 
     def architecture(self, source: Any) -> Architecture:
-        """What the model is made of."""
+        """Describe the model."""
         made: Architecture = self.importer.architecture(source)
         return made
 
 
 @frozen(eq=False, repr=False)
 class Operators(InFile):
-    """What reads operator graphs that are written out."""
+    """The reader of written-out operator graphs."""
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with operators and layers, or holds one under `graph`."""
+        """Return whether `source` is a mapping with operators and layers, or holds one under `graph`."""
         return is_graph(held_graph(source))
 
     def sequence_length(self, source: Any) -> int:
-        """Tokens of the sample that the graph is for; 0: it has no sequence."""
+        """Return the tokens of the graph's sample; 0: it has no sequence."""
         length: int = self.importer.sequence_length(source)
         return length
 
 
 def held_graph(source: Any) -> Any:
-    """The operator graph that `source` holds under `graph`; itself where it holds none."""
+    """Return the operator graph under `graph` in `source`, else `source` itself."""
     held = source
     while isinstance(held, Mapping) and not is_graph(held):
         held = held.get("graph")
@@ -82,7 +82,7 @@ def held_graph(source: Any) -> Any:
 
 
 def is_graph(source: Any) -> bool:
-    """Whether `source` is a mapping with operators and layers."""
+    """Return whether `source` is a mapping with operators and layers."""
     return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
 
 
@@ -98,23 +98,23 @@ class Family(InFile):
 
     @property
     def examples(self) -> tuple[Mapping[str, Any], ...]:
-        """Configurations to try it on (`nest.testing`), where the model library has none of the family."""
+        """Return configurations to try it on (`nest.testing`), for families missing in the model library."""
         given: tuple[Mapping[str, Any], ...] = self.importer.examples
         return given
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with this family's `model_type`."""
+        """Return whether `source` is a mapping with this family's `model_type`."""
         return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
 
     def architecture(self, source: Any) -> Architecture:
-        """What the model is made of, as `ConfigImporter.architecture`."""
+        """Describe the model, as `ConfigImporter.architecture`."""
         made: Architecture = self.importer.architecture(source)
         return made
 
 
 @hook
 def nest_model_importers() -> list[ModelImporter]:
-    """The families nest knows without plug-ins."""
+    """Return the families nest knows without plug-ins."""
     return [
         Family("bert", "bert.importer"),
         Family("cohere", "cohere.cohere"),

@@ -1,8 +1,8 @@
 """Command R, Command R+ and Command A: attention and feed-forward network side by side behind one norm, tied head.
 
 `CohereConfig`, `Cohere2Config`, modeling_cohere.py and modeling_cohere2.py of Hugging Face transformers 5.23.0. In
-Command R7B and Command A windows alternate with layers that see all tokens and do not rotate. What logits are
-multiplied by costs a pass over them and is left out.
+Command R7B and Command A windows alternate with layers that see all tokens and do not rotate. The factor of the logits,
+one pass over them, is left out.
 """
 
 from attrs import evolve

@@ -18,8 +18,8 @@ from nest.spec.architecture import Architecture, Indexer, LatentAttention
 def _read(config: ConfigReader) -> Architecture:
     """Read a DeepSeek configuration.
 
-    The router's correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter. Layers for the
-    prediction of further tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
+    The router's correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter. Layers that predict further
+    tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
     """
     widths = decoder_widths(config)
     return decoder(config, widths, _attention(config, widths), experts_behind_dense_layers(config, widths))

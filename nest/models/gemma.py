@@ -1,6 +1,6 @@
-"""Gemma 2 (arXiv 2408.00118) and Gemma 3's text models (arXiv 2503.19786): norms in front of and behind sub-layers.
+"""Gemma 2 (arXiv 2408.00118) and Gemma 3's text models (arXiv 2503.19786): norms before and after sub-layers.
 
-Windows alternate with layers without. What embeddings are multiplied by costs a pass over them and is left out.
+Windows alternate with layers without. The factor of the embeddings, one pass over them, is left out.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,12 @@ from nest.spec.architecture import Architecture, FeedForward
 
 
 def _decoder(config: ConfigReader, *, normalised: bool, capped: bool, slides: Callable[[int], bool]) -> Architecture:
-    """Read what both have.
+    """Read the common keys of Gemma 2 and 3.
 
     Args:
-        config: the configuration.
-        normalised: whether queries and keys are normalised per head.
-        capped: whether scores and logits are capped where the configuration does not say.
-        slides: whether a layer has a window, from its index, where `layer_types` is missing.
+        normalised: queries and keys are normalised per head.
+        capped: scores and logits are capped unless the configuration says.
+        slides: whether the layer of an index has a window, for configurations without `layer_types`.
     """
     widths = decoder_widths(config, tied=True)
     bias = config.boolean("attention_bias", False)

@@ -32,7 +32,7 @@ NINE_BILLION = {
     "num_attention_heads": 32,
     "num_key_value_heads": 2,
 }
-"""The widths that `Glm4Config` has by default, those of 9 billion parameters."""
+"""The default widths of `Glm4Config`, of 9 billion parameters."""
 
 glm4 = ConfigImporter("glm4", "Glm4ForCausalLM", _read_dense, examples=(NINE_BILLION,))
 

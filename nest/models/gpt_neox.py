@@ -22,7 +22,7 @@ gpt_neox = ConfigImporter("gpt_neox", "GPTNeoXForCausalLM", _read_neox)
 
 
 def _read_falcon(config: ConfigReader) -> Architecture:
-    """Read a Falcon of either architecture: that of 7B with one key-value head, that of 40B and 180B with groups."""
+    """Read a Falcon of either architecture: 7B with one key-value head, 40B and 180B with groups."""
     widths = decoder_widths(config, tied=True)
     config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
     if config.boolean("alibi", False):

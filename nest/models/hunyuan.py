@@ -1,4 +1,4 @@
-"""Hunyuan 7B and its like, and Hunyuan-A13B: queries and keys normalised per head behind the rotation.
+"""Hunyuan 7B and similar, and Hunyuan-A13B: queries and keys normalised per head after the rotation.
 
 `HunYuanDenseV1Config`, `HunYuanMoEV1Config`, modeling_hunyuan_v1_dense.py and modeling_hunyuan_v1_moe.py of Hugging
 Face transformers 5.23.0.
@@ -30,7 +30,7 @@ def _read(config: ConfigReader) -> Architecture:
 
 
 def _mixture(config: ConfigReader) -> MixtureOfExperts:
-    """The experts of every layer, and one that all tokens visit, each as wide as `intermediate_size`."""
+    """Read the experts of every layer and the one all tokens visit, each as wide as `intermediate_size`."""
     width = config.integer("intermediate_size")
     config.builds(moe_intermediate_size=width, num_shared_expert=1)
     alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)

@@ -30,9 +30,9 @@ importer = ConfigImporter("llama", "LlamaForCausalLM", _read)
 
 
 def _read_llama4(config: ConfigReader) -> Architecture:
-    """Read Llama 4's text model: each layer may rotate, attend within chunks, and have experts, or not.
+    """Read Llama 4's text model, whose layers differ in rotation, attention within chunks and experts.
 
-    Queries and keys are normalised where they are rotated. What scales queries elsewhere costs a pass and is left out.
+    Queries and keys are normalised in rotated layers. The scale of queries in others, one pass, is left out.
     """
     widths = decoder_widths(config)
     bias = config.boolean("attention_bias", False)

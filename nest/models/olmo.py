@@ -1,4 +1,4 @@
-"""OLMo 2 (arXiv 2501.00656) and OLMo 3 (arXiv 2512.13961): norms behind sub-layers, and of queries and keys as a whole.
+"""OLMo 2 (arXiv 2501.00656) and OLMo 3 (arXiv 2512.13961): norms behind sub-layers, and of whole queries and keys.
 
 `Olmo2Config`, `Olmo3Config` and modeling_olmo2.py of Hugging Face transformers 5.23.0. OLMo 3 has windows on three of
 four layers.

@@ -1,4 +1,4 @@
-"""Operator graphs written out in a file (FORMATS.md, `model`), perhaps with fewer blocks than the model has."""
+"""Importer of operator graphs written out in a file (FORMATS.md, `model`), perhaps with fewer blocks than the model."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -16,18 +16,18 @@ OPTIONS = ("repeat", "causal", "parameters")
 """Keys beside a graph; all but the first are for exported programs."""
 
 MOST_REPORTED = 20
-"""Problems told at once."""
+"""Most problems reported at once."""
 
 
 @frozen
 class OperatorGraphImporter:
-    """An importer of `nest.graph.OperatorGraph` as a mapping, built for one sample of the training's length."""
+    """The importer of `nest.graph.OperatorGraph` as a mapping, for one sample of the training's length."""
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
-        """The graph as written. Precision and attention kernel are its own, the training's do not change it.
+        """Read the graph as written, with its own precision and attention kernel whatever the training says.
 
         Raises:
-            InputErrors: the mapping is no operator graph, an option beside it cannot be, or the graph is not of one
+            InputErrors: the mapping is no operator graph, an option beside it is impossible, or the graph is not of one
                 sample of the training's sequence length.
         """
         held = held_graph(source)
@@ -46,7 +46,7 @@ class OperatorGraphImporter:
         return repeated(graph, repeat)
 
     def sequence_length(self, source: Any) -> int:
-        """Tokens of the sample that the graph is for; 0: it has no sequence.
+        """Return the tokens of the graph's sample; 0: it has no sequence.
 
         Raises:
             InputErrors: the mapping is no operator graph.
@@ -55,10 +55,10 @@ class OperatorGraphImporter:
 
 
 def _repeat(source: Mapping[str, Any]) -> int | None:
-    """Blocks the model has, as said beside a graph that holds fewer; None: nothing is said.
+    """Return the model's blocks, if stated beside a graph with fewer; else None.
 
     Raises:
-        InputErrors: an option is misspelt, has no value that it can have, or is no operator graph's.
+        InputErrors: an option is misspelt, has an impossible value, or belongs to no operator graph.
     """
     problems = []
     for key in map(str, source):
@@ -101,7 +101,7 @@ def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
 
 
 def _unwritten(graph: OperatorGraph) -> Iterator[str]:
-    """Tensors that should come from an operator, as gradients flow back to them, but that none writes."""
+    """Yield differentiable tensors that no operator writes, though gradients flow back to them."""
     written = {tensor.name for operator in graph.operators for tensor in operator.outputs}
     names: set[str] = set()
     for operator in graph.operators:
@@ -117,7 +117,7 @@ def _unwritten(graph: OperatorGraph) -> Iterator[str]:
 
 
 def _problems(operator: Operator) -> Iterator[str]:
-    """What keeps `operator` from being planned, in sentences that follow its name."""
+    """Yield the reasons why `operator` cannot be planned, as sentences that follow its name."""
     tensors = (*operator.inputs, *operator.outputs)
     near = get_close_matches(operator.kind, KINDS, 1, 0.75) if operator.kind not in KINDS else []
     if near:

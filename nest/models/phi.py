@@ -1,4 +1,4 @@
-"""Phi-3 and Phi-4 (arXiv 2404.14219, arXiv 2412.08905): Llama's shape, on every layer a window where there is one."""
+"""Phi-3 and Phi-4 (arXiv 2404.14219, arXiv 2412.08905): Llama's shape, with a window on every layer or none."""
 
 from attrs import evolve
 

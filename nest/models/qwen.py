@@ -90,13 +90,11 @@ qwen3_moe = ConfigImporter("qwen3_moe", "Qwen3MoeForCausalLM", _read_qwen3_moe)
 
 
 def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], bool]) -> tuple[int | None, ...]:
-    """The window of each layer of a Qwen model: `use_sliding_window`, `sliding_window` and `layer_types`.
+    """Read the window of each layer of a Qwen model: `use_sliding_window`, `sliding_window` and `layer_types`.
 
     Args:
-        config: the configuration.
-        layers: transformer blocks.
-        slides: whether a layer has a window, from its index and `max_window_layers`, where `layer_types` is
-            missing.
+        slides: whether a layer has a window, from its index and `max_window_layers`, for configurations without
+            `layer_types`.
     """
     if not config.boolean("use_sliding_window", False):
         return (None,) * layers
@@ -107,7 +105,7 @@ def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], boo
 
 
 def _feed_forwards(config: ConfigReader, layers: int, mixture: MixtureOfExperts) -> tuple[Network, ...]:
-    """Which layers of a Qwen mixture of experts are dense: `decoder_sparse_step` and `mlp_only_layers`."""
+    """Read the dense layers of a Qwen mixture of experts: `decoder_sparse_step` and `mlp_only_layers`."""
     step = config.integer("decoder_sparse_step", 1)
     dense_layers = frozenset(config.integers("mlp_only_layers"))
     sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(layers)]

@@ -1,4 +1,4 @@
-"""Transformers described by their widths in the problem itself (FORMATS.md, `model: {transformer: ...}`)."""
+"""Importer of transformers described by widths in the problem itself (FORMATS.md, `model: {transformer: ...}`)."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ from nest.spec.architecture import (
 
 @frozen
 class TransformerImporter:
-    """An importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases."""
+    """The importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases."""
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
-        """The operator graph of one sample.
+        """Build the operator graph of one sample.
 
         Raises:
             InputErrors: widths contradict each other.
@@ -33,7 +33,7 @@ class TransformerImporter:
         return build_graph(self.architecture(source), training)
 
     def architecture(self, source: Any) -> Architecture:
-        """What the model is made of.
+        """Describe the model.
 
         Raises:
             InputErrors: widths contradict each other.
@@ -55,7 +55,7 @@ class TransformerImporter:
 
 
 def _contradictions(spec: TransformerSpec) -> list[str]:
-    """What cannot be true at once, each naming its keys."""
+    """List the contradictions in `spec`, each naming its keys."""
     from nest.models.building.config import MOST_LAYERS
 
     kv_heads = spec.kv_heads or spec.heads

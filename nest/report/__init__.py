@@ -1,4 +1,4 @@
-"""What people read: derived figures and tables.
+"""Output for people: derived figures and tables.
 
 Belongs here: words, tables and the first screen. Does not: pages (`plugins/nest-page`), searches.
 """

@@ -1,4 +1,4 @@
-"""What a plan decides, and what another decides differently, as people write it."""
+"""Words for the decisions of a plan, and for their differences from another plan's."""
 
 import re
 from collections import Counter
@@ -16,16 +16,16 @@ _DEGREES = ("tp", "sp", "cp", "ep", "etp")
 _REST = ("pp", "replicas", "micro_batch", "schedule", "chunks", "rank_order", "recompute", "zero", "zero_degree")
 
 FOLLOWS = {"sp": "tp"}
-"""Degrees that are mostly that of another one, whose ranks they divide further work over (`nest.strategies.sp`)."""
+"""Degrees that usually equal another one, whose ranks they divide further work over (`nest.strategies.sp`)."""
 
 _UNSAID = {"chunks": {"1"}, "zero_degree": {"all"}}
-"""Values that nobody mentions of a whole plan."""
+"""Values of a whole plan that are not mentioned."""
 
 THE_SAME = "the same decisions"
 
 
 def whole(decided: Decided) -> str:
-    """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`, its degrees as `degrees_text`."""
+    """Describe all decisions: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`, degrees as in `degrees_text`."""
     degrees = [name for name in decided if name not in _REST]
     usual = {name: set(values_of(decided, FOLLOWS.get(name, ""))) for name in degrees}
     said = [name for name in decided if set(decided[name]) != (usual[name] if name in usual else _UNSAID.get(name))]
@@ -33,9 +33,9 @@ def whole(decided: Decided) -> str:
 
 
 def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
-    """The degrees of a plan's candidates: `tp 8` and `cp 2`, or `tp 8/4` where they differ.
+    """Describe the degrees of a plan's candidates: `tp 8` and `cp 2`, or `tp 8/4` if they differ.
 
-    Strategies that take no part are not told, nor `sp` where it is that of `tp`: it is only where it differs.
+    Strategies without a part are left out, and `sp` unless it differs from `tp`.
     """
     names = dict.fromkeys(name for each in candidates for name in each)
     values = {name: list(dict.fromkeys(each.get(name, 1) for each in candidates)) for name in names}
@@ -44,9 +44,9 @@ def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
 
 
 def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> str:
-    """What another plan decides `now` that differs from `before`, but for `without`, which is told elsewhere.
+    """Describe the decisions of `now` that differ from `before`, except `without`.
 
-    If nothing else differs: which stages have which of the same values.
+    If nothing else differs: the stages that have each of the same values.
     """
     changes = _differing(before, now)
     if changes:
@@ -59,12 +59,12 @@ def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> 
 
 
 def differs(name: str, before: Decided, now: Decided) -> bool:
-    """Whether a decision differs by itself: in other values than before, and not as another one does."""
+    """Return whether a decision differs by itself, not as the one it follows."""
     return name in _differing(before, now)
 
 
 def decision_text(name: str, values: Sequence[str]) -> str:
-    """One decision: `tp 4`, `2 replicas`, `ZeRO 0-1`, `recompute none, full on 2 of 8 stages`."""
+    """Describe one decision: `tp 4`, `2 replicas`, `ZeRO 0-1`, `recompute none, full on 2 of 8 stages`."""
     if name == "replicas":
         return counted(int(values[0]), "replica")
     if name == "chunks":
@@ -79,12 +79,12 @@ def decision_text(name: str, values: Sequence[str]) -> str:
 
 
 def values_of(decided: Decided, name: str) -> Sequence[str]:
-    """The values of a decision; a strategy that takes no part has degree 1."""
+    """Return the values of a decision; a strategy without a part has degree 1."""
     return decided.get(name, ("1",))
 
 
 def counted(number: float, what: str, plural: str = "s") -> str:
-    """So many of something: `1 replica`, `2 replicas`."""
+    """Return a number and its noun: `1 replica`, `2 replicas`."""
     return f"{number:g} {what}{plural if number != 1 else ''}"
 
 
@@ -92,13 +92,13 @@ _NAMES = {"micro_batch": "micro-batch", "rank_order": "rank order"}
 
 
 def in_usual_order(names: Collection[str]) -> list[str]:
-    """Names of decisions, each once, as people list them."""
+    """Return names of decisions, each once, in their usual order."""
     others = sorted(set(names).difference(_DEGREES, _REST))
     return [name for name in (*_DEGREES, *others, *_REST) if name in names]
 
 
 def _differing(before: Decided, now: Decided) -> list[str]:
-    """Decisions with other values than before, but those that follow another one before and now."""
+    """Return the decisions with other values than before, except those that follow another one in both."""
     return [
         name
         for name in in_usual_order([*before, *now])
@@ -110,26 +110,26 @@ def _differing(before: Decided, now: Decided) -> list[str]:
 
 
 def _levels(levels: Sequence[int]) -> str:
-    """Levels of ZeRO in use: `1`, `0-1`, `0 and 3`."""
+    """Name the levels of ZeRO in use: `1`, `0-1`, `0 and 3`."""
     if len(levels) > 1 and levels[-1] - levels[0] == len(levels) - 1:
         return f"{levels[0]}-{levels[-1]}"
     return " and ".join(map(str, levels))
 
 
 def _by_stages(values: Sequence[str]) -> str:
-    """What most stages have, and how many have something else."""
+    """Name the value of most stages, and how many have others."""
     (usual, _), *others = Counter(values).most_common()
     rarer = " and ".join(f"{value} on {count}" for value, count in others)
     return f"{usual}, {rarer} of {len(values)} stages" if others else usual
 
 
 def is_mixed(plan: PlanDocument) -> bool:
-    """Whether stages use different candidates."""
+    """Return whether stages use different candidates."""
     return len({stage.candidate for stage in plan.stages}) > 1
 
 
 def chunk_ranges(stages: Sequence[Sequence[Sequence[str]]]) -> str:
-    """The layers of neighbouring stages chunk by chunk, in short; of one chunk each, as `ranges` has them.
+    """Name the layers of neighbouring stages chunk by chunk; one chunk each as in `ranges`.
 
     Args:
         stages: for each, the names of the layers of each of its chunks.
@@ -149,7 +149,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def ranges(names: Sequence[str]) -> str:
-    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut short."""
+    """Shorten layer names: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut short."""
     parts: list[str] = []
     stem, first, last = "", -1, -1
     for name in names:
@@ -165,7 +165,7 @@ def ranges(names: Sequence[str]) -> str:
 
 
 def _shortened(parts: Sequence[str], between: str, count: str) -> str:
-    """Parts one after the other, where they are too long the first of them and how many there are in all."""
+    """Join parts, or the first of them and their number if that is too long."""
     text = between.join(parts)
     if len(text) <= LONGEST_LIST:
         return text

@@ -1,4 +1,4 @@
-"""The layout of a plan in the words of the framework that it is for, and other plans by what differs."""
+"""The layout of a plan in the words of its target framework, and other plans by their differences."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from nest.spec.problem import OFFLOAD
 from nest.units import format_bytes, listed, percent
 
 MOST_NAMED = 3
-"""Candidates of a mixed plan that are named one by one."""
+"""Most candidates of a mixed plan named one by one."""
 
 
 class Words(NamedTuple):
-    """What a framework calls decisions.
+    """A framework's words for decisions.
 
     Attributes:
         degrees: prefixes of degrees, by strategy; others are in capitals.
         chunks: model chunks of a stage.
         batch: samples and number of micro-batches.
         zero: ZeRO stages.
-        recompute: what follows a mode of recomputation, and `no`.
-        partly: what follows that where only first blocks are recomputed: how many, per stage or chunk.
+        recompute: follows a mode of recomputation, and `no`.
+        partly: follows that if only first blocks are recomputed: how many, per stage or chunk.
         schedules: pipeline schedules, by name; others go by their name.
     """
 
@@ -49,7 +49,7 @@ _PAPERS = {
     "dualpipe-v": "DualPipeV",
     "zb-v": "ZB-V",
 }
-"""Schedules as their papers call them."""
+"""Schedules by their names in papers."""
 
 GENERIC = Words(
     {},
@@ -107,19 +107,19 @@ FRAMEWORKS = {
 Decided = PlanDocument | Decisions
 
 _GONE = {"stages": "even stages", "rank_order": "usual rank order", "zero_degree": "sharded over all ranks"}
-"""What another plan is told to have where only the first one has something to say; the rest goes without saying."""
+"""Words for decisions that only the first plan mentions; others are left out."""
 
 _FOLLOWING = ("sp", "etp", "dp", "chunks", "schedule")
-"""Decisions that follow from others where another plan has nothing to say of them."""
+"""Decisions that follow from others unless another plan mentions them."""
 
 
 def layout_text(plan: PlanDocument) -> str:
-    """The layout of a feasible plan: `TP 2, PP 4, DP 16, micro-batch 1 x 16, 1F1B, ZeRO 1, no recomputation`."""
+    """Describe a feasible plan's layout: `TP 2, PP 4, DP 16, micro-batch 1 x 16, 1F1B, ZeRO 1, no recomputation`."""
     return ", ".join(said for said in _parts(plan, *_asked(plan)).values() if said)
 
 
 def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
-    """What another plan of the problem decides otherwise, the most important first; never empty."""
+    """Describe the differences of another plan of the problem, the most important first; never empty."""
     mine, theirs = (_parts(each, *_asked(plan)) for each in (plan, other))
     changed = [name for name in theirs if theirs[name] != mine.get(name, "")]
     changed += [name for name in mine if mine[name] and name not in theirs]
@@ -139,13 +139,13 @@ def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
 
 
 def _asked(plan: PlanDocument) -> tuple[Words, int]:
-    """The words of the target of a plan's problem, and its global batch."""
+    """Return the words of the target of a plan's problem, and its global batch."""
     target = plan.problem.get("search", {}).get("target")
     return FRAMEWORKS.get(str(target), GENERIC), plan.problem["training"]["global_batch"]
 
 
 def _parts(decided: Decided, words: Words, batch: int) -> dict[str, str]:
-    """What there is to say of each decision, in the usual order; empty: it goes without saying."""
+    """Describe each decision, in the usual order; empty: not worth a mention."""
     candidate, stages, replicas = decided.candidate, decided.stages, decided.data_parallel or 1
     assert candidate is not None
     batches = ceil(batch / (replicas * candidate.samples))
@@ -167,7 +167,7 @@ def _parts(decided: Decided, words: Words, batch: int) -> dict[str, str]:
 
 
 def data_parallel_ranks(decided: Decided) -> int | float:
-    """Ranks that see different samples, as constraints name them: `dp`."""
+    """Return the ranks that see different samples, `dp` in constraints."""
     candidate = decided.candidate
     assert candidate is not None
     if candidate.micro_batch is not None:
@@ -179,7 +179,7 @@ def data_parallel_ranks(decided: Decided) -> int | float:
 
 
 def _degrees(decided: Decided, words: Words) -> dict[str, str]:
-    """The strategies' degrees above 1; of stages that are split differently, the names of their candidates."""
+    """Name the strategies' degrees above 1; for stages that are split differently, their candidates."""
     names = dict.fromkeys(unpooled_name(stage) for stage in decided.stages)
     if len(names) > 1:
         return {"candidates": listed([*names]) if len(names) <= MOST_NAMED else f"{len(names)} candidates mixed"}
@@ -199,13 +199,13 @@ def _micro_batch(decided: Decided) -> int:
 
 
 def _pools(decided: Decided) -> str:
-    """How many stages are on each pool, in brackets; empty: the cluster has none."""
+    """Return the stages on each pool, in brackets; empty: the cluster has none."""
     counts = Counter(stage.pool for stage in decided.stages if stage.pool is not None)
     return f" ({', '.join(f'{count} on {pool}' for pool, count in counts.items())})" if counts else ""
 
 
 def _uneven(decided: Decided) -> bool:
-    """Whether chunks hold more or fewer blocks than others, and more or fewer layers, embedding and head counted."""
+    """Return whether chunks differ in blocks, and in layers with embedding and head."""
     chunks = [chunk for stage in decided.stages for chunk in stage.chunks or (stage.layers,)]
     blocks = {sum(BLOCK.fullmatch(layer) is not None for layer in chunk) for chunk in chunks}
     return blocks != {0} and len(blocks) > 1 and len({len(chunk) for chunk in chunks}) > 1
@@ -217,7 +217,7 @@ def _zero(stages: Sequence[int], words: Words) -> str:
 
 
 def _recomputed(modes: Sequence[str], words: Words, per: str) -> str:
-    """What most stages recompute, of all blocks or of the first `per` stage or chunk, and how many something else."""
+    """Describe the recomputation of most stages, of all blocks or the first per stage or chunk, and of the others."""
     (usual, _), *others = Counter(modes).most_common()
     mode, count, lighter = partial(usual) or (usual, 0, "none")
     text = "activations offloaded" if mode == OFFLOAD else f"{'no' if mode == 'none' else mode} {words.recompute}"
@@ -230,14 +230,14 @@ def _recomputed(modes: Sequence[str], words: Words, per: str) -> str:
 
 
 LEAST_SHOWN = 5e-4
-"""Relative differences of step times below this are shown as none, with one decimal place of a per cent."""
+"""Least relative difference of step times shown: below it, one decimal place of a per cent shows none."""
 
 
 def other_plan_texts(plan: PlanDocument, width: int | None = None) -> list[tuple[str, str]]:
-    """The `fastest`, `safer` and `simpler` plans of a document: what differs, what that costs and what it buys.
+    """Describe the `fastest`, `safer` and `simpler` plans of a document: difference, cost and gain.
 
-    Those that read alike are one, and a fastest plan that is hardly faster is none. With `width`, differences are cut
-    short so that names and texts side by side take at most so many columns.
+    Plans that read alike are merged, and a fastest plan that is hardly faster is left out. With `width`, differences
+    are cut short so that names and texts side by side take at most so many columns.
     """
     faster = None if plan.fastest is None or plan.fastest.slower_by > -LEAST_SHOWN else plan.fastest
     others = {"fastest": faster, "safer": plan.safer, "simpler": plan.simpler}
@@ -268,17 +268,17 @@ def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> 
 
 
 def likelihood(probability: float) -> str:
-    """A probability in whole per cents, none of them certain: `79 %`, `over 99 %`."""
+    """Return a probability in whole per cents, never certain: `79 %`, `over 99 %`."""
     return "over 99 %" if probability > 0.995 else "under 1 %" if probability < 0.005 else percent(probability, 0)
 
 
 def chosen_as(plan: PlanDocument) -> str:
-    """What the first plan of a problem is beside the fastest one, where it is another: `Simplest`."""
+    """Return the first plan's role beside the fastest one, if that is another: `Simplest`."""
     return "Likeliest" if took_even_odds(plan) else "Simplest"
 
 
 def near_enough(plan: PlanDocument) -> str:
-    """By how much the first plan of a problem may be slower than the fastest one: `1 %`."""
+    """Return the share by which the first plan may be slower than the fastest one: `1 %`."""
     if took_even_odds(plan):
         return percent(LIKELIER_WITHIN, 0)
     within = plan.problem["search"].get("within")

@@ -1,4 +1,4 @@
-"""Other plans beside one: why the second-best lost, and what explanations list, as rows of tables for text and HTML."""
+"""Other plans beside one: why the second-best lost, and tables of explanations for text and HTML."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -52,20 +52,20 @@ TOO_CLOSE = "Too close to call: measure both."
 """Advice on two plans that predictions cannot separate."""
 
 _WORTH_TELLING = 0.001
-"""Of what a plan gains beside what it loses, share of the step time: less changes no decimal place that is shown."""
+"""Least gain told beside the loss, share of the step time: less changes no shown decimal place."""
 
 
 ON_NETWORK = (
     "The network is no hierarchy: nest priced its real paths. The time holds for the devices in the plan's `placement`."
 )
-"""What is said of a plan on a network that is no hierarchy."""
+"""Note on a plan for a network that is no hierarchy."""
 
 
 def label(instance: Instance, solution: Solution) -> str:
-    """The plan's degrees in a few words: `tp 8, pp 4, replicas 4, micro-batch 1`.
+    """Return the plan's degrees in short: `tp 8, pp 4, replicas 4, micro-batch 1`.
 
-    Where stages differ in a degree, all its values in pipeline order: `tp 8/4`; where candidates of the same degrees
-    are mixed, how many there are.
+    If stages differ in a degree, all its values in pipeline order: `tp 8/4`; of mixed candidates with the same degrees,
+    their number.
     """
     used = [instance.candidates[index] for index in dict.fromkeys(stage.candidate for stage in solution.stages)]
     degrees = degrees_text([candidate.degrees for candidate in used])
@@ -81,9 +81,9 @@ def label(instance: Instance, solution: Solution) -> str:
 
 
 def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float, *, slower: bool) -> str:
-    """What of the step time another plan spends more (or, where it is faster, less) on than this one, and less.
+    """Describe where another plan spends more of the step time (or, if faster, less), and where less.
 
-    `mine` and `other` are their time shares, seconds (`time_shares`); differences are told as shares of `batch_time`.
+    `mine` and `other` are time shares in seconds (`time_shares`); differences are told as shares of `batch_time`.
     """
     (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
     text = f"{_WORDS[cause]} takes {percent(share)} of the step time {word}"
@@ -93,14 +93,14 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
 
 
 def grown(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float) -> dict[str, float]:
-    """By how much each part of the step time of another plan is longer, as a share of `batch_time`."""
+    """Return the growth of each part of the step time in another plan, as a share of `batch_time`."""
     return {name: (other[name] - mine[name]) / batch_time for name in mine}
 
 
 def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str, float, str]]:
-    """The part of the step time that makes another plan slower, or faster, and what relieves it if worth telling.
+    """Return the part of the step time that makes another plan slower, or faster, and the part that offsets it.
 
-    Each part by its name, how large its difference is (as `grown` has it), and whether it takes `more` or `less`.
+    Each by its name, the size of its difference (as in `grown`), and `more` or `less`.
     """
     most, least = max(differences, key=differences.__getitem__), min(differences, key=differences.__getitem__)
     extremes = [(most, differences[most], "more"), (least, -differences[least], "less")]
@@ -113,7 +113,7 @@ Priced = tuple[Solution, PricedPlan, Sequence[float]]
 
 
 def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict[str, Any]:
-    """The `runner_up` of a plan document: what it is, how much slower, what part of it grew most, and when it wins."""
+    """Describe the `runner_up` of a plan document: its decisions, time difference, cause, and when it wins."""
     (_, best_priced, best_slower), (solution, priced, slower_levels) = best, second
     mine, theirs = time_shares(best_priced), time_shares(priced)
     longer = {name: theirs[name] - mine[name] for name in mine}
@@ -138,7 +138,7 @@ def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict
 
 
 def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float]) -> list[dict[str, Any]]:
-    """The levels that, with less bandwidth, make the runner-up the faster of the two; a tie is no change."""
+    """Return the levels whose bandwidth, if lower, makes the runner-up the faster one; a tie is no change."""
     return [
         {"level": level.name, "bandwidth": 1 - BANDWIDTH_SHORTFALL, "batch_time": theirs, "plan_batch_time": mine}
         for level, mine, theirs in zip(instance.cluster.levels, best, second, strict=True)
@@ -147,7 +147,7 @@ def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float])
 
 
 def runner_up_text(runner_up: Mapping[str, Any]) -> str:
-    """Why it lost, and where it would not have."""
+    """Describe why it lost, and where it would not have."""
     sentence = f"Runner-up: {runner_up['label']}, "
     if runner_up["slower_by"] <= TIE:
         sentence += "as fast; nest prefers fewer devices, then fewer stages."
@@ -163,32 +163,31 @@ def runner_up_text(runner_up: Mapping[str, Any]) -> str:
 
 
 def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
-    """That any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
+    """Return that any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
     return f"the {' or the '.join(bandwidths)} is {percent(less, 0)} lower"
 
 
 def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
-    """What is decided of a plan, as documents state it of another than their own."""
+    """Return the decisions of a plan, as documents state those of other plans."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
     stages = tuple(StageDecisions(**_alike(stage, StageDecisions)) for stage in plan.stages)
     return Decisions(**{**_alike(plan, Decisions), "stages": stages})
 
 
 def _alike(record: object, kind: type[StageDecisions | Decisions]) -> dict[str, Any]:
-    """What a record says of what one of another kind says."""
+    """Return the values in a record of the fields of another kind."""
     return {each.name: getattr(record, each.name) for each in fields(kind)}
 
 
 def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument:
-    """The document that another plan stated in one would have, with nothing in it but its decisions.
+    """Return the document of another plan stated in one, with only its decisions.
 
     Args:
-        plan: the document.
         stated: its decisions, in plain mappings.
-        place: where they stand.
+        place: of them, for messages.
 
     Raises:
-        InputErrors: they are no decisions; the text names the place.
+        InputErrors: they are no decisions.
     """
     if not isinstance(stated, Mapping):
         raise InputErrors([f"{place} must hold keys and values, is {stated!r:.60}."])
@@ -204,28 +203,25 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
 
 
 def apart(plan: PlanDocument) -> float:
-    """The least share of the step time by which another plan of one cluster is known to be slower; 0: any is.
-
-    Times of measured layers are taken as they are.
-    """
+    """Return the least share by which another plan of a cluster is surely slower; 0: any, for measured layers."""
     return 0.0 if plan.batch_time_range is None else time_spread().apart
 
 
 Answer = Mapping[str, Any]
-"""A record of `nest.whatif` as `to_dict` has it."""
+"""A record of `nest.whatif` in the form of its `to_dict`."""
 
 UNPROVED = "search stopped early"
-"""What is said of plans that a time limit cut short."""
+"""Note on plans that a time limit cut short."""
 
 UNSHOWN = 5e-5
-"""Relative differences of step times below this would be shown as 0.00%."""
+"""Least relative difference of step times not shown as 0.00%."""
 
 FREEING = ("without", "instead", "plan", "step time")
 """Header of `freeing_rows`."""
 
 
 def freeing_rows(prices: Sequence[Answer]) -> list[tuple[str, str, str, str]]:
-    """Restrictions without which there is a plan, where with all of them there is none."""
+    """Return the restrictions without which there is a plan, if with all of them there is none."""
     return [
         (restriction(each), each["instead"] or "nothing", whole(each["decided"]), format_seconds(each["batch_time"]))
         for each in prices
@@ -234,19 +230,19 @@ def freeing_rows(prices: Sequence[Answer]) -> list[tuple[str, str, str, str]]:
 
 
 def restriction(each: Answer) -> str:
-    """A restriction as the problem has it."""
+    """Return a restriction as written in the problem."""
     return f"`{each['written']}`" if each["place"].startswith("constraints[") else f"{each['place']} {each['written']}"
 
 
 def alternative_rows(alternatives: Sequence[Answer], decided: Decided) -> list[tuple[str, str, str, str]]:
-    """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once.
+    """Return the best plans that decide one thing otherwise, the closest first, each plan once.
 
     Args:
-        alternatives: as `nest.whatif.alternatives.Alternative.to_dict` has them.
-        decided: what the plan asked about decides.
+        alternatives: of `nest.whatif.alternatives.Alternative.to_dict`.
+        decided: decisions of the explained plan.
 
     Returns:
-        What is decided instead, how much slower that is, what else is decided then, and why it is slower.
+        the changed decision, time difference, further changes, and cause.
     """
     plans: dict[str, list[Answer]] = {}
     for each in sorted((each for each in alternatives if each["plan"]), key=lambda each: each["relative"]):
@@ -264,7 +260,7 @@ def alternative_rows(alternatives: Sequence[Answer], decided: Decided) -> list[t
 
 
 def alternative_notes(alternatives: Sequence[Answer], least: float) -> list[str]:
-    """What rows of alternatives do not say; those slower by less than `least` cannot be told from the plan."""
+    """Return notes below rows of alternatives; those slower by less than `least` cannot be told from the plan."""
     notes = []
     if any(not each["proved"] for each in alternatives if each["plan"]):
         notes.append(f"At most: {UNPROVED}.")
@@ -274,7 +270,7 @@ def alternative_notes(alternatives: Sequence[Answer], least: float) -> list[str]
 
 
 def without_alternative(alternatives: Sequence[Answer]) -> list[tuple[str, str, bool]]:
-    """What no plan decides otherwise, why, and whether that was found by a search."""
+    """Return decisions without an alternative, why, and whether a search found that."""
     none = [each for each in alternatives if each["plan"] is None and each["asked"]]
     unasked = [each for each in alternatives if not each["asked"]]
     return [
@@ -285,7 +281,7 @@ def without_alternative(alternatives: Sequence[Answer]) -> list[tuple[str, str, 
 
 
 def by_refusal(refused: Sequence[Answer], name: Callable[[Answer], str]) -> list[tuple[str, str]]:
-    """Each reason why there is no plan, with all that it is the reason for."""
+    """Group by the reason why there is no plan."""
     reasons: dict[str, list[str]] = {}
     for each in refused:
         reasons.setdefault(each["refusal"], []).append(name(each))
@@ -293,7 +289,7 @@ def by_refusal(refused: Sequence[Answer], name: Callable[[Answer], str]) -> list
 
 
 def slower_by(each: Answer, *, proved: bool = True) -> str:
-    """By how much another plan is slower, or faster; it may be less slow where that is not `proved`."""
+    """Return a plan's time difference; not `proved`, it is an upper bound."""
     relative = each["relative"]
     if each["reason"] is None:
         return "as fast"
@@ -303,14 +299,14 @@ def slower_by(each: Answer, *, proved: bool = True) -> str:
 
 
 def relative_text(relative: float, begin: str) -> str:
-    """A relative difference of step times; `begin` says that it is a bound."""
+    """Format a relative difference of step times; `begin` marks it as a bound."""
     if abs(relative) < UNSHOWN:
         return f"{'slower' if relative > 0 else 'faster'} by {percent(relative)}"
     return f"{begin}{percent(relative)}"
 
 
 def because(each: Answer) -> str:
-    """The parts of the step time that make the difference, as shares of it."""
+    """Name the parts of the step time that make the difference, as shares of it."""
     if each["reason"] is None:
         return ""
     parts = causes(each["grown"], slower=each["relative"] > 0)

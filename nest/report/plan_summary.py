@@ -22,20 +22,20 @@ SHARE_NAMES = {
     "bubble": "bubble",
     "sync": "gradient sync",
 }
-"""What tables call the parts of the step time (`time_shares`)."""
+"""Names of the parts of the step time (`time_shares`) in tables."""
 
 NOTICEABLE = 1e-3
-"""Share of the step time from which collectives inside layers are listed one by one."""
+"""Least share of the step time for which collectives inside layers are listed one by one."""
 
 NAMED = 3
-"""Sizes that were not measured themselves, named one by one with the nearest that were."""
+"""Most unmeasured sizes named one by one with the nearest measured ones."""
 
 COPIES = "Each device holds two stages: half of the micro-batches run through the pipeline in the other direction."
-"""What there is to say of a plan that holds its parameters twice (`summary.copies`)."""
+"""Note on a plan that holds its parameters twice (`summary.copies`)."""
 
 
 def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
-    """What collectives inside layers take of a batch on the slowest stage, and what is exposed; empty: too little."""
+    """Describe the time of collectives inside layers on the slowest stage, and the exposed part; empty: too little."""
     parts = [
         f"{each['strategy']} over {each['level']} {format_seconds(each['seconds'])}, {_exposed(each)} exposed"
         for each in summary.get("collectives", ())
@@ -45,9 +45,9 @@ def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
 
 
 def coverage_text(summary: Mapping[str, Any]) -> str:
-    """How much of what operators compute was measured (`summary.coverage`); empty: the plan is priced without a table.
+    """Describe the measured share of compute (`summary.coverage`); empty: the plan is priced without a table.
 
-    Of sizes that were not measured themselves the three that count most are named with the nearest, which was scaled.
+    The three most important sizes that were not measured are named with the nearest one, whose time was scaled.
     """
     known = summary.get("coverage")
     if known is None:
@@ -73,25 +73,24 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 
 def _others(near: Mapping[str, Any]) -> str:
-    """Of the sizes that were measured those that are others."""
+    """Name the measured sizes that differ."""
     return listed([f"{size:,} {name}" for name, size in near["measured_at"].items() if size != near["sizes"][name]])
 
 
 def _exposed(each: Mapping[str, Any]) -> str:
-    """The share of a collective's seconds that does not overlap with compute."""
+    """Return the share of a collective's seconds that does not overlap with compute."""
     share = each["shown"] / each["seconds"]
     return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else percent(share, 0)
 
 
 class ModelFacts(NamedTuple):
-    """What is known of the model beside its layers' costs.
+    """Facts on the model besides its layers' costs.
 
     Attributes:
         sequence_length: tokens per sample; None: samples have none.
         flops_per_sample: model FLOP of both passes (`nest models` prints the convention).
-        peaks: matrix peak of a device at the precision trained in, FLOP per second, by the name of its pool; "" where
-            the cluster has none.
-        trained: what is trained, in words (`what`), its `parameters`, and `of` how many; None: all.
+        peaks: matrix peak of a device at the training's precision, FLOP per second, by pool; "" without pools.
+        trained: the trained part in words (`what`), its `parameters`, and `of` how many; None: all.
     """
 
     sequence_length: int | None
@@ -101,27 +100,26 @@ class ModelFacts(NamedTuple):
 
 
 def trained_text(trained: Mapping[str, Any]) -> str:
-    """`summary.trained` for people."""
+    """Describe `summary.trained`."""
     return f"{trained['what']}: {trained['parameters']:,} of {trained['of']:,} parameters"
 
 
 def upper_memory(stage: StageRecord) -> float:
-    """Bytes of a stage that are compared with a device's; those expected of plans of older versions."""
+    """Return the bytes of a stage compared with a device's; in plans of older versions the expected ones."""
     return stage.memory if stage.upper_memory is None else stage.upper_memory
 
 
 def needed_memory(plan: PlanDocument, pool: str | None = None) -> float:
-    """Bytes that a device must have for a plan with decisions to fit; `pool`: a device of that pool, which it uses."""
+    """Return the bytes of a device (of `pool`) for a plan with decisions to fit."""
     return max(upper_memory(stage) for stage in plan.stages if pool in (None, stage.pool))
 
 
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
-    """What a stage does with all micro-batches of a batch, in seconds by cause (PROBLEM.md section 4).
+    """Return a stage's seconds for all micro-batches of a batch by cause (PROBLEM.md section 4).
 
-    `collectives` is what is exposed of those inside layers, `pipeline` what is exposed, while the pipeline is full, of
-    what the stage receives over its boundaries, `sharding` ZeRO communication in every micro-batch, `ports` what its
-    busiest port needs beyond these. Collectives that are recomputed are part of `recompute`, those of layers that were
-    measured whole are part of `compute`.
+    `collectives` is the exposed part of those inside layers, `pipeline` that of messages received over its boundaries
+    while the pipeline is full, `sharding` ZeRO communication in every micro-batch, `ports` the excess of its busiest
+    port over these. Recomputed collectives belong to `recompute`, those of layers measured whole to `compute`.
     """
     parts = {
         "compute": stage.compute - stage.collectives,
@@ -135,10 +133,10 @@ def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
 
 
 def time_shares(priced: PricedPlan) -> dict[str, float]:
-    """Where the step time goes, seconds; the parts add up to it.
+    """Return the parts of the step time, seconds, which add up to it.
 
-    They are those of the slowest stage; `bubble` is what the schedule adds, `sync` the longest gradient reduction and
-    optimizer step.
+    They are those of the slowest stage; `bubble` is the schedule's, `sync` the longest gradient reduction and optimizer
+    step.
     """
     parts = stage_seconds(max(priced.stages, key=lambda stage: stage.time), priced.micro_batches)
     parts["bubble"] = priced.batch_time - priced.sync - sum(parts.values())
@@ -147,11 +145,11 @@ def time_shares(priced: PricedPlan) -> dict[str, float]:
 
 
 def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: ModelFacts | None) -> dict[str, Any]:
-    """The `summary` of a plan document.
+    """Return the `summary` of a plan document.
 
-    Tokens per second, or samples that have none, are counted per device used. Model FLOP utilisation takes the backward
-    pass as twice the forward, less what finds gradients of frozen parameters, and leaves recomputation out (PaLM, arXiv
-    2204.02311, appendix B).
+    Tokens per second (samples, if they have none) are per device used. Model FLOP utilisation takes the backward pass
+    as twice the forward, less the gradients of frozen parameters, without recomputation (PaLM, arXiv 2204.02311,
+    appendix B).
     """
     used = solution.replicas * sum(stage.width for stage in priced.stages)
     summary: dict[str, Any] = {
@@ -184,14 +182,14 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
 
 
 def training_steps(training: Training) -> int | None:
-    """Steps of the whole training; None: the problem says nothing of tokens, or of how long samples are."""
+    """Return the steps of the whole training; None: tokens or the length of samples are not stated."""
     if training.tokens is None or training.sequence_length is None:
         return None
     return ceil(training.tokens / (training.global_batch * training.sequence_length))
 
 
 def _pool_figures(pool: Pool, solution: Solution, instance: Instance, priced: PricedPlan) -> dict[str, Any]:
-    """What `summary.pools` says of one."""
+    """Return `summary.pools` of one pool."""
     stages = zip(solution.stages, priced.stages, strict=True)
     widths = [stage.width for each, stage in stages if instance.candidates[each.candidate].pool == pool.name]
     return {
@@ -204,7 +202,7 @@ def _pool_figures(pool: Pool, solution: Solution, instance: Instance, priced: Pr
 
 
 def memory_capacity(summary: Mapping[str, Any], pool: str | None) -> float | None:
-    """Bytes of a device, in one of the pools where there are any; None: the summary does not say."""
+    """Return the bytes of a device, in one of the pools if there are any; None: not in the summary."""
     for each in summary.get("pools", ()):
         if each["name"] == pool:
             return float(each["memory_capacity"])
@@ -213,11 +211,11 @@ def memory_capacity(summary: Mapping[str, Any], pool: str | None) -> float | Non
 
 
 OTHER_POOL = "other pool"
-"""What tables call the boundary between stages of different pools."""
+"""Name in tables of the boundary between stages of different pools."""
 
 
 def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
-    """What tables call a boundary of this level."""
+    """Return the name in tables of a boundary of this level."""
     names = next((each["levels"] for each in summary.get("pools", ()) if each["name"] == pool), summary.get("levels"))
     if level < 0:
         return "-"
@@ -227,17 +225,14 @@ def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
 def whole_training(
     training: Training, cluster: ClusterSpec, priced: PricedPlan, summary: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
+    """Return the `summary.training` of a plan, all steps alike; None: the problem states no number of tokens.
 
     Args:
-        training: how the model is trained.
-        cluster: as written.
-        priced: the plan.
-        summary: has the devices that it uses, which alone are paid for, and what a step costs.
+        summary: has the devices used, which alone are paid for, and the cost of a step.
 
     Returns:
         `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or that of each pool used,
-        `cost`; `low` and `high` of time and cost as of the step time's range, where it has one.
+        `cost`; `low` and `high` of time and cost over the step time's range, if it has one.
     """
     tokens, steps = training.tokens, training_steps(training)
     if tokens is None or steps is None:
@@ -258,16 +253,11 @@ def whole_training(
 
 SECONDS_AN_HOUR = 3600.0
 GIGABYTE = 1e9
-"""Bytes by which clouds charge what leaves a zone."""
+"""Bytes by which clouds charge traffic that leaves a zone."""
 
 
 def price_of_an_hour(cluster: ClusterSpec, summary: Mapping[str, Any]) -> float | None:
-    """What an hour of the devices that a plan uses costs; None: nobody says of all of them.
-
-    Args:
-        cluster: as written.
-        summary: of the plan.
-    """
+    """Return the price of an hour of the devices used; None: not stated for all of them."""
     if cluster.pools is None:
         return None if cluster.price is None else cluster.price * float(summary["devices_used"])
     prices, total = {each.name: each.price for each in cluster.pools}, 0.0
@@ -287,11 +277,11 @@ def cost_of_a_step(
     priced: PricedPlan,
     summary: Mapping[str, Any],
 ) -> dict[str, float] | None:
-    """The `summary.cost` of a plan; None: nobody says what its devices cost.
+    """Return the `summary.cost` of a plan; None: the price of its devices is not stated.
 
     Returns:
-        `step`: currency for an optimizer step; `egress`: what of that is paid for bytes that leave their pool, where
-        something is; `token`: currency for a token, where the problem says how many there are.
+        `step`: currency per optimizer step; `egress`: the part paid for bytes that leave their pool, if any; `token`:
+        currency per token, if the problem states their number.
     """
     hour = price_of_an_hour(cluster, summary)
     if hour is None:
@@ -306,7 +296,7 @@ def cost_of_a_step(
 
 
 def egress_of_a_step(cluster: ClusterSpec, instance: Instance, solution: Solution, micro_batches: int) -> float:
-    """Currency for the bytes of a step that leave their pool over a link that charges for them."""
+    """Return the currency for the bytes of a step that leave their pool over a link that charges for them."""
     charged = {frozenset(each.pools): each.egress for each in cluster.between or () if each.egress is not None}
     if not charged:
         return 0.0
@@ -315,10 +305,10 @@ def egress_of_a_step(cluster: ClusterSpec, instance: Instance, solution: Solutio
 
 
 def sent_between_pools(instance: Instance, solution: Solution, micro_batches: int) -> dict[frozenset[str], float]:
-    """Bytes of a step that each two pools send each other, both ways, by their names; pairs without any are left out.
+    """Return the bytes of a step between each two pools, both ways, by their names, without zeros.
 
-    Over the boundary behind a stage go the tensors that stages up to it make and later ones read; every device of the
-    stage sends its candidate's bytes of each forward, and every device of the next stage its own of their gradients.
+    Over the boundary behind a stage go the tensors made up to it and read later; every device of the stage sends its
+    candidate's bytes of each forward, and every device of the next stage its own of their gradients.
     """
     home = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     sent: dict[frozenset[str], float] = {}

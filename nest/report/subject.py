@@ -1,4 +1,4 @@
-"""What a plan is of, in words: its model, its devices, its batch. Sections of problems are plain mappings here."""
+"""The subject of a plan in words: model, devices, batch. Sections of problems are plain mappings here."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -11,11 +11,11 @@ from nest.spec import PlanDocument
 from nest.units import listed
 
 SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"})
-"""Keys of a configuration by which models are not told apart: they may be left out, or differ for one shape."""
+"""Keys of a configuration that do not tell models apart: missing, or different for one shape."""
 
 
 def subject(plan: PlanDocument) -> str:
-    """What was planned: `Llama 3.1 8B on 16 H100 SXM (2 nodes), batch 256 x 8192 tokens`."""
+    """Describe the planned problem: `Llama 3.1 8B on 16 H100 SXM (2 nodes), batch 256 x 8192 tokens`."""
     model, cluster, training = plan.problem.get("model"), plan.problem["cluster"], plan.problem["training"]
     length = training.get("sequence_length")
     tokens = f" x {length} tokens" if length and model is not None else ""
@@ -23,20 +23,20 @@ def subject(plan: PlanDocument) -> str:
 
 
 def title(model: object, cluster: Mapping[str, Any], counts: Sequence[int | None]) -> str:
-    """A model and a cluster that has so many devices, in each of its pools; None: nobody counted them."""
+    """Describe a model and a cluster with so many devices in each of its pools; None: not counted."""
     kinds = [_of_kind(count, each) for count, each in zip(counts, cluster.get("pools") or [cluster], strict=True)]
     return f"{model_name(model)} on {listed(kinds)}"
 
 
 def accelerator(cluster: Mapping[str, Any]) -> str:
-    """What to call one device: `GPU` where it is one, or `device`."""
+    """Return the noun for one device: `GPU` if it is one, else `device`."""
     names = [_device(each) for each in cluster.get("pools") or [cluster]]
     known = [devices()[name].vendor for name in names if name in devices()]
     return "GPU" if known and {*known} <= {"nvidia", "amd"} and len(known) == len(names) else "device"
 
 
 def _counts(plan: PlanDocument) -> list[int | None]:
-    """Devices of the cluster or of each of its pools; without a plan, what the levels say."""
+    """Return the devices of the cluster or of each pool; without a plan, those of the levels."""
     cluster = plan.problem["cluster"]
     if pools := plan.summary.get("pools"):
         return [each["devices"] for each in pools]
@@ -47,7 +47,7 @@ def _counts(plan: PlanDocument) -> list[int | None]:
 
 
 def _levels(cluster: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Name and fanout of each level, innermost first; none: the network is no hierarchy, or is not told here."""
+    """Return name and fanout of each level, innermost first; empty: no hierarchy, or stated elsewhere."""
     known = None if cluster.get("levels") else known_cluster(cluster.get("name"))
     if known is not None:
         return [(level.name or "", level.fanout) for level in known.levels]
@@ -55,7 +55,7 @@ def _levels(cluster: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 def _nodes(cluster: Mapping[str, Any]) -> str:
-    """How many innermost groups there are, by what their level is called: ` (2 nodes)`."""
+    """Return the innermost groups by the name of their level: ` (2 nodes)`."""
     levels = _levels(cluster)
     if len(levels) < 2 or not levels[0][0]:
         return ""
@@ -64,14 +64,13 @@ def _nodes(cluster: Mapping[str, Any]) -> str:
 
 
 def _of_kind(count: int | None, cluster: Mapping[str, Any]) -> str:
-    """So many devices of a kind."""
     name = _device(cluster)
     shown = _spelled(name) if name in devices() else name or ("device" if count == 1 else "devices")
     return shown if count is None else f"{count:,} {shown}"
 
 
 def _device(cluster: Mapping[str, Any]) -> str:
-    """The name of a cluster's device, of a pool without one its own; empty: there is none."""
+    """Return the name of a cluster's device, of a pool without one its own; empty: there is none."""
     device = cluster.get("device")
     if isinstance(device, Mapping):
         return str(device.get("name") or "")
@@ -80,13 +79,13 @@ def _device(cluster: Mapping[str, Any]) -> str:
 
 
 def _spelled(name: str) -> str:
-    """A device of the catalogue as people write it: `H100 SXM`, `TPU v4`."""
+    """Spell a device of the catalogue as people write it: `H100 SXM`, `TPU v4`."""
     maker, _, version = name.partition("-")
     return f"TPU {version}" if maker == "tpu" else name.upper().replace("-", " ")
 
 
 def model_name(model: object) -> str:
-    """What people call a model, as far as its problem says."""
+    """Return the usual name of a model, as far as its problem says."""
     if isinstance(model, str):
         known = library_models()
         return known[model].title if model in known else PurePath(model).stem
@@ -110,7 +109,7 @@ def _described(model: Mapping[str, Any]) -> str:
 
 
 def layers_of(model: Mapping[str, Any]) -> str:
-    """How many layers a model's description says that it has: `80 layers`; empty: it does not say."""
+    """Return the stated layers of a model: `80 layers`; empty: not stated."""
     transformer = model.get("transformer")
     shape = transformer if isinstance(transformer, Mapping) else model
     counts = (shape.get(key) for key in ("num_hidden_layers", "n_layer", "layers"))
@@ -119,7 +118,7 @@ def layers_of(model: Mapping[str, Any]) -> str:
 
 
 def _is_that(model: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether a configuration says of widths, counts and family what a named model's says; switches may be left out."""
+    """Return whether a configuration has a named model's widths, counts and family; switches may be missing."""
     figures = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
     stated = {key for key, value in figures.items() if key in model or key == "model_type" or type(value) is int}
     return all(model.get(key) == figures[key] for key in stated)

@@ -1,7 +1,7 @@
-"""Declared collectives agree with the shapes around them, and nothing that must be communicated is forgotten.
+"""Checks that collectives agree with the shapes around them, and that none is missing.
 
-What ranks have parts of is added up over those ranks: sums over divided axes, and gradients of what is read whole. A
-strategy's axes need not have its name, and may be several: how many ranks have parts follows from the shares.
+Partial values are added up over the ranks that have them: sums over divided axes, and gradients of tensors read whole.
+A strategy's axes may be several with other names: the number of ranks with parts follows from the shares.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from nest.tolerances import AGREEMENT
 
 
 def bad_axes(block: Block) -> Iterator[str]:
-    """Calls along axes the block has not, and parameter groups declared as replicated along such."""
+    """Yield calls along axes missing in the block, and parameter groups declared as replicated along such."""
     for operator in block.graph.operators:
         if (operator.kind == "collective") != (operator.collective is not None):
             yield f"operator {operator.name!r} must be of kind 'collective' and have one, or neither"
@@ -32,7 +32,7 @@ def bad_axes(block: Block) -> Iterator[str]:
 
 
 def bad_calls(block: Block) -> Iterator[str]:
-    """Calls whose bytes are not those of the tensors they stand for."""
+    """Yield calls whose bytes are not those of their tensors."""
     for operator in block.graph.operators:
         for call in operator.calls:
             if call.kind not in COLLECTIVES:
@@ -49,7 +49,7 @@ def bad_calls(block: Block) -> Iterator[str]:
 
 
 def hidden_under_nothing(block: Block) -> Iterator[str]:
-    """Collectives said to run at the same time as an operator that is not there, or computes nothing."""
+    """Yield collectives declared parallel to an operator that is missing or computes nothing."""
     for operators in block.graph.by_layer:
         computing = {operator.name for operator in operators if operator.collective is None}
         for operator in operators:
@@ -76,7 +76,7 @@ def _tensor_sizes(operator: Operator) -> str:
 
 
 def _fits(operator: Operator, call: Communication, degree: int) -> bool:
-    """Whether a call's bytes are those of a tensor of the operator, or of all it reads or writes together."""
+    """Return whether a call's bytes are those of a tensor of the operator, or of all its inputs or outputs."""
     if call.kind == "point_to_point":
         return True  # Rings send shares step by step, in portions of their own.
     if call.kind in ("all_reduce", "all_to_all"):
@@ -91,7 +91,7 @@ def _fits(operator: Operator, call: Communication, degree: int) -> bool:
 
 
 def _keeps_size(operator: Operator) -> bool:
-    """Whether an operator that does nothing but sum up, forward, writes as much as it reads."""
+    """Return whether an operator that only sums up writes, forward, as much as it reads."""
     assert operator.collective is not None
     kinds = {call.kind for call in operator.collective.forward}
     if kinds != {"all_reduce"} or not operator.inputs or not operator.outputs:
@@ -100,7 +100,7 @@ def _keeps_size(operator: Operator) -> bool:
 
 
 def _sizes(operator: Operator) -> list[float]:
-    """Bytes of each tensor, and of all that is read or written together."""
+    """Return bytes of each tensor, and of all inputs and all outputs."""
     sides = (operator.inputs, operator.outputs)
     return [tensor.bytes for side in sides for tensor in side] + [_bytes(side) for side in sides if side]
 
@@ -110,14 +110,14 @@ def _bytes(tensors: tuple[Tensor, ...]) -> float:
 
 
 def _sides(operator: Operator) -> Iterator[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]:
-    """What may be whole and what its share: everything read and written, or one tensor of each, either way round."""
+    """Yield possible pairs of share and whole: all inputs and outputs, or one tensor of each, either way round."""
     for whole, share in ((operator.inputs, operator.outputs), (operator.outputs, operator.inputs)):
         yield whole, share
         yield from (((one,), (other,)) for one in whole for other in share)
 
 
 def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int) -> bool:
-    """Whether `share` is one rank's part of `whole`: in bytes, or by an axis longer than 1 divided with rounding."""
+    """Return whether `share` is one rank's part of `whole`: in bytes, or by an axis divided with rounding."""
     if isclose(_bytes(share) * degree, _bytes(whole), rel_tol=AGREEMENT):
         return True
     rounded = [{divide(tensor.shape, axis, degree) for axis, size in tensor.shape if size > 1} for tensor in whole]
@@ -125,15 +125,15 @@ def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int)
 
 
 REDUCING = ("all_reduce", "reduce_scatter")
-"""Those that add up."""
+"""Collectives that add up."""
 
 
 @frozen
 class _Parts:
-    """A tensor that is a part of a sum on each rank, as `operator` left it.
+    """A tensor that is part of a sum on each rank, as an operator left it.
 
     Attributes:
-        axis: what it sums over.
+        axis: summed over.
         before: size of that axis in the whole.
         after: on a rank.
         ranks: over which parts were added up so far.
@@ -147,16 +147,15 @@ class _Parts:
 
     @property
     def done(self) -> bool:
-        """Whether as many ranks added their parts up as the axis was divided over, rounded up."""
+        """Return whether as many ranks added their parts up as the axis was divided over, rounded up."""
         return -(-self.before // self.ranks) == self.after
 
 
 def partial_sums(whole: Block, block: Block) -> Iterator[str]:
-    """Sums over a divided axis that are passed on as if they were whole, or added up over other ranks than have parts.
+    """Yield sums over a divided axis that are passed on as if whole, or added up over other ranks than have parts.
 
-    An operator that sums over an axis leaves, when the axis is divided, a part of the sum on each rank. It may pass
-    through other operators of the layer, but collectives must add the parts up, over as many ranks as have one, before
-    the layer ends.
+    An operator that sums over a divided axis leaves a part of the sum on each rank. It may pass through other operators
+    of the layer, but collectives must add the parts up, over all ranks that have one, before the layer ends.
     """
     left = {after.name: parts for before, after in pairs(whole, block) if (parts := _parts(before, after)) is not None}
     for operators in block.graph.by_layer:
@@ -189,7 +188,7 @@ def _adding(calls: Iterable[Communication]) -> list[Communication]:
 
 
 def _parts(before: Operator, after: Operator) -> _Parts | None:
-    """What an operator leaves when axes it sums over are divided; of several the first is named."""
+    """Return the partial sum that an operator leaves when summed axes are divided; the first of several."""
     shrunk = [axis for axis in before.contracted if _size(after, axis) < _size(before, axis)]
     if not shrunk:
         return None
@@ -198,7 +197,7 @@ def _parts(before: Operator, after: Operator) -> _Parts | None:
 
 
 def _along_copies(block: Block, operator: Operator, adding: str, calls: Iterable[Communication]) -> Iterator[str]:
-    """Calls of `adding` that add up what `operator` leaves along an axis whose ranks hold its parameters alike.
+    """Yield calls of `adding` that add up results of `operator` along an axis whose ranks hold its parameters alike.
 
     Such ranks have other tokens, or do the same; ranks with parts of one sum have parts of the parameters.
     """
@@ -216,12 +215,12 @@ def _size(operator: Operator, axis: str) -> int:
 
 
 def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
-    """Tensors whose gradients are not added up over the ranks that have parts of them, and only those.
+    """Yield tensors whose gradients are not added up over exactly the ranks that have parts of them.
 
-    Where an operator's work is divided further than a tensor it reads, each rank has a part of the gradient:
-    collectives of the layer that handle the tensor must add the parts up in the backward pass. Of several readers the
-    one divided furthest counts. Where ranks are laid over the same devices in two orders, what one divides another may
-    have gathered: there a tensor that is read whole must be added up over some.
+    If an operator's work is divided further than a tensor it reads, each rank has a part of the gradient, which
+    collectives on the tensor must add up in the backward pass. Of several readers the one divided furthest counts. If
+    ranks are laid over the same devices in two orders, one may gather what the other divides: then some sum of a tensor
+    read whole suffices.
     """
     added = _added_up(block)
     folds = {fold.name for fold in block.folds}
@@ -254,7 +253,7 @@ def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
 
 
 def _added_up(block: Block) -> dict[tuple[str, str], list[Communication]]:
-    """By layer and tensor, the calls that add its gradients up: of what a collective makes, else of what it reads."""
+    """Return by layer and tensor the calls that add up its gradients: of a collective's result, else of its input."""
     sums: dict[tuple[str, str], list[Communication]] = {}
     for operator in block.graph.operators:
         calls = _adding(operator.collective.backward if operator.collective is not None else ())
@@ -264,10 +263,9 @@ def _added_up(block: Block) -> dict[tuple[str, str], list[Communication]]:
 
 
 def _parts_of_gradient(block: Block, operator: Operator, old: Tensor, new: Tensor) -> int:
-    """Ranks that have parts of the gradient of what an operator reads: its share of the work over that of the tensor.
+    """Return the ranks with parts of a gradient: the operator's share of the work over that of the tensor it reads.
 
-    A tensor that cannot be divided further, such as few key-value heads, is held by several ranks, and what they would
-    add up is not modelled.
+    Several ranks hold a tensor that cannot be divided further, such as few key-value heads; their sum is not modelled.
     """
     if folded(block, operator):
         return 2 if new.shape == old.shape else 1
@@ -278,7 +276,7 @@ def _parts_of_gradient(block: Block, operator: Operator, old: Tensor, new: Tenso
 
 
 def unreturned(block: Block) -> Iterator[str]:
-    """Values that are scattered or exchanged without their gradients coming back the other way."""
+    """Yield values scattered or exchanged without their gradients coming back."""
     for operator in block.graph.operators:
         if operator.collective is None or not any(tensor.differentiable for tensor in operator.inputs):
             continue
@@ -293,11 +291,11 @@ def unreturned(block: Block) -> Iterator[str]:
 
 
 _RETURNS = {"reduce_scatter": "all_gather", "all_to_all": "all_to_all"}
-"""What the backward pass of a call is, where it needs one: after an all_gather ranks may do the same with the whole."""
+"""The backward call of a call that needs one; after an all_gather all ranks may repeat the work on the whole."""
 
 
 def unseen_keys(whole: Block, block: Block) -> Iterator[str]:
-    """Attention to all keys of which a rank has a share, while no collective brings the others."""
+    """Yield attention to all keys by ranks with a share of them, if no collective brings the others."""
     brought = {
         (operator.layer, tensor.name)
         for operator in block.graph.operators

@@ -1,4 +1,4 @@
-"""Every check there is for an object, whatever its kind; those of software stacks are here."""
+"""All checks for an object of any kind; those of software stacks."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -24,7 +24,7 @@ from nest.testing.strategy import check_strategy
 
 
 def check_stack(stack: Stack) -> tuple[Finding, ...]:
-    """Whether it says what it is and fills in, and where each of its statements was read."""
+    """Check that it states its name and settings, and the source of each."""
     tally = Tally()
     tally.run("one line says what it is", "its description", _no_description, stack)
     tally.run("its targets, sources and schedules are names", "its lists", _unnamed, stack)
@@ -74,19 +74,19 @@ CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
 
 
 IMPORTERS = ["model_importers", "topology_importers"]
-"""Kinds whose objects offer the same names; `load` of models also takes a training."""
+"""Kinds whose objects have the same names; `load` of models also takes a training."""
 
 
 def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, ...]:
-    """Every check of an object.
+    """Run every check of an object.
 
     Args:
-        item: what a hook returns a list of.
-        kind: `strategies`, `schedules`, ...: the hook's name behind `nest_`; None: told by what the object offers.
+        item: from the list of a hook.
+        kind: `strategies`, `schedules`, ...: the hook's name after `nest_`; None: recognised from the object's methods.
         options: of the check of its kind, such as `models` of `check_strategy`.
 
     Raises:
-        ValueError: `kind` is unknown, or None and the object offers what several kinds ask for, or none.
+        ValueError: `kind` is unknown, or None and the object fits several kinds or none.
     """
     chosen = kind or kind_of(item)
     if chosen not in CHECKS:
@@ -95,7 +95,7 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
 
 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
-    """`check`, given up after `seconds`: an object that takes longer is reported, not waited for."""
+    """Run `check`, at most `seconds`: a slower object is reported."""
     try:
         with environment_restored():  # An object that never returns may be in another one.
             result, raised, _ = Worker().call(lambda: check(item, kind), seconds)
@@ -109,9 +109,9 @@ def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
 
 
 def kind_of(item: Any) -> str:
-    """The kind whose protocol an object fulfils.
+    """Return the kind whose protocol an object fulfils.
 
-    Importers of models and of topologies offer the same names; they are told apart by what `load` needs.
+    Importers of models and topologies have the same names; the arguments of `load` distinguish them.
 
     Raises:
         ValueError: there is none, or there are several.

@@ -1,8 +1,8 @@
-"""What a strategy must leave as it is: layers, tensors others read, alikeness, and the amounts of all ranks together.
+"""Invariants of strategies: layers, tensors others read, alikeness, and the amounts of all ranks together.
 
 Work, parameters and activations on the ranks add up to the whole, and memory does not grow. Amounts are compared per
-sample of the micro-batch, over all ranks of a block: a block may hold several copies of a part of the model, each with
-samples of its own (`Block.samples`).
+sample of the micro-batch, over all ranks of a block, which may hold several copies of a part of the model with
+different samples (`Block.samples`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,10 +26,10 @@ AMOUNTS: dict[str, Callable[[Operator], float]] = {
     "bytes written": lambda operator: operator.bytes_written,
     "bytes read": lambda operator: operator.bytes_read,
 }
-"""What all ranks together must have at least as much of as the whole."""
+"""Amounts of which all ranks together must have at least as much as the whole."""
 
 WORK = ("FLOP", "model FLOP")
-"""Those of them of which a rank does the share that `Operator.split` says."""
+"""Those of which a rank does the share in `Operator.split`."""
 
 
 @frozen
@@ -38,7 +38,7 @@ class Case:
 
     Attributes:
         whole: the block before any strategy.
-        block: as strategies before this one left it.
+        block: after earlier strategies.
         context: cluster and training.
     """
 
@@ -49,7 +49,7 @@ class Case:
 
 
 def bad_degrees(degrees: Any) -> Iterator[str]:
-    """What keeps `degrees` from being whole numbers of at least 1, ascending, 1 among them."""
+    """Yield reasons why `degrees` are not ascending whole numbers from 1, with 1 among them."""
     degrees_given = list(degrees)
     wrong = [
         degree for degree in degrees_given if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1
@@ -63,7 +63,7 @@ def bad_degrees(degrees: Any) -> Iterator[str]:
 
 
 def bad_block(case: Case, strategy: str, degree: int, block: Block) -> Iterator[str]:
-    """What keeps `block` from being `case.block` under `strategy` at `degree`."""
+    """Yield reasons why `block` is not `case.block` under `strategy` at `degree`."""
     sound_ranks(block, strategy, case.block, degree)
     grown = f"the block is {block.width} devices wide and was {case.block.width};"
     growth = block.width // case.block.width
@@ -74,7 +74,7 @@ def bad_block(case: Case, strategy: str, degree: int, block: Block) -> Iterator[
 
 
 def changed_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
-    """Layers that are not those of before, and tensors between them that lost name, producer or reader."""
+    """Yield changed layers, and tensors between them that lost name, producer or reader."""
     if (after.layers, after.blocks) != (before.layers, before.blocks):
         yield "the names of layers or of repeated blocks changed"
         return
@@ -89,7 +89,7 @@ def changed_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]
 
 
 def bad_numbers(graph: OperatorGraph) -> Iterator[str]:
-    """Sizes and amounts that no operator can have, saves of unknown tensors; and tensors of no size."""
+    """Yield impossible sizes and amounts, saves of unknown tensors, and tensors of no size."""
     sound_graph(graph)
     for operator in graph.operators:
         for tensor in (*operator.inputs, *operator.outputs):
@@ -98,9 +98,9 @@ def bad_numbers(graph: OperatorGraph) -> Iterator[str]:
 
 
 def disagreeing_tensors(block: Block) -> Iterator[str]:
-    """Tensors that have one shape where they are written and another where they are read.
+    """Yield tensors written in one shape and read in another.
 
-    Token ids and labels lie whole on every rank, and who needs a share takes it.
+    Token ids and labels lie whole on every rank, of which a rank may read a share.
     """
     shapes: dict[str, Shape] = {}
     for operator in block.graph.operators:
@@ -114,9 +114,9 @@ def disagreeing_tensors(block: Block) -> Iterator[str]:
 
 
 def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
-    """Operators whose points are not those of what they write, or more than what they read, or fewer than they hold.
+    """Yield operators with other points than their outputs, more than their inputs, or fewer than their parameters.
 
-    A tensor read may be larger: a rank takes its share of it. Parameters may be smaller, and gathered.
+    An input may be larger: a rank takes its share of it. Parameters may be smaller, and gathered.
     """
     for before, after in pairs(whole, block):
         points = dict(after.space)
@@ -138,12 +138,12 @@ def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
 
 
 def shape_text(shape: Shape) -> str:
-    """A shape for people: `sequence 64 x hidden 128`."""
+    """Format a shape: `sequence 64 x hidden 128`."""
     return " x ".join(f"{axis} {size}" for axis, size in shape) or "a scalar"
 
 
 def changed_outside(case: Case, block: Block, group: str) -> Iterator[str]:
-    """What a strategy changed outside the regions of `group`, though it says it changes nothing there."""
+    """Yield changes of a strategy outside the regions of `group`, its only declared ones."""
     after = {operator.name: operator for operator in block.graph.operators}
     for operators in case.block.graph.by_layer:
         inside = region(operators, group)
@@ -161,7 +161,7 @@ def changed_outside(case: Case, block: Block, group: str) -> Iterator[str]:
 
 
 def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
-    """Layers that were equal up to names and no longer are."""
+    """Yield layers that were equal up to names and no longer are."""
     contents = [_content(operators) for operators in before.by_layer]
     rewritten = [_content(operators) for operators in after.by_layer]
     for index, content in enumerate(contents):
@@ -171,7 +171,7 @@ def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:
 
 
 def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
-    """A layer without its names: tensors by the order in which they occur, operators by their place."""
+    """Return a layer without its names: tensors by order of occurrence, operators by place."""
     numbers: dict[str, int] = {}
     places = {operator.name: str(index) for index, operator in enumerate(operators)}
 
@@ -189,18 +189,18 @@ def _content(operators: Sequence[Operator]) -> tuple[object, ...]:
 
 
 def computing(block: Block) -> dict[str, Operator]:
-    """The operators that compute, by name."""
+    """Return the operators that compute, by name."""
     return {operator.name: operator for operator in block.graph.operators if operator.collective is None}
 
 
 def pairs(whole: Block, block: Block) -> Iterator[tuple[Operator, Operator]]:
-    """Each operator of the whole that is still there, and what became of it."""
+    """Yield each remaining operator of the whole, before and after."""
     left = computing(block)
     return ((operator, left[name]) for name, operator in computing(whole).items() if name in left)
 
 
 def lost_operators(whole: Block, block: Block) -> Iterator[str]:
-    """Operators whose work nothing does any more: they are gone, and nothing that computes came in their place."""
+    """Yield operators removed without any computing replacement."""
     before, left = computing(whole), computing(block)
     replaced = {operator.layer for name, operator in left.items() if name not in before}
     for name, operator in before.items():
@@ -209,7 +209,7 @@ def lost_operators(whole: Block, block: Block) -> Iterator[str]:
 
 
 def lost_work(whole: Block, block: Block) -> Iterator[str]:
-    """Amounts of which all ranks together have less than the whole."""
+    """Yield amounts of which all ranks together have less than the whole."""
     ranks = block.width * whole.samples / block.samples
     for before, after in pairs(whole, block):
         for unit, amount in AMOUNTS.items():
@@ -221,12 +221,12 @@ def lost_work(whole: Block, block: Block) -> Iterator[str]:
 
 
 def uneven_shares(whole: Block, block: Block, padding: float) -> Iterator[str]:
-    """Operators that do not do the share of the work that `Operator.split` says.
+    """Yield operators that do not do the share of the work in `Operator.split`.
 
-    An operator that strategies divided does one part in the product of their degrees, rounded up by axis and padded by
-    at most `padding`; any other does all of it. Where a block holds copies with samples of their own, the work is that
-    of one copy, of several, or of all together. Groups of ranks laid over the same devices divide the work no further
-    than there are devices: what one of them divided, another gathered.
+    A divided operator does one part in the product of the degrees, rounded up by axis and padded by at most `padding`;
+    any other does all. With copies that have different samples, the work is that of one copy, of several, or of all.
+    Groups of ranks laid over the same devices divide the work no further than there are devices: one gathers what the
+    other divided.
     """
     together = _divisors(block.samples // whole.samples)
     for before, after in pairs(whole, block):
@@ -252,7 +252,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _rounding_up(before: Operator, after: Operator, parts: int) -> float:
-    """By how much the share of the largest rank may exceed the even share, over the axes that were divided unevenly."""
+    """Return the excess of the largest rank's share over the even one, from axes divided unevenly."""
     sizes = dict(after.space)
     slack = 1.0
     for axis, size in before.space:
@@ -264,7 +264,7 @@ def _rounding_up(before: Operator, after: Operator, parts: int) -> float:
 
 
 def lost_parameters(whole: Block, block: Block) -> Iterator[str]:
-    """Parameters of which the ranks hold less than the whole, what they hold in common counted once; or more."""
+    """Yield parameters of which the ranks together hold less or more than the whole, common parts counted once."""
     for before, after in pairs(whole, block):
         held = {parameter.name: parameter for parameter in after.parameters}
         for parameter in before.parameters:
@@ -283,10 +283,10 @@ def lost_parameters(whole: Block, block: Block) -> Iterator[str]:
 
 
 def unreduced_gradients(case: Case, block: Block, strategy: str) -> Iterator[str]:
-    """Weights that ranks along an axis of the strategy hold in common while they work on different tokens, undeclared.
+    """Yield weights held in common along an axis of the strategy by ranks with different tokens, undeclared.
 
-    Its axes are those it added, whatever their names, and ranks it laid over the block under its own name. Where an
-    operator is divided over some of them, its weights are divided as far, or held alike along the rest.
+    Its axes are those it added, under any name, and ranks it laid over the block under its own name. If an operator is
+    divided over some of them, its weights are divided as far, or held alike along the rest.
     """
     known = {axis.name for axis in case.block.axes} | {COPIES}
     own = [axis for axis in block.axes if axis.name not in known]
@@ -308,35 +308,35 @@ def unreduced_gradients(case: Case, block: Block, strategy: str) -> Iterator[str
 
 
 def is_matrix(parameter: Parameter) -> bool:
-    """Whether a parameter is a weight of a product: gradients of norms and biases are too small to be modelled."""
+    """Return whether a parameter is a product's weight: gradients of norms and biases are too small to model."""
     return sum(size > 1 for _, size in parameter.shape) > 1
 
 
 def claimed(block: Block, operator: Operator) -> int:
-    """Ranks over which an operator says it is divided (`Operator.split`)."""
+    """Return the ranks over which an operator is divided by its own account (`Operator.split`)."""
     return prod(block.degree(name) for name in dict.fromkeys(operator.split))
 
 
 def folded(block: Block, operator: Operator) -> bool:
-    """Whether ranks laid over the block in another order than its axes' divide an operator."""
+    """Return whether ranks laid over the block in another order than its axes' divide an operator."""
     return not {fold.name for fold in block.folds}.isdisjoint(operator.split)
 
 
 def nearest_divisor(number: int, ratio: float) -> int:
-    """The divisor of `number` that `ratio` is nearest to: shares are rounded up, so that ratios may be a little off."""
+    """Return the divisor of `number` nearest to `ratio`, which rounded-up shares distort."""
     return min(_divisors(number), key=lambda divisor: abs(log(ratio / divisor)))
 
 
 def exhausted(old: Shape, new: Shape) -> bool:
-    """Whether an axis was divided until 1 was left, which more ranks than it is long then hold in common."""
+    """Return whether an axis was divided down to 1, so that further ranks hold it in common."""
     return any(size == 1 and axis_size(old, axis) > 1 for axis, size in new)
 
 
 def rank_bytes(block: Block, training: Training) -> float:
-    """Bytes of one rank: parameters with their gradients and optimizer state, and what the backward pass keeps.
+    """Return bytes of one rank: parameters with gradients and optimizer state, and saved activations.
 
-    Of a tensor gathered from other ranks the rank's own share counts: where tokens are gathered to parameters, keeping
-    others' tokens is the price of holding fewer parameters.
+    Of a gathered tensor the rank's own share counts: keeping others' tokens, gathered to parameters, is the price of
+    holding fewer parameters.
     """
     formats = precision(training.precision)
     state = formats.weights + formats.gradients + optimizer(training.optimizer).state_bytes(formats)
@@ -352,9 +352,9 @@ def rank_bytes(block: Block, training: Training) -> float:
 
 
 def growing_memory(case: Case, smaller: Block, block: Block) -> Iterator[str]:
-    """Whether a rank needs more memory than without the strategy, or more for parameters than with a smaller degree.
+    """Yield whether a rank needs more memory than without the strategy, or for parameters at a smaller degree.
 
-    What it gathers it may keep, so that between two degrees activations may grow while parameters shrink.
+    It may keep gathered tensors, so between two degrees activations may grow while parameters shrink.
     """
     before, after = (rank_bytes(each, case.context.training) for each in (case.block, block))
     if after > before * (1 + AGREEMENT):

@@ -1,4 +1,4 @@
-"""Models of cost, of layer times and of collectives: what their protocols promise."""
+"""Checks of models of cost, of layer times and of collectives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,10 +27,10 @@ def check_cost_model(
 ) -> tuple[Finding, ...]:
     """Price every operator of small models on devices.
 
-    A device that cannot run a precision may be refused with an `InputError`; one device at least must be priced.
+    A model may refuse a device that cannot run a precision with an `InputError`; it must price at least one device.
 
     Args:
-        model: as `nest_cost_models` returns it.
+        model: from `nest_cost_models`.
         models: whose operators are priced.
         on: devices; None: all of the catalogue.
     """
@@ -53,7 +53,7 @@ def check_cost_model(
 
 
 _UNKNOWN = Operator("layer/stranger", "layer", "a kind of a plug-in", inputs=(), outputs=())
-"""Plug-ins may add kinds of operator (`nest.graph.Operator`); a cost model takes them to be bound by memory."""
+"""An operator of an unknown kind, as plug-ins may add (`nest.graph.Operator`); cost models take it as memory-bound."""
 
 
 def _prices(
@@ -63,7 +63,7 @@ def _prices(
 
 
 def _price(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost | None:
-    """The cost; None where the device is refused."""
+    """Return the cost; None: the device is refused."""
     try:
         return model.price(operator, device, training)
     except InputError:
@@ -86,7 +86,7 @@ def _bad_costs(
 def _cheaper_when_more(
     model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training
 ) -> Problems:
-    """Whether four times the samples take an operator less time; of measurements noise may say so."""
+    """Object if four times the samples take an operator less time (measurements may, by noise)."""
     graph = OperatorGraph(tuple(operators), tuple(dict.fromkeys(operator.layer for operator in operators)))
     for operator, larger in zip(operators, graph.with_samples(4).operators, strict=True):
         less, more = (_price(model, each, device, training) for each in (operator, larger))
@@ -101,7 +101,7 @@ def _cheaper_when_more(
 
 
 def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training) -> Problems:
-    """One layer of each kind is priced for all, whatever they are called."""
+    """Object if names change a price: one layer of each kind is priced for all."""
     for operator in operators:
         renamed = evolve(operator, name=f"other/{operator.name}", layer="other")
         if _price(model, operator, device, training) != _price(model, renamed, device, training):
@@ -109,7 +109,7 @@ def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec
 
 
 def _refusals(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> list[str]:
-    """Why a device is refused, if it is."""
+    """Return reasons for refusing a device, if any."""
     try:
         model.price(operator, device, training)
     except InputError as error:
@@ -126,7 +126,7 @@ def _nothing_priced(priced: Sequence[DeviceSpec], refusals: Sequence[str]) -> Pr
 
 
 def check_layer_times(model: LayerTimes) -> tuple[Finding, ...]:
-    """Put operators together: none, one, and several in chains and side by side, on one engine and on several."""
+    """Combine operators: none, one, and several in chains and side by side, on one engine and on several."""
     tally = Tally()
     for durations, engines, precedence in _layers():
         where = f"{len(durations)} operators on {len(set(engines))} engines, {len(precedence)} waiting"
@@ -159,7 +159,7 @@ def _bad_seconds(seconds: Callable[[], float]) -> None:
 
 
 def _too_short(model: LayerTimes, durations: Sequence[float], engines: Sequence[str], waits: Pairs) -> Problems:
-    """Less than the longest chain of operators that wait for one another; operators come in such an order."""
+    """Object to less than the longest chain of waiting operators, which come in that order."""
     ends = list(durations)
     for index in range(len(ends)):
         ends[index] += max((ends[before] for before, after in waits if after == index), default=0.0)
@@ -186,13 +186,13 @@ NETWORKS: tuple[tuple[tuple[Level, ...], tuple[tuple[Shape, int], ...]], ...] = 
 )
 """Networks, innermost level first, each with sets of devices by shape and members (PROBLEM.md section 1).
 
-One names its links. In some sets not all groups are as full as the fullest, so that members are fewer than the shape's.
-"""
+One names its links. In some sets not all groups are as full as the fullest, so there are fewer members than the
+shape's."""
 
 
 @frozen
 class _Query:
-    """One kind of collective on a set of devices, and the model to ask about it."""
+    """A kind of collective on a set of devices, with the model that prices it."""
 
     model: CollectiveModel
     kind: str
@@ -201,23 +201,23 @@ class _Query:
     members: int
 
     def time(self, size: float) -> float:
-        """Seconds of so many bytes; the model gets the members where it takes them."""
+        """Return seconds of so many bytes; a model that takes members gets them."""
         seconds: float = self._priced(self.model.time, size)
         return seconds
 
     def by_size(self) -> list[float]:
-        """Seconds of all `BYTES`; the shape and the levels are lists of their own each time."""
+        """Return seconds of all `BYTES`, with fresh lists for the shape and the levels."""
         other = evolve(self, shape=list(self.shape), levels=list(self.levels))
         return [other.time(size) for size in BYTES]
 
     def times(self, sizes: Array) -> Array:
-        """The same of many sizes at once, for a model that offers it."""
+        """Return seconds of many sizes at once, for a model with that method."""
         many: Callable[..., Array] = self.model.times  # type: ignore[attr-defined]
         seconds: Array = self._priced(many, sizes)
         return seconds
 
     def per_byte(self) -> float:
-        """Seconds that each byte takes at least, of a model that says so."""
+        """Return the least seconds per byte, for a model with that method."""
         least = called_with(self.model.per_byte, MEMBERS)  # type: ignore[attr-defined]
         return float(least(self.kind, self.shape, self.levels, members=self.members))
 
@@ -283,10 +283,10 @@ def _free(query: _Query) -> Problems:
 
 
 def _beyond_links(query: _Query) -> Problems:
-    """Each member sends or receives what it has not in common with others, over all of its ports at best.
+    """Object if members send or receive their different data faster than all their ports allow.
 
-    Also where switches add up: of `n` bytes `(k - 1) / k n` at least (Patarasuk and Yuan, JPDC 69(2), 2009,
-    halved for what a switch adds up and sends to all).
+    Even in-network sums take at least the time of `(k - 1) / k n` of `n` bytes (Patarasuk and Yuan, JPDC 69(2), 2009,
+    halved as the switch adds up and multicasts).
     """
     share = 1.0 if query.kind == "point_to_point" else 1 - 1 / query.members
     for size in BYTES[-2:]:

@@ -1,4 +1,4 @@
-"""Engines: what `nest.hooks.protocols.Engine` promises."""
+"""Checks of engines (`nest.hooks.protocols.Engine`)."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ WORKERS = 2
 
 
 def check_engine(engine: Engine) -> tuple[Finding, ...]:
-    """Let two of its workers square seven numbers, and see that errors come through.
+    """Let two workers square seven numbers, and pass errors through.
 
-    An engine whose library or scheduler is not there is not tried further: one sentence must say so.
+    An engine whose library or scheduler is missing is not tried further: one sentence must say so.
     """
     tally = Tally()
     tally.run("one line says what it runs on", "its summary", _no_summary, engine)
@@ -26,12 +26,12 @@ def check_engine(engine: Engine) -> tuple[Finding, ...]:
 
 
 def square(item: int) -> int:
-    """Of a number."""
+    """Return the square."""
     return item * item
 
 
 def refuse(item: int) -> int:
-    """Of any number but the fourth."""
+    """Return the square, except of the fourth number."""
     if item == 3:
         raise ValueError("three is refused")
     return item

@@ -1,4 +1,4 @@
-"""Exporters: what `nest.hooks.protocols.Exporter` promises, limits (`nest.deployment.Limits`) included."""
+"""Checks of exporters (`nest.hooks.protocols.Exporter`) and their limits (`nest.deployment.Limits`)."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -29,13 +29,13 @@ SAMPLE_PLANS = (
     "zero-3.json",
     "zero-1.json",
 )
-"""Plans that are shipped with the kit: the best one of a small model, and one that says there is none; then what
-frameworks are told in different ways: most degrees of a dense model, experts, stages of different sizes, several chunks
-a stage, ZeRO 3, and data parallelism alone."""
+"""Plans shipped with the kit: the best one of a small model, an infeasible one, then plans that frameworks express in
+different ways: most degrees of a dense model, experts, stages of different sizes, several chunks a stage, ZeRO 3, and
+data parallelism alone."""
 
 
 def sample_plans() -> tuple[PlanDocument, ...]:
-    """The plans exporters are tried on."""
+    """Return the plans exporters are tried on."""
     folder = files("nest.testing").joinpath("data")
     return tuple(read_text(folder.joinpath(name).read_text("utf-8"), PlanDocument, name) for name in SAMPLE_PLANS)
 
@@ -43,12 +43,11 @@ def sample_plans() -> tuple[PlanDocument, ...]:
 def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None = None) -> tuple[Finding, ...]:
     """Export plans.
 
-    An exporter may refuse a plan with an `InputError`, but none that is within its `limits`; one at least must be
-    exported.
+    An exporter may refuse a plan beyond its `limits` with an `InputError`; it must export at least one.
 
     Args:
-        exporter: as `nest_exporters` returns it.
-        plans: to be exported; None: small ones of all kinds, and one that is infeasible.
+        exporter: from `nest_exporters`.
+        plans: to be exported; None: small ones of all kinds, and an infeasible one.
     """
     tally = Tally()
     exported: list[PlanDocument] = []
@@ -66,7 +65,7 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
 
 
 def _export(exporter: Exporter, plan: PlanDocument) -> Any:
-    """The files; None where the plan is refused."""
+    """Return the files; None: the plan is refused."""
     try:
         return exporter.export(plan)
     except InputError:
@@ -109,7 +108,7 @@ def _nothing_exported(exported: Sequence[PlanDocument]) -> Problems:
 
 
 def _unsound_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
-    """What is wrong with the limits for the problem of a plan."""
+    """Yield mistakes in the limits for the problem of a plan."""
     limits = _limits_for(exporter, plan)
     if limits is None:
         return
@@ -150,7 +149,7 @@ def _constraints(limits: Limits) -> Problems:
 
 
 def _refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
-    """Whether a feasible plan that is within the limits is refused all the same."""
+    """Object if a feasible plan within the limits is refused."""
     limits = _limits_for(exporter, plan) if plan.stages else None
     if not isinstance(limits, Limits) or violations(plan, limits, exporter.name):
         return
@@ -161,7 +160,7 @@ def _refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
 
 
 def _limits_for(exporter: Exporter, plan: PlanDocument) -> Any:
-    """The limits for the problem of a plan; None: it has none, or refuses the problem."""
+    """Return the limits for the problem of a plan; None: it has none, or refuses the problem."""
     if not hasattr(exporter, "limits"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a check of the conformance kit found, and the tally that collects it."""
+"""Findings of checks of the conformance kit, and the tally that collects them."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from nest.hooks.process_state import process_state_restored
 from nest.hooks.unchanged import Kept
 
 Problems = Iterable[str]
-"""What a check has to object to, in sentences; none: it passed."""
+"""Objections of a check, in sentences; none: it passed."""
 
 
 @frozen
@@ -26,9 +26,9 @@ class Finding:
     """The outcome of one check of one object.
 
     Attributes:
-        check: what was checked, as a statement that should be true.
-        passed: whether it is.
-        told: the first case in which it is not, and how many there are; else in how many cases it held.
+        check: a statement that should be true.
+        passed: it is.
+        told: the first counterexample, and their number; else the number of cases.
     """
 
     check: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 class Tally:
-    """Counts cases by check, in the order in which checks are first met, and keeps the first objection to each."""
+    """Counts cases by check, in order of first use, and keeps the first objection to each."""
 
     def __init__(self) -> None:
         self._cases: dict[str, int] = {}
@@ -45,10 +45,10 @@ class Tally:
         self._again: dict[str, list[tuple[str, Callable[[], Problems]]]] = {}
 
     def run(self, check: str, where: str, test: Callable[..., Problems | None], *arguments: object) -> bool:
-        """Count `test` of `arguments` as one case of `check`; whether it passed. `where` is the case, for people.
+        """Count `test` of `arguments` as one case of `check`; return whether it passed. `where` names the case.
 
-        What the object under test raises is an objection like any other, even SystemExit: it is a stranger's code. So
-        is what `nest.hooks.results` says of what it returns.
+        Exceptions of the object under test are objections, too, even SystemExit: it is foreign code. So are findings of
+        `nest.hooks.results` on its results.
         """
         try:
             problems = list(test(*arguments) or ())
@@ -63,7 +63,7 @@ class Tally:
     def steady(
         self, check: str, where: str, ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved: bool = False
     ) -> None:
-        """Count as one case whether `ask` has one answer: at once, elsewhere (`elsewhere`), and after all other cases.
+        """Count as one case whether `ask` always answers alike: at once, `elsewhere`, and after all other cases.
 
         Some of the first answers are kept for that; later calls may not change them in place either.
         """
@@ -88,13 +88,13 @@ class Tally:
 
     @contextmanager
     def untouched(self, where: str, *given: Any) -> Iterator[None]:
-        """Count as one case whether what happens inside leaves `given` as it is; what changed is put back."""
+        """Count as one case whether the block leaves `given` unchanged; changes are undone."""
         kept = Kept(*given)
         yield
         self.run("it leaves what it is given as it is", where, _touched, kept)
 
     def findings(self) -> tuple[Finding, ...]:
-        """One finding for each check."""
+        """Return one finding for each check."""
         for check, cases_again in self._again.items():
             for where, later in cases_again:
                 self.run(check, where, later)
@@ -115,11 +115,11 @@ def _cases(count: int) -> str:
 
 
 MOST_AGAIN = 3
-"""Answers of each check that are asked for again at the end."""
+"""Most answers of each check requested again at the end."""
 
 
 def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved: bool = False) -> Iterator[str]:
-    """Whether `ask`, called here and elsewhere, has two answers; `same` compares them."""
+    """Object if `ask`, called here and elsewhere, has two answers; `same` compares them."""
     here = ask()
     with elsewhere(moved):
         there = ask()
@@ -133,7 +133,7 @@ def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved
 
 @contextmanager
 def environment_restored() -> Iterator[None]:
-    """Put back the environment, and what `process_state_restored` does, also where what is inside goes on."""
+    """Restore the environment and the state of `process_state_restored`, even while the block continues."""
     environment = dict(os.environ)
     try:
         with process_state_restored():
@@ -145,7 +145,7 @@ def environment_restored() -> Iterator[None]:
 
 @contextmanager
 def elsewhere(moved: bool = False) -> Iterator[None]:
-    """Another user, home and environment for a while; `moved`: another working folder, too."""
+    """Change user, home and environment for a while, with `moved` also the working folder."""
     environment, temporary = dict(os.environ), gettempdir()
     kept = (name for name in environment if name.startswith("NEST_") or name in ("PATH", "TMPDIR", "TEMP", "TMP"))
     home = temporary if environment.get("HOME") != temporary else os.sep
@@ -187,7 +187,7 @@ def _audited() -> None:
 
 
 def writes(ask: Callable[[], Any]) -> list[str]:
-    """The paths that `ask` writes to, makes or removes."""
+    """Return the paths that `ask` writes, makes or removes."""
     _audited()
     _watching.append([])
     try:

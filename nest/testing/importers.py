@@ -1,4 +1,4 @@
-"""Importers of models and topologies: what their protocols promise."""
+"""Checks of importers of models and topologies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -29,10 +29,10 @@ Load = Callable[[Any], Any]
 def check_model_importer(
     importer: ModelImporter, *, sources: Sequence[Any] | None = None, training: Training = TRAINING
 ) -> tuple[Finding, ...]:
-    """Load what an importer accepts.
+    """Load accepted sources.
 
     Args:
-        importer: as `nest_model_importers` returns it; its attribute `examples`, if any, holds sources it accepts.
+        importer: from `nest_model_importers`; its attribute `examples`, if any, holds accepted sources.
         sources: to be loaded; None: `examples`, and samples of everything nest reads.
         training: of the models.
     """
@@ -58,10 +58,10 @@ def check_model_importer(
 
 
 def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any] | None = None) -> tuple[Finding, ...]:
-    """Load what an importer accepts.
+    """Load accepted sources.
 
     Args:
-        importer: as `nest_topology_importers` returns it; its attribute `examples`, if any, holds sources it accepts.
+        importer: from `nest_topology_importers`; its attribute `examples`, if any, holds accepted sources.
         sources: to be loaded; None: `examples`, and samples of everything nest reads.
     """
     tally = Tally()
@@ -80,7 +80,7 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
 
 
 def _label(source: Any) -> str:
-    """A source for people."""
+    """Name a source."""
     if isinstance(source, Mapping) and isinstance(source.get("model_type"), str):
         return f"a configuration of {source['model_type']}"
     text = " ".join(repr(source).split())
@@ -101,7 +101,7 @@ def _bad_answer(importer: ModelImporter | TopologyImporter, source: Any) -> Prob
 def _accepted(
     tally: Tally, importer: ModelImporter | TopologyImporter, sources: Sequence[Any], all_of_them: bool
 ) -> list[Any]:
-    """The sources the importer accepts; it is a finding when there are none, or not all where all should be."""
+    """Return the accepted sources; none, or not all if all should be, is a finding."""
 
     def refused() -> Problems:
         if all_of_them and len(result) < len(sources):
@@ -130,7 +130,7 @@ def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Equality that looks into arrays."""
+    """Compare, also inside arrays."""
     if isinstance(first, Imported) and isinstance(second, Imported):
         rest = [(each.hosts, each.device, each.assumptions, each.devices_per_host) for each in (first, second)]
         return rest[0] == rest[1] and _equal(first.network, second.network)
@@ -150,7 +150,7 @@ def _changed_source(load: Load, source: Any) -> Problems:
 
 
 def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
-    """Whether a mistake of the user ends in anything but a result or an `InputError`."""
+    """Object if a user's mistake ends in anything but a result or an `InputError`."""
     for key in source:
         try:
             load({name: value for name, value in source.items() if name != key})
@@ -208,7 +208,7 @@ def _bad_network(load: Load, source: Any) -> Problems:
 
 
 def _bad_hosts(imported: Imported) -> Problems:
-    """Whether hosts and devices fit together, and levels name links there are."""
+    """Object if hosts and devices disagree, or levels name missing links."""
     if not isinstance(imported.network, tuple | Cluster):
         if imported.hosts:
             yield "hosts are named along levels only; the devices of links are called `HOST.INDEX`"

@@ -1,4 +1,4 @@
-"""Plan readers: what `nest.hooks.protocols.PlanReader` promises."""
+"""Checks of plan readers (`nest.hooks.protocols.PlanReader`)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,17 +21,17 @@ PROBLEM: Mapping[str, Any] = {
     "training": {"global_batch": 8, "sequence_length": 256},
     "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 8, "link": "nvlink3"}]},
 }
-"""Says what a file does not."""
+"""Sections of a problem beside the file's."""
 
 STRANGE_TEXTS = ("", "no such thing", "{}", "[]", "a: b", "[a]\nb = 1\n", "\0", "{" * 1000)
-"""What a reader may be given and need not read; people give the wrong file."""
+"""Texts of wrong files, which a reader need not read."""
 
 
 def check_plan_reader(reader: PlanReader, *, texts: Sequence[str] | None = None) -> tuple[Finding, ...]:
-    """Read texts, and what is no file of the framework.
+    """Read texts, and files of no framework.
 
     Args:
-        reader: as `nest_plan_readers` returns it; its attribute `examples`, if any, holds texts it reads.
+        reader: from `nest_plan_readers`; its attribute `examples`, if any, holds accepted texts.
         texts: to be read; None: `examples`.
     """
     tally = Tally()
@@ -67,7 +67,7 @@ def _bad_keys(reader: PlanReader, text: str) -> Problems:
 
 
 def _no_problem(reader: PlanReader, text: str) -> None:
-    """Whether the settings, beside what a problem says, can be read; the vocabulary may be missing."""
+    """Object if the settings cannot be read with a problem's; the vocabulary may be missing."""
     settings = dict(reader.read(text).settings)
     if reader.read(text).vocabulary:
         settings.pop("model")

@@ -1,4 +1,4 @@
-"""Planners: what `nest.hooks.protocols.Planner` promises."""
+"""Checks of planners (`nest.hooks.protocols.Planner`)."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ ROOMY, TIGHT, TOO_SMALL = 1e12, 4e9, 1e6
 
 
 def check_planner(planner: Planner) -> tuple[Finding, ...]:
-    """Let it plan six layers on eight devices: with memory enough, with little, with none, and under a constraint."""
+    """Let it plan six layers on eight devices: with ample, little and no memory, and under a constraint."""
     tally = Tally()
     for where, instance in _instances():
         with tally.untouched(where, instance):
@@ -61,7 +61,7 @@ def _instances() -> Iterator[tuple[str, Instance]]:
 
 
 def _instance(memory: float) -> Instance:
-    """A chain of equal layers: 4 ms and 1 GB each on one device, half of that on each of two, a little sent on."""
+    """Return a chain of equal layers: 4 ms and 1 GB each on one device, half on each of two, small messages."""
     known = registry()
     chain = tuple((index, (index + 1,)) for index in range(LAYERS - 1))
     levels = (Level("node", 4, 100e9, 1e-6), Level("spine", 2, 10e9, 1e-5))
@@ -124,7 +124,7 @@ def _unsound(planner: Planner, instance: Instance) -> None:
 
 
 def _no_plan(planner: Planner, instance: Instance) -> Problems:
-    """What the problem does not allow may be decided: it is priced, and told."""
+    """Object if its decisions are no plan; those that break a limit are one, priced and reported as such."""
     solution = _proposal(planner, instance).solution
     if solution is not None:
         yield from structure_violations(widened(instance, solution, registry().schedules()), solution)

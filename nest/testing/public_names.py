@@ -1,4 +1,4 @@
-"""Public modules of nest, and whether a plug-in's code imports them alone."""
+"""Public modules of nest, and the check that a plug-in imports only these."""
 
 import ast
 import sys
@@ -61,14 +61,14 @@ MODULES = (
     "nest.units",
     "nest.version",
 )
-"""Public modules: the names of their `__all__`, or where they have none those without an underscore in front."""
+"""Public modules: the names of their `__all__`, else those without a leading underscore."""
 
 CHECK = "its code imports public names of nest alone"
 PAGE = "docs/reference/public.md"
 
 
 def check_imports(item: Any) -> tuple[Finding, ...]:
-    """Look through the package or file that defines the class of an object, unless it is nest's own or a test's."""
+    """Check the package or file that defines an object's class, unless it is nest's own or a test's."""
     *_, last = names = type(item).__module__.split(".")
     top = names[0]
     place = getattr(sys.modules.get(top), "__file__", None)
@@ -80,7 +80,7 @@ def check_imports(item: Any) -> tuple[Finding, ...]:
 
 
 def private_imports(source: str) -> Iterator[str]:
-    """A sentence for each name of nest that Python code imports and that is not public."""
+    """Yield a sentence for each private name of nest that Python code imports."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             imported = [(each.name, "") for each in node.names]
@@ -95,12 +95,11 @@ def private_imports(source: str) -> Iterator[str]:
 
 
 def _public(module: str, name: str) -> bool:
-    """Whether a module is public, and a name of it; a public module may be imported from the one around it."""
+    """Return whether a module, and a name of it, is public; a public module may be imported from its package."""
     return f"{module}.{name}" in MODULES or (module in MODULES and (not name or name in _names(module)))
 
 
 def _names(module: str) -> frozenset[str]:
-    """The public names of a public module."""
     loaded = import_module(module)
     names = getattr(loaded, "__all__", None)
     return frozenset(names if names is not None else (name for name in vars(loaded) if not name.startswith("_")))

@@ -1,7 +1,7 @@
-"""Small models and clusters on which objects are tried, and sources that importers are offered.
+"""Small models and clusters to try objects on, and sources for importers.
 
-The widths have many divisors, so that most strategies find a degree; the key-value heads are fewer than some degrees,
-and one vocabulary is divided by few, so that rounding and repetition are met.
+The widths have many divisors, so that most strategies find a degree; key-value heads fewer than some degrees and a
+vocabulary with few divisors test repetition and rounding.
 """
 
 import tomllib
@@ -29,19 +29,19 @@ SAMPLES = 4
 """Samples per micro-batch."""
 
 TRAINING = Training(global_batch=8, sequence_length=TOKENS)
-"""How models are trained unless it matters."""
+"""Default training of the samples."""
 
 
 @frozen
 class SampleModel:
-    """A model to try objects on: a `source` that a registered importer accepts, and how it is trained."""
+    """A model to try objects on: a `source` for a registered importer, and its training."""
 
     name: str
     source: Any
     training: Training = TRAINING
 
     def graph(self) -> OperatorGraph:
-        """The operator graph of one sample.
+        """Build the operator graph of one sample.
 
         Raises:
             InputError: no registered importer accepts the source.
@@ -94,7 +94,7 @@ InfiniBand's."""
 
 
 def loaded(model: SampleModel) -> OperatorGraph:
-    """`SampleModel.graph`, remembered where the source can be."""
+    """Return `SampleModel.graph`, cached for hashable sources."""
     try:
         return _loaded(model)
     except TypeError:  # A mapping has no hash.
@@ -104,7 +104,7 @@ def loaded(model: SampleModel) -> OperatorGraph:
 _loaded = cache(SampleModel.graph)
 
 STRANGE: tuple[Any, ...] = (None, True, 7, 2.5, "", "no such thing", (), [], {}, {"model_type": 3}, Path("none"))
-"""What an importer may be asked about and need not know."""
+"""Strange sources, which an importer need not accept."""
 
 RATE = BytesPerSecond(5e10)
 """Bytes per second of every link of the sample networks, that of an InfiniBand NDR port (400 Gb/s)."""
@@ -112,7 +112,7 @@ RATE = BytesPerSecond(5e10)
 
 @cache
 def model_sources() -> tuple[Any, ...]:
-    """A configuration of each family of the library, descriptions by widths, an operator graph, and one to repeat."""
+    """Return a configuration of each family, descriptions by widths, an operator graph, and one to repeat."""
     folder = files("nest").joinpath("library", "models")
     texts = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".toml"))
     families: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def model_sources() -> tuple[Any, ...]:
 
 @cache
 def topology_sources() -> tuple[Any, ...]:
-    """A network of each kind: by its parameters, by measurements, as a graph, by name, and as files of other tools."""
+    """Return a network of each kind: parameters, measurements, a graph, a name, and files of other tools."""
     ring = [{"source": f"n{index}", "target": f"n{(index + 1) % 4}", "bandwidth": 5e10} for index in range(4)]
     return (
         next(iter(clusters())),

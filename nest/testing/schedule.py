@@ -1,4 +1,4 @@
-"""Pipeline schedules: what `nest.instance.schedule.Schedule` promises (PROBLEM.md section 4)."""
+"""Checks of pipeline schedules (`nest.instance.schedule.Schedule`, PROBLEM.md section 4)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ CHUNKS = (2, 4)
 
 
 def check_schedule(schedule: Schedule) -> tuple[Finding, ...]:
-    """Ask of pipelines of 1 to 8 stages that the schedule admits: weights, micro-batches in flight, chunks, order."""
+    """Check pipelines of 1 to 8 stages that the schedule admits: weights, micro-batches in flight, chunks, order."""
     tally = Tally()
     _check(tally, schedule, "")
     with_chunks = getattr(schedule, "with_chunks", None)
@@ -59,7 +59,7 @@ def _admits_none(admitted: Sequence[tuple[int, int]]) -> Problems:
 
 
 def _bad_placement(schedule: Schedule, stages: int) -> Problems:
-    """Whether every stage runs as many chunks as the schedule says."""
+    """Object if a stage runs other chunks than the schedule says."""
     chunks, homes = chunks_of(schedule), route(schedule, stages)
     if copies_of(schedule) not in (1, 2):
         yield f"a device holds {copies_of(schedule)} copies; there are one or two"
@@ -102,7 +102,7 @@ def _bad_weights(schedule: Schedule, count: int, stages: int) -> None:
 
 
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
-    """A batch takes `M max t` at least, for every division of work if it does for one stage that has it all."""
+    """Object if a batch takes less than `M max t`, for one stage with all work and so for every division."""
     for parts, least in zip(RAYS, least_of_rays(weights_of(schedule, count, stages)), strict=True):
         if least < count * (1 - AGREEMENT):
             yield (
@@ -132,14 +132,14 @@ def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
 
 
 def _least_otherwise(schedule: Schedule, count: int, stages: int) -> Problems:
-    """More than is held would leave plans out of the search that have room."""
+    """Object if `least_held` differs from `in_flight`'s result: more would exclude feasible plans."""
     said, follows = (least_held(schedule, stages, count, counted) for counted in (False, True))
     if said != follows:
         yield f"`least_held` is {said} for the stages, but from `in_flight` follows {follows}"
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
-    """Every stage runs what it must, and none waits for ever."""
+    """Object if a stage misses a pass, or waits for ever."""
     chunks = chunks_of(schedule)
     orders = _orders(schedule, count, stages)
     for stage, order in enumerate(orders, start=1):
@@ -154,7 +154,7 @@ def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
 
 
 def _contradicted(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
-    """What equal stages take, and what stages hold, in its order (PROBLEM.md section 4)."""
+    """Object if its order contradicts the times and memory of equal stages (PROBLEM.md section 4)."""
     for fault in certify(schedule, count, stages).faults:
         yield f"it {fault}"
 
@@ -166,11 +166,11 @@ UNEQUAL: tuple[tuple[str, Callable[[int, int], tuple[float, float]]], ...] = (
     ("every other stage is slow", lambda stage, stages: (1.0 + stage % 2, 2.0 + 2 * (stage % 2))),
     ("forward passes are in front, backward ones behind", lambda stage, stages: (stages - stage, stage + 1.0)),
 )
-"""Unequal stages, by seconds of a forward and a backward pass for a stage, from 0, of so many."""
+"""Unequal stages: seconds of a forward and a backward pass for a stage (from 0) of so many."""
 
 
 def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
-    """Unequal stages take at least the work of the busiest, and at most what equal ones like the longest passes do."""
+    """Object if unequal stages take less than the busiest's work, or more than equal ones with the longest passes."""
     for case, seconds in UNEQUAL:
         parts = [seconds(stage, stages) for stage in range(stages)]
         for fault in beyond_bound(schedule, count, [(forward, back / 2, back / 2) for forward, back in parts]):
@@ -178,7 +178,7 @@ def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problem
 
 
 def beyond_bound(schedule: OrderedSchedule, count: int, parts: Sequence[tuple[float, float, float]]) -> Problems:
-    """What unequal stages take beyond the bound (docs/explanation/simulation.md, "The bound").
+    """Return objections to times of unequal stages beyond the bound (docs/explanation/simulation.md, "The bound").
 
     Args:
         schedule: admits as many stages and micro-batches.
@@ -205,7 +205,7 @@ def beyond_bound(schedule: OrderedSchedule, count: int, parts: Sequence[tuple[fl
 
 
 def _passes(parts: Sequence[float], chunks: int) -> dict[tuple[str, int], float]:
-    """Seconds of every kind of pass of each chunk."""
+    """Return seconds of every kind of pass of each chunk."""
     forward, inputs, weights = parts
     seconds = {FORWARD: forward, BACKWARD: inputs + weights, INPUT_GRADIENTS: inputs, WEIGHT_GRADIENTS: weights}
     return {(kind, chunk): length for kind, length in seconds.items() for chunk in range(chunks)}

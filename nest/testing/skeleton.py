@@ -15,16 +15,16 @@ from nest.hooks.registry import registry
 from nest.version import __version__
 
 LONGEST = 60
-"""Characters of a name: it becomes part of file names, which some file systems limit to 255."""
+"""Most characters of a name: it becomes part of file names, which some file systems limit to 255."""
 
 
 def skeleton(distribution: str, word: str) -> dict[str, str]:
-    """The files of a new distribution with one object of the kind `word`: their paths in its folder, and their texts.
+    """Return the files of a new distribution with one object of the kind `word`: their paths in its folder, and texts.
 
     The module is called like the distribution, with underscores; the object like the module, without `nest_` in front.
 
     Raises:
-        InputError: there is no such kind; or the name cannot be one of a distribution or of its module, or is taken.
+        InputError: the kind is unknown, or the name is invalid for a distribution or module, or taken.
     """
     kind = next((kind for kind in KINDS.values() if kind.word == word), None)
     if kind is None:
@@ -47,7 +47,7 @@ def _template(name: str) -> Template:
 
 
 def _words(distribution: str, kind: Kind) -> Mapping[str, str]:
-    """What stands for the words of the templates."""
+    """Return the replacements of words in the templates."""
     if not re.fullmatch(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*", distribution) or len(distribution) > LONGEST:
         raise InputError(
             f"nest plugins new: {distribution!r:.80} cannot be the name of a distribution; use up to {LONGEST} letters "

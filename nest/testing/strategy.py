@@ -1,6 +1,6 @@
-"""Strategies: what `nest.hooks.protocols.Strategy` promises, tried on small models and clusters.
+"""Checks of strategies (`nest.hooks.protocols.Strategy`) on small models and clusters.
 
-The blocks a strategy is tried on: sample models on sample clusters, whole and under strategies applied before it.
+The blocks a strategy is tried on: sample models on sample clusters, whole and under earlier strategies.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ def check_strategy(
     models: Sequence[SampleModel] = SAMPLE_MODELS,
     clusters: Sequence[SampleCluster] = SAMPLE_CLUSTERS,
 ) -> tuple[Finding, ...]:
-    """Try every degree a strategy offers, alone and on top of strategies that are applied before it.
+    """Try every degree a strategy offers, alone and after earlier strategies.
 
     Args:
-        strategy: as `nest_strategies` returns it. Its attribute `padding`, if it has one, is the share by which the
-            work of a rank may exceed an even one (the capacity of experts, say).
+        strategy: from `nest_strategies`. Its attribute `padding`, if any, is the share by which the work of a rank may
+            exceed an even one (for example the capacity of experts).
         models: to be divided.
         clusters: to be divided over.
     """
@@ -57,7 +57,7 @@ def _takes_part(offered: int) -> Problems:
 
 
 def _try(tally: Tally, strategy: Strategy, case: Case, degrees: Sequence[int]) -> int:
-    """Every degree in one case; how many there were."""
+    """Try every degree in one case; return their number."""
     smaller = case.block
     for degree in degrees:
         where = f"{case.name}, degree {degree}"
@@ -78,7 +78,7 @@ def _apply(strategy: Strategy, case: Case, degree: int, made: list[Block]) -> Pr
 
 
 def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: Block, block: Block) -> None:
-    """Every check of one block; the list reads as the contents of the kit."""
+    """Run every check of one block; the list reads as the contents of the kit."""
     padding = getattr(strategy, "padding", 0.0)
     whole, before, after = case.whole, case.block.graph, block.graph
     tally.run("sizes and amounts are finite and not negative", where, conservation.bad_numbers, after)
@@ -106,12 +106,12 @@ def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: 
 
 
 MOST_BELOW = 2
-"""Strategies that take part before the one under test, at most: interactions of more than two factors are rare
-(Kuhn, Wallace and Gallo, IEEE TSE 30(6), 2004), and cases multiply."""
+"""Most strategies before the one under test: interactions of more than two factors are rare (Kuhn, Wallace and Gallo,
+IEEE TSE 30(6), 2004), and cases multiply."""
 
 
 def cases(strategy: Strategy, models: Sequence[SampleModel], clusters: Sequence[SampleCluster]) -> Iterator[Case]:
-    """Every sample model on every sample cluster: whole, and under other strategies that are applied before."""
+    """Yield every sample model on every sample cluster: whole, and under earlier strategies."""
     earlier = applied_before(strategy, registry().strategies())
     for model in models:
         graph = loaded(model)
@@ -125,9 +125,9 @@ def cases(strategy: Strategy, models: Sequence[SampleModel], clusters: Sequence[
 
 
 def applied_before(strategy: Strategy, known: Mapping[str, Strategy]) -> list[Strategy]:
-    """Strategies that come before `strategy` in a search: built-in ones, and those its `after` names.
+    """Return the strategies before `strategy` in a search: built-in ones, and those its `after` names.
 
-    Those that take part only where they are named are left out unless `after` names them.
+    Strategies used only by name are left out unless `after` names them.
     """
     earlier: list[Strategy] = []
     behind = {strategy.name}
@@ -144,7 +144,7 @@ def applied_before(strategy: Strategy, known: Mapping[str, Strategy]) -> list[St
 
 
 def _below(block: Block, earlier: Sequence[Strategy], context: StrategyContext, most: int) -> Iterator[Block]:
-    """`block` under at most `most` of the `earlier` strategies, each at its smallest and largest degree above 1."""
+    """Yield `block` under at most `most` of the `earlier` strategies, each at smallest and largest degree above 1."""
     if not earlier:
         if context.cluster.admits(block.width):
             yield block

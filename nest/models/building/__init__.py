@@ -1,1 +1,1 @@
-"""What the model families share: reading a configuration, describing it, building its operators."""
+"""Shared parts of the model families: reading a configuration, describing it, building its operators."""

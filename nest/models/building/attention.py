@@ -5,20 +5,19 @@ from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import GroupedQueryAttention, Indexer, LatentAttention
 
 INT32 = 4.0
-"""Bytes of the place of a key that is kept."""
+"""Bytes of the position of a kept key."""
 
 
 def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:
-    """Keys a query attends to, averaged over the positions of a sequence.
+    """Average the keys a query attends to over the positions of a sequence.
 
-    A causal query at position `i` (from 1) attends to `min(i, window)` keys. With `w = min(window, sequence)`
-    that averages to `w - w*(w - 1)/(2*sequence)`, so to `(sequence + 1)/2` without a window.
+    A causal query at position `i` (from 1) attends to `min(i, window)` keys. With `w = min(window, sequence)` the
+    average is `w - w*(w - 1)/(2*sequence)`, so `(sequence + 1)/2` without a window.
 
     Args:
-        sequence: tokens per sample.
-        causal: whether later keys are masked.
-        window: latest keys a query attends to; None: all. Only causal attention has one.
-        chunk: tokens that attend to one another alone, the last chunk perhaps fewer; None: all.
+        causal: later keys are masked.
+        window: latest keys a query attends to (causal attention only); None: all.
+        chunk: tokens that attend only to one another, the last chunk perhaps fewer; None: all.
     """
     if not causal:
         return float(sequence)
@@ -47,17 +46,16 @@ def attention_core(
     """Add the attention core and return its result, `(batch, sequence, heads, value channels)`.
 
     Args:
-        layer: the layer being built.
         query: `(batch, sequence, heads, head)`.
         key: `(batch, sequence, heads or kv_heads, head)`.
         value: `(batch, sequence, heads or kv_heads, head or value)`.
         unfused: separate operators that store the scores, in place of a flash-attention kernel.
-        causal: whether later keys are masked.
+        causal: later keys are masked.
         window: latest keys a query attends to; None: all.
-        chunk: tokens that attend to one another alone; None: all.
-        capped: whether scores are capped, which a flash-attention kernel does as it goes.
-        sinks: whether each head has a learned score beside those of its keys, which costs no more than its weight.
-        chosen: which keys a query attends to, where an indexer says so.
+        chunk: tokens that attend only to one another; None: all.
+        capped: scores are capped, which costs nothing in a flash-attention kernel.
+        sinks: each head has a learned score beside those of its keys, which costs only its weight.
+        chosen: the keys a query attends to, if an indexer chooses them.
     """
     learned = (Parameter("sinks", (query.shape[2],)),) if sinks else ()
     context = layer.tensor("context", query.shape[2], value.shape[3])
@@ -81,14 +79,13 @@ def _flash(
     learned: tuple[Parameter, ...],
     chosen: tuple[Tensor, ...],
 ) -> None:
-    """One kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
+    """Add one kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
 
-    It skips masked keys, so the FLOP executed are those of the mean number of keys, `met` of at most `keys`.
-    With `head` query-key channels and `value` value channels the forward pass has one product of each width; the
-    backward pass computes the scores again, the gradients of queries and keys (three of width `head`), of values and of
-    the probabilities (two of width `value`): a ratio of 2.5 when the widths agree. It keeps its operands, its
-    result and the log-sum-exp of the scores. By the convention of utilisation figures the mask saves nothing,
-    only a window does.
+    It skips masked keys: its FLOP are those of the mean number of keys, `met` of at most `keys`. The forward pass has
+    one product over the query-key channels and one over the value channels. The backward pass computes the scores
+    again, the gradients of queries and keys (three products of query-key width), of values and of the probabilities
+    (two of value width): 2.5 times the forward FLOP if both widths agree. Kept are operands, result and the log-sum-exp
+    of the scores. By the convention of utilisation figures only a window saves FLOP, not the mask.
     """
     head, channels = query.shape[-1][1], value.shape[-1][1]
     per_key = 2.0 * (head + channels) / head
@@ -119,10 +116,10 @@ def _unfused(
     capped: bool,
     chosen: tuple[Tensor, ...],
 ) -> None:
-    """Scores, softmax and weighted sum as operators of their own, over all keys, of which a query meets `reach`.
+    """Add scores, softmax and weighted sum as separate operators over all keys, of which a query meets `reach`.
 
-    The products have two gradients each, twice the forward FLOP. All three are of kind `attention`, so that
-    selective recomputation drops the scores and probabilities (arXiv 2205.05198, section 5).
+    The products have two gradients each, twice the forward FLOP. All three are of kind `attention`, so that selective
+    recomputation drops scores and probabilities (arXiv 2205.05198, section 5).
     """
     heads, keys = query.shape[2], ("keys", layer.sequence)
     rows = (("batch", 1), heads, ("sequence", layer.sequence))
@@ -160,7 +157,7 @@ def _unfused(
 
 
 def _space(layer: LayerBuilder, query: Tensor, keys: int) -> tuple[tuple[str, int], ...]:
-    """The iteration space of the scores: `(batch, heads, sequence, keys, head)`."""
+    """Return the iteration space of the scores: `(batch, heads, sequence, keys, head)`."""
     return (("batch", 1), query.shape[2], ("sequence", layer.sequence), ("keys", keys), query.shape[3])
 
 
@@ -173,8 +170,6 @@ def add_attention(
     """Add an attention sub-layer.
 
     Args:
-        layer: the layer being built.
-        attention: its description.
         source: `(batch, sequence, hidden)`; the result has the same shape.
         unfused: store the scores in place of a flash-attention kernel.
     """
@@ -226,7 +221,7 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
 def _normalise(
     layer: LayerBuilder, attention: GroupedQueryAttention, query: Tensor, key: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Normalise queries and keys. What ranks that share heads tell one another of it, a number a token, is left out."""
+    """Normalise queries and keys, without the one number per token that ranks with shared heads exchange."""
     of_axes = {"unlearned": 0, "own": 2}.get(attention.norm, 1)
     query_shape, key_shape = (each.shape[len(each.shape) - of_axes :] for each in (query, key))
     return (
@@ -236,7 +231,7 @@ def _normalise(
 
 
 def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor, unfused: bool) -> Tensor:
-    """Multi-head latent attention, uncompressed for training (arXiv 2405.04434, equations 37 to 47)."""
+    """Add multi-head latent attention, uncompressed for training (arXiv 2405.04434, equations 37 to 47)."""
     heads = ("heads", attention.heads)
     query_source, contracted = source, "hidden"
     if attention.query_rank is not None:
@@ -271,10 +266,10 @@ def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor,
 
 
 def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: Tensor, unfused: bool) -> Tensor:
-    """What chooses keys (arXiv 2512.02556, equation 1): whole on every rank, as in Megatron Core's `DSAIndexer`.
+    """Add the indexer that chooses keys (arXiv 2512.02556, equation 1), whole on every rank as in Megatron Core.
 
-    Every query is scored against every earlier key by all heads, of which ReLU and weights make one score; the best are
-    kept as int32. The backward pass, that of the indexer's own loss, looks at the keys chosen alone (section 2.1.1).
+    All heads score every query against every earlier key; ReLU and weights combine them into one score; the best keys
+    are kept as int32. The backward pass, that of the indexer's own loss, reads only the chosen keys (section 2.1.1).
     """
     heads, channels = ("index_heads", indexer.heads), ("head", indexer.head)
     query = layer.project("index_query", latent, (heads, channels), ("latent",))
@@ -303,11 +298,11 @@ def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: 
 def _sparse_context(
     layer: LayerBuilder, attention: LatentAttention, query: Tensor, latent: Tensor, shared_key: Tensor, chosen: Tensor
 ) -> Tensor:
-    """Attention to the keys chosen, compressed: all heads share those that they gather (arXiv 2512.02556, section 2.1).
+    """Add compressed attention to the chosen keys, which all heads share (arXiv 2512.02556, section 2.1).
 
-    Queries are taken to the keys' latent space, and what comes of attention back from it, by the two halves of the
-    projection that expands keys and values otherwise: Megatron Core's absorbed layout (`dsa.py` of Megatron-LM
-    d98e8a64). Beside the usual backward pass the scores are computed once more for the indexer's loss.
+    The two halves of the projection that otherwise expands keys and values take queries to the keys' latent space and
+    the result back from it: Megatron Core's absorbed layout (`dsa.py` of Megatron-LM d98e8a64). The backward pass
+    computes the scores once more for the indexer's loss.
     """
     heads, rank = ("heads", attention.heads), attention.key_value_rank
     absorbed = layer.tensor("absorbed_query", heads, ("latent", rank))
@@ -342,7 +337,7 @@ def _sparse_context(
 def _rotate(
     layer: LayerBuilder, sources: tuple[Tensor, ...], query_axes: Shape, key_axes: Shape
 ) -> tuple[Tensor, Tensor]:
-    """Rotary position embedding (arXiv 2104.09864): linear in its inputs, so the backward pass needs none."""
+    """Add the rotary position embedding (arXiv 2104.09864): linear, so the backward pass needs no inputs."""
     query = layer.tensor("rotated_query", *query_axes)
     key = layer.tensor("rotated_key", *key_axes)
     layer.add("rotary", "elementwise", sources, (query, key))

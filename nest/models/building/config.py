@@ -1,4 +1,4 @@
-"""Hugging Face configurations: their keys, read with every mistake reported, and the importer of a family."""
+"""Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,23 +23,23 @@ Attention = GroupedQueryAttention | LatentAttention
 Network = FeedForward | MixtureOfExperts
 
 LARGEST = 10**9
-"""No width of a transformer comes near; a larger number is a slip of the hand, and would build for hours."""
+"""Largest width accepted: no transformer comes near, and a slip beyond it would build for hours."""
 
 MOST_LAYERS = 10_000
-"""Likewise for the number of blocks."""
+"""Largest number of blocks accepted."""
 
 SLIDING = "sliding_attention"
-"""How `layer_types` names a layer with windowed attention."""
+"""Word of `layer_types` for a layer with windowed attention."""
 
 FULL = "full_attention"
-"""How `layer_types` names a layer without a window."""
+"""Word of `layer_types` for a layer without a window."""
 
 
 @define(eq=False, repr=False)
 class ConfigReader:
     """A configuration whose mistakes are collected until `finish` reports them together.
 
-    After a mistake a harmless value is returned, so that reading goes on to the next key.
+    After a mistake a harmless value is returned, so that reading goes on.
 
     Attributes:
         config: the content of the file.
@@ -52,11 +52,11 @@ class ConfigReader:
     problems: list[str] = field(factory=list)
 
     def has(self, key: str, missing: bool = False) -> bool:
-        """Whether `key` is there and not null; `missing` where it is not there."""
+        """Return whether `key` has a value other than null; `missing` for a missing key."""
         return self.config[key] is not None if key in self.config else missing
 
     def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = LARGEST) -> int:
-        """The whole number at `key`; `default`, unless it is None, stands for a missing or null one."""
+        """Read the whole number at `key`; `default`, unless None, stands for a missing or null one."""
         if not self.has(key):
             if default is None:
                 self.problem(f"`{key}` is missing")
@@ -71,13 +71,13 @@ class ConfigReader:
         return value
 
     def optional_integer(self, key: str, default: int | None = None) -> int | None:
-        """The whole number at `key`; None when it is null, `default` when it is missing."""
+        """Read the whole number at `key`; None for null, `default` for a missing key."""
         if key not in self.config:
             return default
         return self.integer(key) if self.has(key) else None
 
     def boolean(self, key: str, default: bool) -> bool:
-        """The truth value at `key`; `default` when it is missing or null."""
+        """Read the truth value at `key`; `default` for a missing or null one."""
         value = self.config[key] if self.has(key) else default
         if not isinstance(value, bool):
             self.problem(f"`{key}` must be true or false, not {value!r:.60}")
@@ -85,7 +85,7 @@ class ConfigReader:
         return value
 
     def word(self, key: str, default: str) -> str:
-        """The text at `key`; `default` when it is missing or null."""
+        """Read the text at `key`; `default` for a missing or null one."""
         value = self.config[key] if self.has(key) else default
         if not isinstance(value, str):
             self.problem(f"`{key}` must be a word, not {value!r:.60}")
@@ -93,7 +93,7 @@ class ConfigReader:
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """The list of whole numbers at `key`; empty when it is missing or null."""
+        """Read the list of whole numbers at `key`; empty for a missing or null one."""
         value = self.config[key] if self.has(key) else []
         if not isinstance(value, list | tuple) or any(
             isinstance(each, bool) or not isinstance(each, int) for each in value
@@ -103,7 +103,7 @@ class ConfigReader:
         return tuple(value)
 
     def words(self, key: str) -> tuple[str, ...] | None:
-        """The list of words at `key`; None when it is missing or null."""
+        """Read the list of words at `key`; None for a missing or null one."""
         if not self.has(key):
             return None
         value = self.config[key]
@@ -123,18 +123,18 @@ class ConfigReader:
             self.problem(f"`{key}` ({value}) must be at most `{limit_key}` ({limit})")
 
     def uniform(self, key: str) -> Any:
-        """What is at `key`, or alike in all places of a list that is there; None when it is missing."""
+        """Read the value at `key`, or the common value of a list there; None: missing."""
         value = self.config.get(key)
         return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
 
     def builds(self, **values: Any) -> None:
-        """Note a mistake for each key that says other than the model class builds, which does not read it."""
+        """Note a mistake for each key that contradicts a model class that does not read it."""
         for key, built in values.items():
             if self.uniform(key) not in (None, built):
                 self.problem(f"`{key}` is {self.config[key]!r:.60}, but the model class builds {built!r}")
 
     def head(self, expected: str) -> None:
-        """Note a mistake when `architectures` is given and does not name the model class `expected`."""
+        """Note a mistake if `architectures` is given without the model class `expected`."""
         named = self.words("architectures")
         if named and expected.lower() not in {each.lower() for each in named}:
             self.problem(
@@ -147,7 +147,7 @@ class ConfigReader:
         self.problems.append(f"{self.family} configuration: {text}.")
 
     def finish(self) -> None:
-        """Report the mistakes.
+        """Report the mistakes, if any.
 
         Raises:
             InputErrors: there are some.
@@ -164,7 +164,7 @@ class DecoderWidths(NamedTuple):
         hidden: model width.
         heads: attention heads.
         vocab: vocabulary size.
-        tied: whether the head shares the word embedding's weights.
+        tied: the head shares the word embedding's weights.
     """
 
     layers: int
@@ -175,7 +175,7 @@ class DecoderWidths(NamedTuple):
 
 
 def decoder_widths(config: ConfigReader, *, tied: bool = False) -> DecoderWidths:
-    """Read the keys every decoder has; `tied` stands for a missing `tie_word_embeddings`."""
+    """Read the keys of every decoder; `tied` stands for a missing `tie_word_embeddings`."""
     return DecoderWidths(
         layers=config.integer("num_hidden_layers", maximum=MOST_LAYERS),
         hidden=config.integer("hidden_size"),
@@ -198,13 +198,11 @@ def grouped_query_attention(
     """Read grouped-query attention without its window.
 
     Args:
-        config: the configuration.
-        widths: its common keys.
-        head: channels per head where `head_dim` is missing; None, and where it is null: `hidden_size` over the heads.
-        kv_heads: where `num_key_value_heads` is missing; None, and where it is null: as many as heads.
-        bias: whether the query, key and value projections have biases.
-        output_bias: whether the output projection has one.
-        normalised: whether queries and keys are normalised per head.
+        head: channels per head for a missing `head_dim`; if it is null or this is None, `hidden_size` over the heads.
+        kv_heads: for a missing `num_key_value_heads`; if it is null or this is None, as many as heads.
+        bias: the query, key and value projections have biases.
+        output_bias: the output projection has one.
+        normalised: queries and keys are normalised per head.
     """
     channels = config.optional_integer("head_dim", head)
     if channels is None:
@@ -229,7 +227,7 @@ def mixture_of_experts(
     width: str = "moe_intermediate_size",
     **details: Any,
 ) -> MixtureOfExperts:
-    """Read routed experts from the keys named; `details` are further fields of `MixtureOfExperts`."""
+    """Read routed experts from the named keys; `details` are further fields of `MixtureOfExperts`."""
     mixture = MixtureOfExperts(config.integer(experts), config.integer(top_k), config.integer(width), **details)
     config.at_most(top_k, mixture.top_k, experts, mixture.experts)
     return mixture
@@ -244,14 +242,12 @@ def decoder(
     windows: Sequence[int | None] = (),
     **build: Any,
 ) -> Architecture:
-    """The model of blocks that are alike but for what is given for each of them.
+    """Describe a decoder of blocks that differ only in the given sequences.
 
     Args:
-        config: the configuration.
-        widths: its common keys.
         attention: of every block, or of each.
         network: likewise.
-        windows: of each block's attention, where that is one for all; empty: as `attention` says.
+        windows: of each block, if they share one attention; empty: as in `attention`.
         build: further fields of `Architecture`.
     """
     attentions = attention if isinstance(attention, Sequence) else (attention,) * widths.layers
@@ -264,13 +260,10 @@ def decoder(
 
 
 def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
-    """Of each layer, whether `layer_types` says `kind` and not `full_attention`.
+    """Return for each layer whether `layer_types` says `kind` rather than `full_attention`.
 
     Args:
-        config: the configuration.
-        layers: transformer blocks.
-        kind: the other word that `layer_types` has.
-        applies: whether a layer is of that kind, from its index, where `layer_types` is missing.
+        applies: the same from the index of a layer, for configurations without `layer_types`.
     """
     types = config.words("layer_types")
     if types is None:
@@ -283,22 +276,22 @@ def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[
 def layer_windows(
     config: ConfigReader, layers: int, window: int | None, slides: Callable[[int], bool]
 ) -> tuple[int | None, ...]:
-    """The window of each layer: `window` where `layer_types` says so, or, where that is missing, `slides`."""
+    """Return the window of each layer: `window` as `layer_types` says or, without it, `slides`."""
     return tuple(window if slid else None for slid in layer_kinds(config, layers, SLIDING, slides))
 
 
 def dense_and_sparse(
     config: ConfigReader, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"
 ) -> tuple[Network, ...]:
-    """The network of each layer: `mixture` where it is `sparse`, else one of a `width` only read where there is one."""
+    """Return the network of each layer: `mixture` for sparse ones, else a dense one whose `width` is read only then."""
     dense = mixture if all(sparse) else FeedForward(config.integer(width))
     return tuple(mixture if each else dense for each in sparse)
 
 
 def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> tuple[Network, ...]:
-    """The feed-forward network of each layer, as DeepSeek's configurations say it: `first_k_dense_replace` dense ones.
+    """Read the network of each layer in DeepSeek's form: the first `first_k_dense_replace` are dense.
 
-    Each width is only read where a layer has it.
+    A width is read only if a layer has it.
     """
     dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
     every = config.integer("moe_layer_freq", 1)
@@ -319,13 +312,13 @@ def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> 
 
 @frozen(eq=False, repr=False)
 class ConfigImporter(Record):
-    """What reads the configurations of one family; `nest.models` says which those are.
+    """The importer of one family's configurations.
 
     Attributes:
-        name: the family, `model_type` of its configurations.
-        head: the model class built, as `architectures` names it.
+        name: `model_type` of its configurations.
+        head: the model class, as `architectures` names it.
         read: turns a configuration into an architecture.
-        examples: configurations to try it on (`nest.testing`), where the model library has none of the family.
+        examples: configurations to try it on (`nest.testing`), for families missing in the model library.
     """
 
     name: str
@@ -334,7 +327,7 @@ class ConfigImporter(Record):
     examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
-        """The operator graph of one sample.
+        """Build the operator graph of one sample.
 
         Raises:
             InputErrors: keys are missing or have values the family cannot have; each is named.
@@ -343,7 +336,7 @@ class ConfigImporter(Record):
         return build_graph(self.architecture(source), training)
 
     def architecture(self, source: Any) -> Architecture:
-        """What the model is made of.
+        """Describe the model.
 
         Raises:
             InputErrors: keys are missing or have values the family cannot have; each is named.

@@ -1,4 +1,4 @@
-"""From an architecture to its operator graph: embedding, blocks with their feed-forward networks, head."""
+"""Operator graph of an architecture: embedding, blocks with their feed-forward networks, head."""
 
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Parameter, Routing, Shape, Tensor
@@ -12,7 +12,7 @@ EXPERT_WIDTH = "expert_ffn"
 
 
 def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
-    """Look tokens up, add what is learned per position and segment, normalise where the family does.
+    """Look tokens up, add the learned rows per position and segment, normalise if the family does.
 
     A look-up in a table split along `vocab` yields zeros for the tokens of other ranks: partial sums.
     """
@@ -55,15 +55,15 @@ def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded:
 
 
 def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, loss: str = "unfused") -> None:
-    """Final norm (or the head of a masked language model), vocabulary projection and cross-entropy.
+    """Add final norm (or the head of a masked language model), vocabulary projection and cross-entropy.
 
-    The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
-    inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused`, one kernel
-    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). `chunked`, one does
-    from those of so many tokens at once that they take as much room as the input (liger-kernel 0.8,
-    ops/fused_linear_cross_entropy.py). `eager`, logits, their logarithmic softmax and the gradients of both have places
-    of their own, 14 bytes a logit with 16-bit ones (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that
-    predict further tokens share the weights, and have logits and a loss each.
+    `unfused` copies the logits to fp32, and the softmax for the backward pass replaces the copy: with the inputs of
+    norm and projection `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused` is one kernel on the logits
+    themselves (flash-attn's and Transformer Engine's cross-entropy). `chunked` takes the logits of so many tokens at
+    once that they need as much memory as the input (liger-kernel 0.8, ops/fused_linear_cross_entropy.py). `eager`
+    stores logits, their logarithmic softmax and the gradients of both: 14 bytes a logit with 16-bit ones
+    (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that predict further tokens share the weights and
+    have logits and a loss each.
     """
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
@@ -102,10 +102,7 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
 
 
 def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, share: float, further: str = "") -> None:
-    """Cross-entropy of logits of which a share is there at once.
-
-    `further` ends the names where it is not that of the next token.
-    """
+    """Add the cross-entropy of logits of which a `share` exists at once; `further` ends names for further tokens."""
     vocab = logits.shape[-1]
     fused = how in ("fused", "chunked")
     if layer.itemsize != FP32 and not fused:
@@ -132,16 +129,16 @@ def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, share: float, furth
 
 
 def loss_passes(itemsize: float) -> int:
-    """Times that a fused loss goes over logits of so many bytes each: until it has moved what a copy of them would.
+    """Return the passes of a fused loss over its logits: as many bytes as writing and reading an fp32 copy.
 
-    The copy is written from the logits and read in their place. A kernel that went over them once would make runs of
-    small models 2 % faster than measured (docs/explanation/memory.md, "Software stacks").
+    With one pass, runs of small models would be 2 % faster than measured (docs/explanation/memory.md, "Software
+    stacks").
     """
     return 1 if itemsize == FP32 else round((itemsize + FP32 + FP32) / itemsize)
 
 
 def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:
-    """The square projection and activation in front of BERT's vocabulary projection (arXiv 1810.04805)."""
+    """Add the square projection and activation before BERT's vocabulary projection (arXiv 1810.04805)."""
     columns = (("transform", source.shape[-1][1]),)
     projected = layer.project("transform", source, columns, bias=True)
     activated = layer.tensor("transform_activated", source.shape[-1])
@@ -150,10 +147,10 @@ def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:
 
 
 def build_graph(architecture: Architecture, training: Training) -> OperatorGraph:
-    """The operator graph of one sample: layers `embedding`, `layers.0`, ..., `head`.
+    """Build the operator graph of one sample: layers `embedding`, `layers.0`, ..., `head`.
 
     Raises:
-        InputError: the training has no sequence length, or one that is longer than the learned positions.
+        InputError: the training has no sequence length, or one above the learned positions.
     """
     sequence = training.sequence_length
     if sequence is None:
@@ -192,10 +189,10 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
 def _add_pre_norm_block(
     layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool, architecture: Architecture
 ) -> Tensor:
-    """Each sub-layer reads a normalised copy and adds to the stream, with `result_norms` a normalised result.
+    """Add sub-layers that read a normalised copy and add to the stream, with `result_norms` a normalised result.
 
-    OLMo 2 has result norms alone. Side by side, both read the stream in front of the block; each result is summed over
-    ranks by itself, as Hugging Face transformers does.
+    OLMo 2 has only result norms. Sub-layers side by side both read the stream before the block; each result is summed
+    over ranks separately, as in Hugging Face transformers.
     """
 
     def normed(name: str, stream: Tensor) -> Tensor:
@@ -217,7 +214,7 @@ def _add_pre_norm_block(
 
 
 def _add_post_norm_block(layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool) -> Tensor:
-    """Each sub-layer reads the stream itself; the sum is normalised (BERT, arXiv 1810.04805)."""
+    """Add sub-layers that read the stream itself; the sum is normalised (BERT, arXiv 1810.04805)."""
     change = add_attention(layer, block.attention, source, unfused)
     stream = layer.norm("attention_norm", layer.residual("attention_residual", source, change))
     change = _add_feed_forward(layer, block.feed_forward, stream)
@@ -225,7 +222,7 @@ def _add_post_norm_block(layer: LayerBuilder, block: TransformerBlock, source: T
 
 
 def _add_feed_forward(layer: LayerBuilder, network: FeedForward | MixtureOfExperts, source: Tensor) -> Tensor:
-    """Add a feed-forward sub-layer reading `source`, `(batch, sequence, hidden)`, the shape of its result."""
+    """Add a feed-forward sub-layer from `source` to a result of its shape, `(batch, sequence, hidden)`."""
     if isinstance(network, MixtureOfExperts):
         return _add_mixture(layer, network, source)
     return _add_network(layer, "mlp", source, network)
@@ -238,12 +235,12 @@ def _add_network(layer: LayerBuilder, prefix: str, source: Tensor, network: Feed
 
 
 def _add_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor) -> Tensor:
-    """Routed experts, all on this rank: every token visits `top_k` of them.
+    """Add routed experts, all on this rank: every token visits `top_k` of them.
 
-    Scores and routing weights are fp32, as in DeepSeek-V3's code in Hugging Face transformers. The weights
-    scale the activations inside the experts, as in Megatron Core's `TEGroupedMLP`, so that the backward pass
-    need not keep the experts' results; the sum over experts is then linear. What goes through the experts is
-    padded to their capacity (arXiv 2101.03961, section 2.2): a tensor holds that many bytes more per token.
+    Scores and routing weights are fp32, as in Hugging Face transformers' code of DeepSeek-V3. The weights scale the
+    activations inside the experts, as in Megatron Core's `TEGroupedMLP`, so the backward pass need not keep the
+    experts' results and their sum is linear. Tensors of experts are padded to the capacity (arXiv 2101.03961, section
+    2.2): that many more bytes per token.
     """
     hidden, top_k = source.shape[-1], ("top_k", mixture.top_k)
     logits = layer.tensor("router_logits", ("experts", mixture.experts), itemsize=FP32)
@@ -271,7 +268,7 @@ def _add_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor)
 
 
 def _add_shared_expert(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor) -> Tensor:
-    """The expert every token visits; Qwen's is scaled by a sigmoid of one more projection."""
+    """Add the expert every token visits; a sigmoid of one more projection scales Qwen's."""
     result = _add_network(layer, "shared_expert", source, FeedForward(mixture.shared_width, mixture.gated))
     if not mixture.shared_gate:
         return result
@@ -282,12 +279,12 @@ def _add_shared_expert(layer: LayerBuilder, mixture: MixtureOfExperts, source: T
 
 
 def _inner(axis: str, width: int, gated: bool) -> Shape:
-    """Columns of the first projection: both branches of a gated network in one product."""
+    """Return the columns of the first projection: both branches of a gated network in one product."""
     return (("branch", 2), (axis, width)) if gated else ((axis, width),)
 
 
 def _activate(layer: LayerBuilder, name: str, up: Tensor, inner: tuple[str, int], scales: tuple[Tensor, ...]) -> Tensor:
-    """The activation, with the gating product where there are two branches; it needs its inputs again."""
+    """Add the activation, of two branches with the gating product; the backward pass needs its inputs."""
     rows = tuple(axis for axis in up.shape if axis[0] not in ("branch", inner[0]))
     activated = Tensor(f"{layer.name}/{name}", (*rows, inner), up.itemsize)
     saved: tuple[Tensor, ...] = (up, *scales)

@@ -1,4 +1,4 @@
-"""The operators most layers are made of, added one by one to the layer being built."""
+"""Builder of a layer from the operators most layers are made of."""
 
 from attrs import define, field
 
@@ -6,36 +6,36 @@ from nest.graph import Operator, Parameter, Routing, Shape, Tensor
 from nest.spec import Training
 
 FP32 = 4.0
-"""Bytes of an element that is kept in single precision whatever the training precision."""
+"""Bytes of an element kept in single precision at any training precision."""
 
 INDEX = 8.0
 """Bytes of a token id or label (PyTorch's int64)."""
 
 
 def activation_itemsize(training: Training) -> float:
-    """Bytes per activation element.
+    """Return the bytes per activation element.
 
-    The 8- and 4-bit precisions are formats of matrix products: activations still travel and are kept in
-    bfloat16. Frameworks may keep some inputs of products in 8 bits; not counting on it errs on the safe side.
+    Precisions of 8 and 4 bits are formats of matrix products: activations are sent and kept in bfloat16. Some
+    frameworks keep inputs of products in 8 bits; ignoring that errs on the safe side.
     """
     return FP32 if training.precision == "fp32" else 2.0
 
 
 @define(eq=False, repr=False)
 class LayerBuilder:
-    """Collects the operators of one layer.
+    """The builder of one layer's operators.
 
-    Tensors are `(batch, sequence, ...)` of one sample. FLOP are those of matrix products (2 for a multiply
-    and an add); every other operator is bound by the memory it moves and counts none.
+    Tensors are `(batch, sequence, ...)` of one sample. FLOP are those of matrix products (2 for a multiply and an add);
+    every other operator is bound by memory traffic and counts none.
 
     Attributes:
-        name: the layer's name; operators and tensors are called `name/...`.
+        name: of the layer; operators and tensors are called `name/...`.
         sequence: tokens per sample.
         itemsize: bytes per activation element.
         norm_bias: LayerNorm in place of RMSNorm.
-        capacity: tokens an expert is given room for, over those it would get if all got the same.
+        capacity: room of an expert in tokens over its even share.
         eager: operators between products run one by one, and save more for the backward pass.
-        operators: what was added so far, in order.
+        operators: added so far, in order.
     """
 
     name: str
@@ -48,15 +48,15 @@ class LayerBuilder:
 
     @property
     def tokens(self) -> Shape:
-        """The axes every activation begins with."""
+        """Return the first axes of every activation."""
         return (("batch", 1), ("sequence", self.sequence))
 
     def tensor(self, name: str, *axes: tuple[str, int], itemsize: float | None = None) -> Tensor:
-        """A tensor of this layer with `axes` per token."""
+        """Return a tensor of this layer with `axes` per token."""
         return Tensor(f"{self.name}/{name}", (*self.tokens, *axes), itemsize or self.itemsize)
 
     def indices(self, name: str) -> Tensor:
-        """Whole numbers that come with the data, one per token; no gradient flows to them."""
+        """Return whole numbers of the data, one per token, without gradient."""
         return Tensor(name, self.tokens, INDEX, differentiable=False)
 
     def add(
@@ -109,10 +109,10 @@ class LayerBuilder:
         experts: int = 0,
         kind: str = "matmul",
     ) -> None:
-        """Add a product of `source` with a weight of shape `columns` by contracted axes.
+        """Add a product of `source` with a weight of shape `columns` over contracted axes.
 
-        The backward pass computes the gradients of the input and of the weight, twice the forward FLOP, and
-        needs the input. With `experts` the weight has one matrix per expert; each row of `source` meets one.
+        The backward pass computes the gradients of input and weight, twice the forward FLOP, and needs the input. With
+        `experts` the weight has one matrix per expert, and each row of `source` meets one.
         """
         rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
         inner = tuple(axis for axis in source.shape if axis[0] in contracted)
@@ -144,14 +144,14 @@ class LayerBuilder:
         bias: bool = False,
         experts: int = 0,
     ) -> Tensor:
-        """A matmul with one result called `name`: the rows of `source` with `columns`."""
+        """Add a matmul of the rows of `source` with `columns`; its one result is called `name`."""
         rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
         output = Tensor(f"{self.name}/{name}", (*rows, *columns), source.itemsize if experts else self.itemsize)
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 
     def per_head(self, name: str, source: Tensor, output: Tensor, contracted: tuple[str, int]) -> None:
-        """Add a product of each head of `source` with a matrix of its own, over some or all of the last axis."""
+        """Add a product of each head of `source` with its own matrix, over all or part of the last axis."""
         shape = (*output.shape[2:], contracted)
         self.add(
             name,
@@ -174,10 +174,10 @@ class LayerBuilder:
         bias: bool | None = None,
         weights: Shape | None = None,
     ) -> Tensor:
-        """A norm of `source`, with weights of the shape of its last axis or of `weights`, and perhaps as many biases.
+        """Add a norm of `source`, with weights (and perhaps biases) of the shape of its last axis or of `weights`.
 
-        The backward pass needs the input; the statistics, a few bytes per token, are left out as in
-        arXiv 2205.05198, section 4.1.
+        The backward pass needs the input; the statistics, a few bytes per token, are left out as in arXiv 2205.05198,
+        section 4.1.
         """
         normed = Tensor(f"{self.name}/{output or name}", source.shape, source.itemsize)
         names = ("weight", "bias") if (self.norm_bias if bias is None else bias) else ("weight",)
@@ -198,7 +198,7 @@ class LayerBuilder:
         return normed
 
     def residual(self, name: str, source: Tensor, *changes: Tensor, output: str | None = None) -> Tensor:
-        """The sum of `source` and `changes`; the backward pass needs nothing."""
+        """Add the sum of `source` and `changes`; the backward pass needs no inputs."""
         total = Tensor(f"{self.name}/{output or name}", source.shape, self.itemsize)
         self.add(name, "elementwise", (source, *changes), (total,))
         return total

@@ -1,1 +1,1 @@
-"""What the terminal shows: plans, explanations, comparisons and replays as text."""
+"""Terminal output: plans, explanations, comparisons and replays as text."""

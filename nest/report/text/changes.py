@@ -1,4 +1,4 @@
-"""What a run would be with a few flags changed, as a diff of them."""
+"""Nearby runs with a few changed flags, as a diff of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ NOTHING_GAINS = "No single change that fits gains more than 1 %."
 
 
 def changes_text(fits: bool, changes: Sequence[Mapping[str, Any]], now: float, screen: Screen = WIDE) -> str:
-    """The changes of a run of `now` seconds a step: the nearest that fit or, where it fits, those that gain."""
+    """Describe changes of a run of `now` seconds a step: the nearest that fit or, if it fits, those that gain."""
     if not changes:
         return paragraph(NOTHING_GAINS if fits else NOTHING_FITS, screen)
     head = "Single changes that gain more than 1 %:" if fits else "Nearest changes that fit:"

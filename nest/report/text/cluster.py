@@ -1,4 +1,4 @@
-"""What a network was reduced to: for people, as data, and as the `cluster` section of a problem."""
+"""Reduced networks: for people, as data, and as the `cluster` section of a problem."""
 
 import json
 import re
@@ -15,9 +15,9 @@ from nest.units import format_bytes, format_seconds
 
 
 def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
-    """Devices, levels and, of what was reduced, the stretch of every reduction and the order of the devices.
+    """Return devices, levels and, for a reduced network, the stretch of every reduction and the order of devices.
 
-    All in SI units. `order` has the name of device `i` of the levels at place `i`.
+    All in SI units. `order[i]` is the name of device `i` of the levels.
     """
     if isinstance(network, Cluster):
         return {"devices": network.size, "hierarchical": True, "levels": _level_figures(network.levels)}
@@ -42,7 +42,7 @@ def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
 
 
 def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
-    """The same as text, fitted to a screen."""
+    """Describe the same in text."""
     if isinstance(network, Cluster):
         return f"{network.size} devices, a hierarchy\n\n{_level_table(network.levels, screen)}"
     best = network.best
@@ -61,11 +61,11 @@ def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
 
 
 KEPT = ("device", "devices_per_host", "memory", "reserve", "hosts")
-"""What a `cluster` section keeps when its network becomes levels; hosts lie along them."""
+"""Keys of a `cluster` section kept when its network becomes levels; hosts lie along them."""
 
 
 def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
-    """The `cluster` section with the levels of `network` and what else `spec` says, as YAML."""
+    """Return the `cluster` section with the levels of `network` and the rest of `spec`, as YAML."""
     levels = network.levels if isinstance(network, Cluster) else network.best.levels
     lines = ["cluster:"]
     if isinstance(network, Reduced) and not network.best.hierarchy:
@@ -83,7 +83,7 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
 
 
 def _level_figures(levels: Sequence[Level]) -> list[dict[str, Any]]:
-    """Levels as a `cluster` section has them."""
+    """Return levels in the form of a `cluster` section."""
     return [
         {"name": each.name, "fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency}
         for each in levels
@@ -95,7 +95,7 @@ def _stretch_figures(stretch: Stretch) -> dict[str, float]:
 
 
 def _level_table(levels: Sequence[Level], screen: Screen, names: Sequence[str] = ()) -> str:
-    """Levels with their groups and, where devices have names, the first and last of the first group."""
+    """Return a table of levels with their groups and, if devices have names, the first and last of the first group."""
     header = ["level", "name", "fanout", "groups", "devices each", "bandwidth", "latency"]
     devices, capacity, rows = prod(level.fanout for level in levels), 1, []
     for index, level in enumerate(levels):
@@ -121,21 +121,21 @@ def _reduction_table(reductions: Sequence[Reduction], best: Reduction, screen: S
 
 
 FIRST = ("device", "devices_per_host", "memory", "reserve", "levels", "topology", "hosts")
-"""Keys in the order in which people read them; others follow."""
+"""Keys in reading order; others follow."""
 
 _BREAKS = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]")
-"""What JSON leaves as it is and YAML reads as the end of a line, or not at all (YAML 1.2, section 5.1 and 5.4)."""
+"""Characters that JSON leaves alone and YAML reads as line ends or not at all (YAML 1.2, sections 5.1 and 5.4)."""
 
 
 def section(cluster: ClusterSpec) -> dict[str, Any]:
-    """The keys of `cluster` that say something, in the order in which people read them, without what was assumed."""
+    """Return the stated keys of `cluster` in reading order, without assumed ones."""
     written: dict[str, Any] = unstructure(cluster)
     fields = {key: value for key, value in written.items() if value not in (None, (), [], {}, 0) and key != "assumed"}
     return {key: fields[key] for key in (*FIRST, *(key for key in fields if key not in FIRST)) if key in fields}
 
 
 def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
-    """The `cluster:` section of a problem, in YAML, below comments on lines of their own."""
+    """Return the `cluster:` section of a problem in YAML, below comments on separate lines."""
     lines = [f"# {_one_line(each)}" for each in comments]
     lines.append("cluster:")
     for key, value in section(cluster).items():
@@ -150,7 +150,7 @@ def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
 
 
 def flow(value: Any) -> str:
-    """`value` as JSON, which YAML reads alike."""
+    """Return `value` as JSON that YAML reads alike."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _BREAKS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -163,7 +163,7 @@ def _flow_mapping(level: Mapping[str, Any]) -> str:
 
 
 def _graph(graph: Mapping[str, Any]) -> list[str]:
-    """A graph, each node and link on a line of its own."""
+    """Write a graph, each node and link on a line."""
     lines = ["  topology:"]
     for key, value in graph.items():
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Plans side by side: the best of a problem, ours and those of other planners, a plan and the nearest to it."""
+"""Plans side by side: the best of a problem, ours and those of other planners, a plan and its nearest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,9 +21,9 @@ class Entry:
     Attributes:
         plan: its document; of all but the best `feasible`, with the lower bound of the best.
         slower_by: share of the best plan's step time that it takes more.
-        told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
-        proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
-        replayed: seconds of a step where the plan is replayed pass by pass; None: it cannot be.
+        told_apart: predictions are accurate enough to call the best plan faster; true of the best.
+        proved: every plan that could rank ahead of it is known to be slower; else time ran out.
+        replayed: seconds of a step in a replay pass by pass; None: not possible.
     """
 
     plan: PlanDocument
@@ -34,7 +34,7 @@ class Entry:
 
 
 def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The JSON of a shortlist: the documents of the plans, and how each stands to the best."""
+    """Return the JSON of a shortlist: the documents of the plans, and their ranking."""
     names = ("slower_by", "told_apart", "proved", "replayed")
     return {
         "nest": 1,
@@ -44,7 +44,7 @@ def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
-    """The plans as a table, what their replay changes, and which of them predictions do not tell from the best."""
+    """Write the plans as a table, the changes of their replay, and those that predictions cannot tell from the best."""
     rows = []
     replayed = [entry.replayed for entry in entries]
     told = any(
@@ -101,13 +101,13 @@ NUMBERS = (1, 2, 3, 5, 6, 10, 12)
 """Columns that are flush right."""
 
 SEARCH = "search"
-"""The column of how long each plan took to find, where that was asked for."""
+"""Name of the column of search times, if asked for."""
 
 OURS = "nest"
 
 
 def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
-    """The plans of `nest.whatif.compare.Comparison.to_dict()` below each other, and what there is to say of each."""
+    """Write the plans of `nest.whatif.compare.Comparison.to_dict()` below each other, with notes on each."""
     ours = comparison["plan"]
     header = (*HEADER, SEARCH) if "seconds" in comparison else HEADER
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
@@ -161,7 +161,7 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def _outside(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Faster plans that fit, with a decision that nest does not search; their notes name it."""
+    """Describe faster plans that fit with a decision outside nest's search; their notes name it."""
     lines = []
     for each in comparison["others"]:
         relative = each["relative"]
@@ -196,7 +196,7 @@ def _row(
 
 
 def _each(stages: list[Mapping[str, Any]], key: str) -> str:
-    """What the stages have, each value once, in the order of the pipeline."""
+    """Return the stages' values, each once, in pipeline order."""
     return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
 
 
@@ -207,14 +207,14 @@ def _recomputed(stage: Mapping[str, Any]) -> str:
 
 
 def _fits(plan: Mapping[str, Any], missing: float) -> str:
-    """Whether a search admits the plan, and where it does not, how likely it fits, or what it needs beyond."""
+    """Describe whether a search admits the plan, and if not, its likelihood to fit or its excess."""
     if not missing:
         return "yes"
     return f"{percent(plan['fit_probability'], 0)} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"
 
 
 def nearest_text(nearest: Mapping[str, Any]) -> str:
-    """A nearest plan (`nest.whatif.nearest_plan.Nearest.to_dict`) in lines: why, what changed, and what that costs."""
+    """Describe a nearest plan (`nest.whatif.nearest_plan.Nearest.to_dict`): why, changes and their cost."""
     target = nearest["target"]
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]

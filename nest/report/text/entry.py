@@ -1,4 +1,4 @@
-"""An entry of the catalogue for people: figures with their units, and where they were read."""
+"""An entry of the catalogue for people: figures with units and sources."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -14,12 +14,12 @@ _DECIMAL = {Bytes: "B", BytesPerSecond: "B/s", FlopPerSecond: "FLOP/s"}
 
 
 def entry_text(entry: object, screen: Screen = WIDE) -> str:
-    """The attributes of an attrs object that say something, in their order; parts below their names."""
+    """List the attributes of an attrs object that have a value, in their order; parts below their names."""
     return "\n".join(_lines(_members(entry), screen))
 
 
 def _members(entry: Any) -> list[tuple[str, Any, Any]]:
-    """Name, value and type of attributes that have a value."""
+    """Return name, value and type of attributes that have a value."""
     members = []
     for attribute in fields(type(entry)):
         value = getattr(entry, attribute.name)
@@ -50,7 +50,7 @@ def _has_parts(value: Any) -> bool:
 
 
 def _indented(value: Any, kind: Any, screen: Screen) -> str:
-    """What has parts, two spaces further right."""
+    """Return the parts of a value, two spaces further right."""
     narrower = screen if screen.width is None else screen._replace(width=max(screen.width - INDENT, 1))
     if has(type(value)):
         text = "\n".join(_lines(_members(value), narrower))
@@ -64,7 +64,7 @@ def _indented(value: Any, kind: Any, screen: Screen) -> str:
 
 
 def _records(records: Any, screen: Screen) -> str:
-    """Records of one kind as a table of what any of them says, their names first."""
+    """Return records of one kind as a table of their stated members, names first."""
     rows = [{name: (value, kind) for name, value, kind in _members(each)} for each in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: name != "name")
@@ -75,12 +75,12 @@ def _records(records: Any, screen: Screen) -> str:
 
 
 def _inner(kind: Any) -> Any:
-    """The type of a mapping's values."""
+    """Return the type of a mapping's values."""
     return get_args(kind)[-1] if get_args(kind) else None
 
 
 def _figure(value: Any, kind: Any) -> str:
-    """A value, with the unit its type says."""
+    """Return a value with the unit of its type."""
     units = (kind, *get_args(kind))
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))

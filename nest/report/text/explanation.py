@@ -26,27 +26,26 @@ from nest.tolerances import AGREEMENT, HARDLY_FASTER
 from nest.units import format_bytes, format_seconds, percent, three_digits
 
 STEPS = ("plan", "binding", "best", "constraints", "pools", "alternatives", "flips", "loses")
-"""In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
+"""Steps in which an explanation is found and shown."""
 
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
-"""Units in which people give what is varied, with what they are in SI units."""
+"""Units of varied numbers for people, with their size in SI units."""
 
 _MARK = "*"
-"""Marks what was not searched to the end."""
+"""Mark of results of an unfinished search."""
 
 
 def explanation_text(answer: Answer, screen: Screen = WIDE) -> str:
-    """An explanation (`nest.whatif.explain.Explanation.to_dict`) in sections, fitted to a screen."""
+    """Describe an explanation (`nest.whatif.explain.Explanation.to_dict`) in sections."""
     return "\n\n".join(section for step in STEPS if (section := explanation_section(answer, step, screen)))
 
 
 def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str:
-    """What a step adds to an explanation, fitted to a screen; empty where it has nothing to say.
+    """Describe the part of an explanation that a step adds; empty: nothing.
 
     Args:
-        answer: `nest.whatif.explain.Explanation.to_dict`, of which only what the step has found is read.
+        answer: `nest.whatif.explain.Explanation.to_dict`, of which only the step's findings are read.
         step: of `STEPS`.
-        screen: what the text is laid out for.
     """
     if step == "plan":
         return _headline(answer, screen)
@@ -75,7 +74,7 @@ PROVED = {
     "optimal": ("Optimal plan:", Tone.GOOD),
     "near-optimal": ("Near-optimal plan:", Tone.GOOD),
 }
-"""How a headline begins, by the status of a plan that is proved."""
+"""Begin of a headline, by the status of a proved plan."""
 
 
 def _headline(answer: Answer, screen: Screen) -> str:
@@ -90,7 +89,7 @@ def _headline(answer: Answer, screen: Screen) -> str:
 
 
 def _caveat(answer: Answer, screen: Screen) -> str:
-    """That the plan asked about is not the best of its problem."""
+    """Note that the explained plan is not the best of its problem."""
     best = answer["best_batch_time"]
     if answer["status"] == "infeasible":
         return ""
@@ -114,12 +113,12 @@ def _section(title: str, lines: Sequence[str], screen: Screen) -> str:
 
 
 def _with_notes(lines: Sequence[str], notes: Sequence[str], screen: Screen) -> list[str]:
-    """A table, if there is one, with what there is to say below it."""
+    """Return a table, if there is one, with notes below it."""
     return [*lines, *([""] if lines and notes else []), *(paragraph(note, screen, indent=2) for note in notes)]
 
 
 def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
-    """What each restriction costs, the dearest first; where there is no plan, which one makes it so."""
+    """Describe the cost of each restriction, the dearest first; without a plan, those that prevent one."""
     dearest = sorted(prices, key=lambda each: each["relative"] or 0.0)
     costly = [each for each in dearest if each["costs"]]
     lines = []
@@ -156,7 +155,7 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
 
 
 def _pools(changes: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
-    """The best plan without each pool, and with more of it."""
+    """Describe the best plan without each pool, and with more of it."""
     found = [each for each in changes if each["plan"] is not None]
     rows = [
         [
@@ -188,7 +187,7 @@ def _alternatives(alternatives: Sequence[Answer], decided: Decided, least: float
 
 
 def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
-    """From which values of a number on another plan is the best, and up to which none is; no `best`: no plan fits."""
+    """Describe the values of a number beyond which another plan is the best, or none fits; no `best`: no plan fits."""
     changing = [each for each in breakpoints if each["changed_at"] is not None]
     header = ("parameter", "now", "with", "factor", "new plan", "step time")
     lines = [table(header, [_row(each, best) for each in changing], (1, 2, 3, 5), screen)] if changing else []
@@ -232,12 +231,12 @@ def _row(each: Answer, best: Decided) -> list[str]:
 
 
 def _is_redistributed(each: Answer) -> bool:
-    """Whether the plan's decisions stay the best up to there only with its layers on other stages."""
+    """Return whether the plan's decisions stay the best up to there only with its layers on other stages."""
     return each["same_kept"] is None or each["same_kept"] > HARDLY_FASTER
 
 
 def _bound(each: Answer, *, feasible_from_there: bool) -> str:
-    """From where on the plan is another one; `feasible_from_there`: up to there there is no plan."""
+    """Describe a value that changes the best plan; `feasible_from_there`: there is no plan before it."""
     same, changed = (_amount(each[side], each["unit"]) for side in ("same_at", "changed_at"))
     if each["unit"] == "samples":
         return changed
@@ -249,7 +248,7 @@ def _bound(each: Answer, *, feasible_from_there: bool) -> str:
 
 
 def _times(each: Answer, side: str) -> str:
-    """A value as a multiple of what the problem has."""
+    """Return a value as a multiple of the problem's."""
     return f"{each[side] / each['value']:.3g}x"
 
 
@@ -261,16 +260,16 @@ def _amount(value: float, unit: str) -> str:
 
 
 Finding = Mapping[str, Any]
-"""What `nest.whatif.binding` says of one resource."""
+"""A finding of `nest.whatif.binding` on one resource."""
 
 Row = tuple[str, str]
 
 NOTICEABLE = 5e-4
-"""Shares of the step time below this are left out: they would be shown as 0.0%."""
+"""Least share of the step time shown: less would read 0.0%."""
 
 
 def binding_text(binding: list[Finding], screen: Screen) -> str:
-    """What `nest.whatif.binding` found, the most important first."""
+    """Describe the findings of `nest.whatif.binding`, the most important first."""
     rows = [row for each in binding for row in _ROWS[each["name"]](each)]
     tones = {0: Tone.BAD} if any(each["name"] == "memory" and each["free"] < 0 for each in binding) else {}
     return figures(rows, screen, indent=2, tones=tones)
@@ -298,7 +297,7 @@ def _recomputation(each: Finding) -> Iterator[Row]:
 
 
 def _changed_by(step: Mapping[str, Any]) -> str:
-    """What one block more or fewer changes: time, and memory of the fullest stage."""
+    """Describe the effect of one block more or fewer: time, and memory of the fullest stage."""
     slower, memory = step["slower_by"], step["memory"]
     time = f"{relative_text(abs(slower), '')} {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
     room = f"{format_bytes(abs(memory))} {'more' if memory > 0 else 'less'}"

@@ -1,4 +1,4 @@
-"""A plan on one screen: what was planned, its layout, what it takes, where time goes, what else there is."""
+"""A plan on one screen: problem, layout, step time, shares of time, other plans."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,23 +18,22 @@ MOST_LINES = 22
 """Lines of the first screen: a terminal of 24 has room for the command and the next one, too."""
 
 MOST_WAITING = 0.05
-"""Share of a step from which it is told that devices wait for their hosts: as much as runs of one plan differ by."""
+"""Least share of a step told as waiting for hosts: the spread of repeated runs of one plan."""
 
 LEAST_SHARE = 5e-4
-"""Share of the step time from which one decimal place of a per cent shows it."""
+"""Least share of the step time that shows in one decimal place of a per cent."""
 
 BESIDE = len("time goes to") + 2
 """Columns of the names of figures."""
 
 
 def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "", *, whole: bool = False) -> str:
-    """The answer of `nest solve`, with at most `MOST_LINES` lines on 80 columns.
+    """Return the answer of `nest solve`, with at most `MOST_LINES` lines on 80 columns.
 
     Args:
         plan: found by a search, decided, or infeasible.
-        screen: where it is shown.
-        following: a sentence on what to do with it.
-        whole: whether lines are wrapped where they are cut short otherwise.
+        following: a sentence on the next command.
+        whole: wrap lines that are cut short otherwise.
     """
     if plan.status == "infeasible":
         head = [paragraph(subject(plan), screen)]
@@ -49,7 +48,7 @@ def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "",
 
 
 def _head(plan: PlanDocument, screen: Screen) -> list[str]:
-    """What was planned, the layout, and what is proved."""
+    """Return problem, layout, and what is proved."""
     begin, tone, rest = _status(plan)
     lines = [paragraph(subject(plan), screen), paragraph(layout_text(plan), screen), opening(begin, tone, rest, screen)]
     unlikely = unlikely_text(plan)
@@ -57,14 +56,14 @@ def _head(plan: PlanDocument, screen: Screen) -> list[str]:
 
 
 def unlikely_text(plan: PlanDocument) -> str | None:
-    """That no plan is as likely to fit as a search asks by default, and how likely this one is; None: one is."""
+    """Note that no plan is as likely to fit as a search asks by default, with its likelihood; None: one is."""
     if not took_even_odds(plan) or plan.fit_probability is None:
         return None
     return f"No plan is {percent(1 - RISK, 0)} likely to fit; this one is {percent(plan.fit_probability, 0)}."
 
 
 def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
-    """What is proved of a plan: the words that stand out, and the rest of the sentence."""
+    """Return what is proved of a plan: the highlighted words, and the rest of the sentence."""
     if plan.lower_bound is None:
         return "Plan as decided.", Tone.HEADING, ""
     if plan.status == "optimal":
@@ -84,7 +83,7 @@ def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
 
 
 def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
-    """Step time, throughput, memory, where time goes, and what the problem asks for."""
+    """Return step time, throughput, memory, shares of time, and figures the problem asks for."""
     span, summary = plan.batch_time_range, plan.summary
     time = format_seconds(plan.batch_time or 0.0)
     if span is not None:
@@ -108,7 +107,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
 
 
 def _launching(summary: Mapping[str, Any], batch_time: float) -> str:
-    """How long devices wait for kernels to be launched, and what helps; "": next to not at all."""
+    """Describe the wait of devices for kernel launches, and a remedy; "": almost none."""
     share = summary.get("launching", 0.0) / batch_time if batch_time else 0.0
     if share < MOST_WAITING:
         return ""
@@ -116,7 +115,7 @@ def _launching(summary: Mapping[str, Any], batch_time: float) -> str:
 
 
 def _throughput(plan: PlanDocument) -> Iterator[str]:
-    """Tokens, or samples that have none, per second and device, and the share of the peak that is."""
+    """Yield tokens (samples, if they have none) per second and device, and the share of the peak."""
     summary, device = plan.summary, accelerator(plan.problem["cluster"])
     for what in ("tokens", "samples"):
         if (speed := summary.get(f"{what}_per_second_per_device")) is not None:
@@ -129,7 +128,7 @@ def _throughput(plan: PlanDocument) -> Iterator[str]:
 
 
 def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
-    """The verdict on the fullest stage, its tone, and what that stage needs; "": nobody knows a device's memory."""
+    """Return the verdict on the fullest stage, its tone, and its bytes; "": a device's memory is unknown."""
     capacities = [memory_capacity(plan.summary, stage.pool) for stage in plan.stages]
     shares = [stage.memory / capacity for stage, capacity in zip(plan.stages, capacities, strict=True) if capacity]
     if len(shares) < len(capacities):
@@ -148,7 +147,7 @@ def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
 
 
 def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -> str:
-    """Where time goes, the most first, in one line of that width; what has no room there together."""
+    """Return the shares of time, largest first, in one line of that width; the rest together."""
     least = LEAST_SHARE * batch_time
     parts = sorted(((each, name) for name, each in shares.items() if each >= least > 0), reverse=True)
     texts = [f"{SHARE_NAMES[name]} {percent(seconds / batch_time)}" for seconds, name in parts]
@@ -161,14 +160,14 @@ def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -
 
 
 def _devices(summary: Mapping[str, Any]) -> str:
-    """How many devices are used, of each pool where there are some; "": all are."""
+    """Return the devices used, by pool if there are pools; "": all."""
     used, total = summary.get("devices_used"), summary.get("devices")
     pools = [f"{each['devices_used']} of {each['devices']} {each['name']}" for each in summary.get("pools", ())]
     return f"{', '.join(pools)} used" if pools else f"{used} of {total} used" if used != total else ""
 
 
 def _cost(cost: Mapping[str, float] | None) -> str:
-    """`summary.cost` for people; "": nobody says what devices cost."""
+    """Describe `summary.cost`; "": the price of devices is not stated."""
     if cost is None:
         return ""
     egress = f" ({percent(cost['egress'] / cost['step'])} between zones)" if cost.get("egress") else ""
@@ -177,7 +176,7 @@ def _cost(cost: Mapping[str, float] | None) -> str:
 
 
 def _training(whole: Mapping[str, Any] | None, device: str) -> str:
-    """`summary.training` for people; "": the problem does not say how many tokens there are."""
+    """Describe `summary.training`; "": the problem states no number of tokens."""
     if whole is None:
         return ""
     steps = "1 step" if whole["steps"] == 1 else f"{whole['steps']:,} steps"
@@ -196,12 +195,12 @@ def _training(whole: Mapping[str, Any] | None, device: str) -> str:
 
 
 def _whole(number: float) -> str:
-    """A large number with three significant digits: `1,230,000`."""
+    """Format a large number with three significant digits: `1,230,000`."""
     return three_digits(number) if number >= 1 else f"{number:.3g}"
 
 
 def format_tokens(count: int) -> str:
-    """A number of tokens as people say it: `15T`, `2.4B`."""
+    """Format a number of tokens: `15T`, `2.4B`."""
     for factor, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
         if count >= factor:
             return f"{count / factor:.4g}{letter}"
@@ -209,14 +208,14 @@ def format_tokens(count: int) -> str:
 
 
 def _alternatives(plan: PlanDocument, screen: Screen, width: int | None) -> list[str]:
-    """Other plans, one in each line."""
+    """Return other plans, one per line."""
     rows = other_plan_texts(plan, width)
     beside = max((len(name) for name, _ in rows), default=0) + 2
     return [paragraph(f"{name:{beside}}{text}", screen, beside) for name, text in rows]
 
 
 def next_command(plan: PlanDocument, output: Path | None) -> str:
-    """What to do with the answer of `nest solve`, which is in a file `output`, or in none."""
+    """Suggest a command for the answer of `nest solve`, which is in the file `output` or in none."""
     if output is None:
         return "Next: add `--output plan.json`, then `nest explain plan.json`; or `--stages`."
     file = quote(str(output))

@@ -1,4 +1,4 @@
-"""Screens that texts are laid out for, and sentences, lists of figures and tables fitted to them.
+"""Screens for texts, and sentences, lists of figures and tables fitted to them.
 
 Words are never parted, and nothing is left out.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Tone(Enum):
-    """Why a piece of text stands out."""
+    """Reason for which a piece of text stands out."""
 
     HEADING = auto()
     GOOD = auto()
@@ -23,11 +23,11 @@ def _as_it_is(text: str, tone: Tone) -> str:
 
 
 class Screen(NamedTuple):
-    """Where a text is shown.
+    """Medium on which a text is shown.
 
     Attributes:
-        width: columns a line may take; None: as many as it needs.
-        paint: how a piece of text with a tone is written; what it adds takes no columns.
+        width: columns of a line; None: any number.
+        paint: writes a piece of text with a tone; its additions take no columns.
     """
 
     width: int | None = None
@@ -35,11 +35,11 @@ class Screen(NamedTuple):
 
 
 WIDE = Screen()
-"""A file or a pipe: lines as long as they need to be, and no colours."""
+"""A file or a pipe: lines of any length, no colours."""
 
 
 def columns(text: str) -> int:
-    """Columns that `text` takes on a terminal: wide letters take two, combining ones none (Unicode annex 11)."""
+    """Return the columns of `text` on a terminal: wide letters take two, combining ones none (Unicode annex 11)."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -48,21 +48,21 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """`text` filled up with spaces to `width` columns, on its left when it is to be flush `right`."""
+    """Fill `text` up to `width` columns with spaces, on its left to be flush `right`."""
     spaces = " " * (width - columns(text))
     return spaces + text if right else text + spaces
 
 
 _UNIT = r"(?:[mun]?s|min|h|[kKMGTP]?i?B(?:/s)?|%|[kMGTP]?FLOP(?:/s)?|samples/s)(?![\w/])"
 _GAP = re.compile(rf"(?<=\S)(?!(?<=[^\W\d]) \d)(?!(?<=\d) {_UNIT})(?!(?<=\d) x \d) +(?=\S)")
-"""Spaces at which a line may end: not between a word and a number, a number and its unit, or numbers multiplied."""
+"""Spaces at which a line may end: not between word and number, number and unit, or multiplied numbers."""
 
 LEAST_ROOM = 20
-"""Columns beside the names of figures below which values stand below their names instead."""
+"""Least columns beside the names of figures; with fewer, values stand below their names."""
 
 
 def pieces(text: str) -> list[str]:
-    """What is never parted, each with the spaces before it; of letters that take two columns each by itself."""
+    """Split into unbreakable pieces, each with the spaces before it; letters two columns wide are separate pieces."""
     parts, start = [], 0
     for gap in _GAP.finditer(text):
         parts.append(text[start : gap.start()])
@@ -72,7 +72,7 @@ def pieces(text: str) -> list[str]:
 
 
 def _letters(piece: str) -> list[str]:
-    """A piece parted around wide letters: their scripts write no spaces between words."""
+    """Split a piece around wide letters: their scripts write no spaces between words."""
     clusters = [""]
     for letter in piece:
         if clusters[-1].strip() and (columns(letter) == 2 or (columns(clusters[-1][-1]) == 2 and letter.isalnum())):
@@ -82,14 +82,14 @@ def _letters(piece: str) -> list[str]:
 
 
 def longest_piece(text: str) -> int:
-    """Columns that `text` needs, however often it is parted."""
+    """Return the columns that `text` needs with all possible breaks."""
     return max(columns(piece.lstrip()) for piece in pieces(text))
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """`text` in lines of at most `width` columns, the second and later ones begun after `indent` spaces.
+    """Break `text` into lines of at most `width` columns, the second and later ones indented.
 
-    A piece for which that is too narrow gets a line of its own: the terminal parts it, and it can be copied whole.
+    A piece too long for the width gets its own line: the terminal parts it, and it can be copied whole.
     """
     lines: list[str] = []
     for piece in pieces(text):
@@ -101,7 +101,7 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
 
 
 def paragraph(text: str, screen: Screen = WIDE, indent: int = 0) -> str:
-    """`text`, each of its lines fitted to a screen; what goes on below begins `indent` columns further right."""
+    """Fit each line of `text` to a screen; continuation lines begin `indent` columns further right."""
     if screen.width is None:
         return text
     lines: list[str] = []
@@ -112,7 +112,7 @@ def paragraph(text: str, screen: Screen = WIDE, indent: int = 0) -> str:
 
 
 def opening(begin: str, tone: Tone, rest: str, screen: Screen, indent: int = 0) -> str:
-    """A paragraph whose first words stand out, where its first line has room for them."""
+    """Return a paragraph whose first words stand out, if its first line has room for them."""
     lines = paragraph(begin + rest, screen, indent)
     return screen.paint(begin, tone) + lines[len(begin) :] if lines.startswith(begin) else lines
 
@@ -123,11 +123,10 @@ def figures(
     indent: int = 0,
     tones: Mapping[int, Tone] | None = None,
 ) -> str:
-    """Names and their values beside each other, or below each other where that is too narrow.
+    """List names and their values beside each other, or below each other on a narrow screen.
 
     Args:
         rows: names, "" for more of the figure above, and values.
-        screen: where they are shown.
         indent: spaces before every line.
         tones: of values that stand out, by index.
     """
@@ -164,20 +163,16 @@ def table(
     least: Sequence[int] = (),
     ruled: bool = True,
 ) -> str:
-    """Aligned columns under a header.
+    """Align columns under a header.
 
-    On a screen that is too narrow for that, whichever takes the fewest lines: cells in several lines, the table in
-    parts below each other that each begin with the first column, or a list of figures for each row. Nothing is left
-    out.
+    On a screen too narrow for that, the form with the fewest lines: cells in several lines, parts of the table below
+    each other that each begin with the first column, or a list of figures for each row. Nothing is left out.
 
     Args:
-        header: names of the columns.
-        rows: their cells.
         right: indices of columns that are flush right.
-        screen: where the table is shown.
         tones: of cells that stand out, by indices of row and column.
-        least: columns that each column takes at least, where there is room.
-        ruled: whether a line of dashes parts header and rows.
+        least: minimum width of each column, if there is room.
+        ruled: a line of dashes parts header and rows.
     """
     whole = _Table(tuple(header), [list(row) for row in rows], frozenset(right), screen, dict(tones or {}), ruled)
     widths = [whole.natural(column) for column in range(len(header))]
@@ -193,7 +188,7 @@ def table(
 
 
 class _Table(NamedTuple):
-    """A table as `table` takes it, and the ways to lay it out."""
+    """A table with the arguments of `table`, and its possible layouts."""
 
     header: tuple[str, ...]
     rows: list[list[str]]
@@ -203,15 +198,15 @@ class _Table(NamedTuple):
     ruled: bool
 
     def natural(self, column: int) -> int:
-        """The width of a column whose cells take one line each."""
+        """Return the width of a column whose cells take one line each."""
         return max(columns(row[column]) for row in (self.header, *self.rows))
 
     def narrowest(self, column: int) -> int:
-        """The width of a column whose cells take as many lines as they can."""
+        """Return the width of a column whose cells take as many lines as possible."""
         return max(longest_piece(row[column]) for row in (self.header, *self.rows))
 
     def narrowed(self, width: int) -> list[int] | None:
-        """Widths with which the table is at most so wide, taken from the widest columns; None: there are none."""
+        """Return widths with which the table fits, taken from the widest columns; None: impossible."""
         least = [self.narrowest(column) for column in range(len(self.header))]
         widths = [self.natural(column) for column in range(len(self.header))]
         room = width - GAP * (len(widths) - 1)
@@ -225,7 +220,7 @@ class _Table(NamedTuple):
         return widths
 
     def lines(self, widths: Sequence[int]) -> list[str]:
-        """The table with columns of these widths."""
+        """Return the table with columns of these widths."""
         heading = self._row(self.header, widths, dict.fromkeys(range(len(widths)), Tone.HEADING), bottom=True)
         lines = [*heading, (" " * GAP).join("-" * width for width in widths)] if self.ruled else heading
         for index, row in enumerate(self.rows):
@@ -236,7 +231,7 @@ class _Table(NamedTuple):
     def _row(
         self, cells: Sequence[str], widths: Sequence[int], tones: Mapping[int, Tone], *, bottom: bool = False
     ) -> list[str]:
-        """One row in as many lines as its fullest cell needs; shorter cells begin above, or end at the bottom."""
+        """Return one row in as many lines as its fullest cell needs; shorter cells begin above or end at the bottom."""
         parted = [
             [cell] if columns(cell) <= width else wrapped(cell, width)
             for cell, width in zip(cells, widths, strict=True)
@@ -253,14 +248,14 @@ class _Table(NamedTuple):
         ]
 
     def _cell(self, column: int, text: str, width: int, tones: Mapping[int, Tone]) -> str:
-        """One line of a cell; what paints it takes no columns."""
+        """Return one line of a cell; its paint takes no columns."""
         whole = padded(text, width, right=column in self.right)
         if column not in tones or not text:
             return whole
         return whole.replace(text, self.screen.paint(text, tones[column]))
 
     def in_parts(self, width: int) -> list[str] | None:
-        """Tables with the first column and as many others as there is room for; None: not even for one."""
+        """Return tables with the first column and as many others as fit; None: not even one."""
         if len(self.header) == 1:
             return None
         groups: list[list[int]] = []
@@ -284,7 +279,6 @@ class _Table(NamedTuple):
         return lines
 
     def _of(self, chosen: Sequence[int]) -> "_Table":
-        """The table of some of the columns."""
         places = {column: place for place, column in enumerate(chosen)}
         return self._replace(
             header=tuple(self.header[column] for column in chosen),
@@ -294,7 +288,7 @@ class _Table(NamedTuple):
         )
 
     def lists(self) -> list[str]:
-        """A list of figures for each row; of a table without rows, the names."""
+        """Return a list of figures for each row; of a table without rows, the names."""
         lines: list[str] = []
         if not self.rows:
             return [line for name in self.header for line in paragraph(name, self.screen).split("\n")]

@@ -13,13 +13,13 @@ Ratios = Mapping[str, float | str]
 
 
 def total(ratios: Ratios) -> tuple[float | None, float | None, int]:
-    """The geometric mean and the largest of a planner's ratios, None where it has none, and problems without a plan."""
+    """Return geometric mean and largest of a planner's ratios, None without any, and the problems without a plan."""
     known = [each for each in ratios.values() if not isinstance(each, str)]
     return geometric_mean(known) if known else None, max(known, default=None), len(ratios) - len(known)
 
 
 def ratios_to_ours(comparisons: Mapping[str, Mapping[str, Any]]) -> dict[str, Ratios]:
-    """Ratios of all planners to nest's plan, from `nest.whatif.compare.Comparison.to_dict()` by problem."""
+    """Return the ratios of all planners to nest's plan, from `nest.whatif.compare.Comparison.to_dict()` by problem."""
     others = {name: {each["name"]: each for each in found["others"]} for name, found in comparisons.items()}
     planners = dict.fromkeys(name for each in others.values() for name in each)
     ours: dict[str, float | str] = {
@@ -30,7 +30,7 @@ def ratios_to_ours(comparisons: Mapping[str, Mapping[str, Any]]) -> dict[str, Ra
 
 
 def _ratio(entry: Mapping[str, Any] | None) -> float | str:
-    """The ratio of a plan that counts, else why there is none."""
+    """Return the ratio of a plan that counts, else why there is none."""
     if entry is None:
         return "it does not support this cluster."
     if entry["missing_bytes"]:
@@ -41,7 +41,7 @@ def _ratio(entry: Mapping[str, Any] | None) -> float | str:
 
 
 def ratios_text(planners: Mapping[str, Ratios], screen: Screen = WIDE) -> str:
-    """The table, and below it why planners have no plan; all planners have the same problems."""
+    """Write the table, and below it why planners have no plan; all planners have the same problems."""
     problems = next(iter(planners.values()), {})
     header, rows, reasons = ("planner", *problems, "mean", "worst", "no plan"), [], dict[tuple[str, str], list[str]]()
     for planner, ratios in planners.items():

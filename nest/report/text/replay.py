@@ -20,7 +20,7 @@ _REASONS = {
 
 
 def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = WIDE) -> str:
-    """A replay for people: `nest.simulate.replay.Replay.to_dict()` beside the plan that was replayed."""
+    """Describe a replay (`nest.simulate.replay.Replay.to_dict()`) beside its plan."""
     parts = [
         paragraph(_headline(replay, plan), screen),
         _figures(replay, plan, screen),
@@ -104,7 +104,7 @@ def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: S
 
 
 def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
-    """Which stages peak above what a device has although the plan fits; empty: none."""
+    """Name the stages that peak above a device's memory although the plan fits; empty: none."""
     capacity = plan.summary.get("memory_capacity")
     if not isinstance(capacity, float) or not plan.fits:
         return ""
@@ -119,7 +119,7 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 
 def _merged(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Neighbours that show the same share a row."""
+    """Merge neighbours that show the same."""
     merged = []
     for _, group in groupby(rows, key=lambda row: row[1:]):
         run = list(group)

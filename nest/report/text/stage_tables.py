@@ -1,4 +1,4 @@
-"""The stages of a plan as tables: what each does and takes, and what its memory is made of."""
+"""Tables of a plan's stages: work, time, and parts of memory."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -14,17 +14,17 @@ from nest.spec import PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds, percent
 
 MOST_ROWS = 24
-"""Stages shown one by one; of more, neighbours that are alike share a row."""
+"""Most stages shown one by one; of more, neighbours that are alike share a row."""
 
 MEMORY_NAMES = {"communication": "buffers", "activations": "activations"}
-"""What texts call parts of memory that go by another name in `MemoryBreakdown`."""
+"""Words for parts of memory with other names in `MemoryBreakdown`."""
 
 FEW_NAMES = 2
-"""Devices of a network that are named one by one in a table."""
+"""Most devices of a network named one by one in a table."""
 
 
 def stage_table(plan: PlanDocument, screen: Screen) -> str:
-    """A row for each stage, of many one for neighbours that are alike."""
+    """Return a row for each stage, or for neighbours that are alike if there are many."""
     runs = _runs(plan) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
     held = chunks_of_stages(plan)
     rows = [_row(plan, [plan.stages[index] for index in run], _devices(plan, run)) for run in runs]
@@ -45,7 +45,6 @@ def stage_table(plan: PlanDocument, screen: Screen) -> str:
 
 
 def _capacity(plan: PlanDocument, stage: StageRecord) -> float | None:
-    """Bytes of a device of a stage; None: the document does not say."""
     return memory_capacity(plan.summary, stage.pool)
 
 
@@ -55,7 +54,7 @@ def _is_overfull(plan: PlanDocument, stage: StageRecord) -> bool:
 
 
 def _runs(plan: PlanDocument) -> list[list[int]]:
-    """Neighbouring stages with as many layers of the same kinds and the same choices, as lists of indices."""
+    """Group neighbouring stages with the same kinds and numbers of layers and the same choices, by index."""
     keys = [
         (
             tuple(tuple(name.rpartition(".")[0] or name for name in chunk) for chunk in chunks),
@@ -69,7 +68,7 @@ def _runs(plan: PlanDocument) -> list[list[int]]:
 
 
 def _devices(plan: PlanDocument, run: list[int]) -> str:
-    """The first and the last device of neighbouring stages in the first replica; on a network by name."""
+    """Name the first and the last device of neighbouring stages in the first replica."""
     if plan.placement is not None:
         blocks = plan.placement.replicas[0]
         names = [name for index in run for name in blocks[index]]
@@ -80,7 +79,7 @@ def _devices(plan: PlanDocument, run: list[int]) -> str:
 
 
 def _row(plan: PlanDocument, stages: list[StageRecord], devices: str) -> list[str]:
-    """The cells behind numbers and layers."""
+    """Return the cells after numbers and layers."""
     links = dict.fromkeys(level_name(plan.summary, stage.pool, stage.level_out) for stage in stages)
     shares = [stage.memory / (_capacity(plan, stage) or 1.0) for stage in stages]
     return [
@@ -96,20 +95,20 @@ def _row(plan: PlanDocument, stages: list[StageRecord], devices: str) -> list[st
 
 
 def _numbers(run: Sequence[int]) -> str:
-    """The stages of a run, counted from 1."""
+    """Return the numbers of a run's stages, counted from 1."""
     return f"{run[0] + 1}-{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1)
 
 
 def _span(values: list[float], formatted: Callable[[float], str]) -> str:
-    """One value, or the least and the greatest of several."""
+    """Return one value, or the least and the greatest of several."""
     least, most = formatted(min(values)), formatted(max(values))
     return least if least == most else f"{least} to {most}"
 
 
 def memory_table(plan: PlanDocument, screen: Screen) -> str:
-    """What memory is made of: a row for each stage, of many one for neighbours with the same memory.
+    """Return the parts of memory, a row for each stage, or for neighbours with the same memory if there are many.
 
-    Parts that no stage has are left out. "": plans of older versions do not say.
+    Parts that no stage has are left out. "": plans of older versions do not state them.
     """
     stages = plan.stages
     parts = {index: asdict(stage.memory_breakdown) for index, stage in enumerate(stages) if stage.memory_breakdown}

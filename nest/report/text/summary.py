@@ -1,4 +1,4 @@
-"""A plan as tables a person can act on, and what a proof by another solver found, as a record and in sentences."""
+"""A plan as tables, and the result of a proof by another solver, as a record and in sentences."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from nest.units import format_seconds, listed, percent, three_digits
 
 
 def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
-    """The plan with all that there is to say of it, fitted to a screen; for an infeasible one its diagnosis."""
+    """Describe the whole plan; for an infeasible one its diagnosis."""
     from nest.report.text.first_screen import first_screen
 
     if plan.status == "infeasible":
@@ -20,7 +20,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
 
 
 def details(plan: PlanDocument, screen: Screen = WIDE) -> list[str]:
-    """What the first screen of a feasible plan leaves out, part by part: its stages, their memory, further notes."""
+    """Return the parts missing on the first screen of a feasible plan: stages, their memory, further notes."""
     from nest.report.text.stage_tables import memory_table, stage_table
 
     batch_time, notes = plan.batch_time or 0.0, list[str]()
@@ -46,14 +46,14 @@ def _further(plan: PlanDocument) -> list[tuple[str, str]]:
 
 
 def _runs_on(names: tuple[str, ...]) -> str:
-    """For which frameworks the plan's files are written."""
+    """Name the frameworks for which the plan's files are written."""
     if not names:
         return "No framework can run this plan; `nest export PLAN --to NAME --nearest` exports the nearest one."
     return f"Exporters: {listed(names)}."
 
 
 def _coarser(seconds: float, bound: float) -> str:
-    """What a plan that is proved costs, where cuts between layers leave a gap."""
+    """Note the cost of a proved plan, if cuts between layers leave a gap."""
     price = f", {percent(seconds / bound - 1)} above the lower bound" if bound > 0 else ""
     return f"With search.granularity: block, nest proves a best plan of {format_seconds(seconds)}{price}."
 
@@ -65,8 +65,8 @@ class Verdict(NamedTuple):
     """The answer of `nest verify`.
 
     Attributes:
-        verification: what a plan document states under `verification`.
-        batch_time: seconds of the plan that was to be proved; None when it says that there is none.
+        verification: as in a plan document.
+        batch_time: seconds of the plan to be proved; None: it says that there is none.
         better: the best plan found, when refuted.
     """
 
@@ -76,17 +76,17 @@ class Verdict(NamedTuple):
 
     @property
     def status(self) -> str:
-        """`proved`, `refuted` or `open`."""
+        """Return `proved`, `refuted` or `open`."""
         return str(self.verification["status"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The verdict as plain mappings, lists and numbers."""
+        """Return the verdict as plain mappings, lists and numbers."""
         better = None if self.better is None else self.better.to_dict()
         return {**self.verification, "batch_time": self.batch_time, "better": better}
 
 
 def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
-    """A proof's summary in sentences, fitted to a screen."""
+    """Describe a proof's summary."""
     bound, better = verification["bound"], verification["better_batch_time"]
     effort = (
         f"OR-Tools CP-SAT {verification['version']}: {verification['models']} models; bounds settled "
@@ -114,7 +114,7 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
 
 
 def certificate_text(certificate: Mapping[str, Any]) -> str:
-    """What a schedule's certificate says (`nest.plan.certificate.Certificate.to_dict`)."""
+    """Describe a schedule's certificate (`nest.plan.certificate.Certificate.to_dict`)."""
     name = f"The schedule {certificate['schedule']!r}"
     if not certificate["computed"]:
         return f"{name} was not simulated: {certificate['reason']}. Step time and memory are as it states them."
@@ -122,7 +122,7 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
 
 
 def _free(free: Mapping[str, Any]) -> str:
-    """What keeping blocks in pipeline order costs."""
+    """Describe the cost of keeping blocks in pipeline order."""
     if free["status"] == "proved":
         return "Stages in device order cost nothing: no other order gives a faster plan."
     if free["status"] == "refuted":
