@@ -206,8 +206,8 @@ def three_digits(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.3g}")
-    if rounded == value == round(value):
-        return f"{value:,.0f}"
+    if rounded == round(value) and math.isclose(value, rounded, rel_tol=1e-12):
+        return f"{rounded:,.0f}"
     return f"{rounded:,.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 

@@ -194,7 +194,7 @@ def test_constraints_on_layers_bind_the_search() -> None:
     "decisions", [{"width": 4}, {"dp": 4, "replicas": 8}, {"replicas": 2, "micro_batches": 3}, {"devices": 4, "pp": 3}]
 )
 def test_decisions_that_contradict_each_other_are_refused(decisions: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="fixed does not describe a plan"):
+    with pytest.raises(InputError, match="fixed is not a valid plan"):
         nest.evaluate(SMALL, fix=decisions)
 
 

@@ -95,7 +95,7 @@ def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
         ({"micro_batch": 4, "pp": 4}, "'interleaved' does not run 2 micro-batches over 4 stages of 2 chunks"),
         ({"chunks": 1}, "chunks == 1"),
         ({"schedule": "1f1b", "chunks": 2}, "chunks == 2"),
-        ({"stages": [2, 2, 2, 2]}, "the chunks of schedule 'interleaved' on stages 1, 2, 3, 4, 1, 2, 3, 4; give each"),
+        ({"stages": [2, 2, 2, 2]}, "but schedule 'interleaved' needs 1, 2, 3, 4, 1, 2, 3, 4; give each"),
     ],
 )
 def test_what_is_no_split_is_told(fix: dict[str, Any], words: str) -> None:
@@ -130,7 +130,7 @@ def test_check_sees_chunks() -> None:
     first, second, *rest = plan.stages
     swapped = (evolve(first, layers=second.layers), evolve(second, layers=first.layers), *rest)
     told = nest.check(evolve(plan, stages=swapped)).disagreements
-    assert any("which of its layers each of its 2 chunks holds" in each for each in told)
+    assert any("does not list the layers of its 2 chunks" in each for each in told)
     unsaid = tuple(evolve(stage, chunks=None) for stage in swapped)
     assert any("even split" in each for each in nest.check(evolve(plan, stages=unsaid)).disagreements)
 

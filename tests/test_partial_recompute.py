@@ -265,7 +265,7 @@ def test_parts_outside_the_lists_are_told(search: dict[str, Any], told: tuple[st
         ({"recompute": "none", "recompute_layers": 3}, "no recompute mode is lighter than 'none'; leave it out."),
         ({"recompute_layers": 3, "recompute_rest": "full"}, "lighter than 'full' is none or selective."),
         ({"recompute_layers": 3, "recompute_rest": "most"}, "fixed.recompute_rest is 'most'"),
-        ({"recompute": "full", "recompute_rest": "none"}, "add fixed.recompute_layers, or leave it out."),
+        ({"recompute": "full", "recompute_rest": "none"}, "needs fixed.recompute_layers; add it, or leave both out."),
         ({"recompute": "full:3:none"}, "there is no recompute mode called 'full:3:none'"),
     ],
 )
@@ -282,7 +282,7 @@ def test_what_cannot_be_fixed_is_told(fixed: dict[str, Any], told: str) -> None:
         (
             {"target": "deepspeed"},
             {},
-            "deepspeed has no 'full' for only some blocks of a stage; leave it out, or choose",
+            "deepspeed cannot use 'full' for some blocks of a stage; leave it out, or choose",
         ),
         ({"target": "megatron"}, {"recompute_rest": "selective"}, "a stage and 'selective' for the others; leave it"),
         ({"recompute_layers": False}, {}, "search.recompute_layers allows all blocks only; change one of them."),
@@ -322,7 +322,7 @@ def test_modes_of_profiles_are_not_called_like_parts() -> None:
     asked = json.loads(json.dumps(MEASURED))
     for candidate in asked["profile"]["candidates"]:
         candidate["recompute"]["full:2:none"] = next(iter(candidate["recompute"].values()))
-    with pytest.raises(InputErrors, match=r"recompute\.full:2:none: this is how nest names parts of a stage"):
+    with pytest.raises(InputErrors, match=r"recompute\.full:2:none: nest reserves this form of name"):
         nest.solve(asked)
 
 

@@ -201,8 +201,8 @@ class Precision(Record):
         """
         if training.primary_weights is not None and not self.copies:
             raise InputError(
-                f"training.primary_weights is {training.primary_weights}, but with training.precision {self.name} "
-                "products read the weights as they are; leave it out."
+                f"training.primary_weights: training.precision {self.name} has no separate primary weights; leave "
+                "it out."
             )
         gradients = self.gradients if training.gradients is None else GRADIENT_BYTES[training.gradients]
         wide = training.primary_weights == "bf16"

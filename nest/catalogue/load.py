@@ -194,7 +194,7 @@ def _model(name: str) -> dict[str, Any]:
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:
     """The device called `name`; without one, the `InputError` names `place`."""
-    return _named(devices(), name, "device", place, "Any other is given by its figures in place of a name.")
+    return _named(devices(), name, "device", place, "Give the figures of any other in place of a name.")
 
 
 def two_vendors(one: DeviceSpec | None, other: DeviceSpec | None) -> bool:
@@ -255,8 +255,8 @@ def _level(level: LevelSpec, index: int, place: str) -> Level:
         latency = kind.latency if latency is None else latency
     if bandwidth is None:
         raise InputError(
-            f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 50 GB/s`), "
-            "or name a link with a bandwidth of its own such as `nvlink4`."
+            f"{place}.bandwidth is missing; give it (`bandwidth: 50 GB/s`), or a link with a bandwidth, such as "
+            "`nvlink4`."
         )
     name = level.name or f"level {index}"
     return Level(name, level.fanout, bandwidth, 0.0 if latency is None else latency, level.link, lines)
@@ -298,9 +298,8 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
     levels = _resized(known[family].levels, int(size))
     if levels is None:
         raise InputError(
-            f"{place}: {family!r} cannot have {size} devices; its groups hold "
-            f"{', '.join(str(c) for c in _capacities(known[family].levels)[:-1])} devices, "
-            "so a larger number must be a multiple of those."
+            f"{place}: {family!r} cannot have {size} devices; use a multiple of "
+            f"{', '.join(str(c) for c in _capacities(known[family].levels)[:-1])}."
         )
     described = f"{size} devices of the {known[family].description}"
     return evolve(known[family], name=name, description=described, levels=levels)

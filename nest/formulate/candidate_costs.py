@@ -148,8 +148,8 @@ def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
     if lost is not None:
         degrees = ", ".join(name for name, degree in block.degrees if degree > 1) or "none"
         raise InputError(
-            f"tensor {lost!r} leaves its layer, but no operator makes it after the strategies were applied "
-            f"({degrees}); a strategy must keep the names of tensors that other layers read."
+            f"with {degrees}, no operator writes tensor {lost!r}, which another layer reads; a strategy must keep "
+            "such names."
         )
     # Layers of a class send tensors of the same names.
     known = {names: float(sum(sizes[name] for name in names)) for names in {each.names for each in layers.crossing}}

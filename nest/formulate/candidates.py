@@ -65,10 +65,7 @@ def from_model(
     """
     cluster, device, collectives, pool, place = devices
     if device is None:
-        raise InputError(
-            f"{place}.device is missing: a model is priced on a device. Name one that `nest devices` lists, "
-            "or give its figures."
-        )
+        raise InputError(f"{place}.device is missing; name one that `nest devices` lists, or give its figures.")
     assert options.model is not None
     training = options.training
     pricing = Pricing(

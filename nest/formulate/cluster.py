@@ -40,9 +40,9 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
         InputError: the section cannot be used, or has several kinds of device (`nest.formulate.pools`).
     """
     if spec.pools is not None:
-        raise InputError("cluster.pools: this looks at clusters of one kind of device; give one pool as the cluster.")
+        raise InputError("cluster.pools: this command supports one device type only; run it on each pool.")
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
-        raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
+        raise InputError("cluster: give one network: `levels`, `topology` or the name of a cluster.")
     imported_network = None
     if not by_levels(spec):
         from nest.formulate.topology import read_in
@@ -119,8 +119,8 @@ def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]
     for one, two, _ in links:
         if two_vendors(devices[one], devices[two]):
             raise InputError(
-                f"cluster.between: pools {names[one]!r} and {names[two]!r} have devices of two vendors, which share no "
-                "process group (NCCL, RCCL). Leave their link out: each pool is then planned alone."
+                f"cluster.between: pools {names[one]!r} and {names[two]!r} have devices of two vendors, and NCCL "
+                "and RCCL share no process group. Remove their link; nest then plans each pool alone."
             )
     return Pools(members, links), devices
 
@@ -148,17 +148,16 @@ def _assembled(
         memory = chosen.memory
     if memory is None:
         raise InputError(
-            f"{place}.device is missing; name one that `nest devices` lists, or, with a profile, give the bytes of one "
-            "device alone (`memory: 80 GB`)."
+            f"{place}.device is missing; name one that `nest devices` lists. With a profile, `memory: 80 GB` is enough."
         )
     if spec.reserve >= memory:
         raise InputError(
-            f"{place}.reserve is {format_bytes(spec.reserve)}, which leaves nothing of the {format_bytes(memory)} of a "
-            "device."
+            f"{place}.reserve is {format_bytes(spec.reserve)}, but a device has only {format_bytes(memory)}; "
+            "reserve less."
         )
     devices = math.prod(level.fanout for level in levels)
     if devices > MOST_DEVICES:
-        raise InputError(f"{place}.levels: the fan-outs make {devices} devices; at most {MOST_DEVICES} can be planned.")
+        raise InputError(f"{place}.levels: the fan-outs make {devices} devices; nest plans at most {MOST_DEVICES}.")
     _check_hosts(spec, devices, place)
     return Cluster(levels, memory, spec.reserve), chosen
 
@@ -169,16 +168,15 @@ def _check_hosts(spec: ClusterSpec, devices: int, place: str) -> None:
     if spec.hosts is None:
         if per_host is not None and devices % per_host:
             raise InputError(
-                f"{place}.devices_per_host is {per_host}, but the {devices} devices of the network do not make whole "
-                "hosts."
+                f"{place}.devices_per_host is {per_host}, which does not divide the {devices} devices of the network."
             )
         return
     hosts = len(spec.hosts)
     if devices % hosts or (per_host is not None and hosts * per_host != devices):
         each = "" if per_host is None else f" of {per_host} devices (devices_per_host)"
         raise InputError(
-            f"{place}.hosts names {hosts} hosts{each}, but the network has {devices} devices; all "
-            "hosts have equally many."
+            f"{place}.hosts names {hosts} hosts{each}, but the network has {devices} devices; all hosts need "
+            "equally many."
         )
 
 
@@ -221,10 +219,7 @@ def as_measured(
     known = cluster_calibration(spec)
     if not modelled:
         if known is not None:
-            raise InputError(
-                "cluster.calibration corrects what nest predicts of a model, but the times of a profile are measured; "
-                "leave it out."
-            )
+            raise InputError("cluster.calibration: a profile has measured times; leave the calibration out.")
         return cluster, device
     memory = estimate_error()
     if known is None:
@@ -298,17 +293,15 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
     if hosts == 1:
         return machine
     if machine.hosts or machine.devices_per_host is None:
-        raise InputError(f"the file does not describe one machine, of which there could be {hosts}.")
+        raise InputError(f"the file does not describe a single machine; leave --hosts {hosts} out.")
     levels, notes = _machine_levels(machine)
     between = machine.nics or tier
     if between is None:
-        raise InputError(
-            "the file does not say how fast the network adapters are; name a link profile, whose first tier says."
-        )
+        raise InputError("the file has no network adapter bandwidth; add --link-profile.")
     bandwidth = _bandwidth(between)
     notes.append(
-        f"{hosts} such machines are joined by a network that blocks nothing, at {bandwidth / 1e9:g} GB/s per device "
-        f"and direction, {'the sum of its adapters' if machine.nics else 'as the link profile has it'}."
+        f"assumed: {hosts} machines on a non-blocking network of {bandwidth / 1000000000.0:g} GB/s per device and "
+        f"direction ({('the sum of its adapters' if machine.nics else 'from the link profile')})."
     )
     return evolve(
         machine,
@@ -343,11 +336,9 @@ def _machine_levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]
         reduced = reduce(network)
         levels = reduced.best.levels
         if reduced.names != reduced.pairs.names:
-            notes.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")
+            notes.append(f"order of the devices along the levels: {', '.join(reduced.names)}.")
         if not reduced.best.exact:
-            notes.append(
-                f"levels are on average {reduced.best.stretch.mean:.2f} times as slow as the pairs of a machine."
-            )
+            notes.append(f"the levels are {reduced.best.stretch.mean:.2f}x as slow as the real paths on average.")
     written = (
         LevelSpec(level.fanout, BytesPerSecond(level.bandwidth), Seconds(level.latency), level.name) for level in levels
     )

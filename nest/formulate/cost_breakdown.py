@@ -51,11 +51,11 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
         InputError: the decisions do not make a plan, or the problem has no model to take apart.
     """
     if problem.model is None:
-        raise InputError("profile: only runs of a `model` can be calibrated to; a profile states its times.")
+        raise InputError("profile: calibration needs runs of a `model`.")
     if problem.cluster.pools is not None:
-        raise InputError("cluster.pools: only runs on devices of one kind can be calibrated to.")
+        raise InputError("cluster.pools: calibration supports one device type only.")
     if problem.search.granularity == "operator":
-        raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
+        raise InputError("search.granularity: calibration needs whole layers; leave it out.")
     from nest.formulate.fixed_plan import decide, evaluation  # Calibration needs it; a search does not.
 
     instance, formulation = evaluation(problem, known)
@@ -64,7 +64,7 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     assert classes is not None
     if len(pricing.device.engines) > 1:
         raise InputError(
-            f"cluster.device: {pricing.device.name!r} has several engines; only devices with one can be calibrated."
+            f"cluster.device: {pricing.device.name!r} has several engines; calibration supports devices with one."
         )
     solution, layers = decide(instance, problem, known), []
     stage = solution.stages[0]
@@ -72,7 +72,7 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
         modes = recompute_modes([row.operator for row in priced.rows], problem.training.selected, repeated)
         if stage.recompute not in modes:
             mode = recompute_words(stage.recompute)
-            raise InputError(f"fixed.recompute: runs in the mode {mode!r} cannot be calibrated to.")
+            raise InputError(f"fixed.recompute: calibration does not support mode {mode!r}.")
         again = frozenset(operator.name for operator in modes[stage.recompute].again)
         layers.append(LayerBreakdown(priced.rows, again))
     stages = tuple(Counter(classes.class_of[layer] for layer in each.layers) for each in solution.stages)

@@ -166,16 +166,16 @@ def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> t
         InputError: they are no plan of this model and cluster, whatever the problem allows.
     """
     if plan.candidate is None:
-        raise InputError("the plan does not say which candidate it uses.")
+        raise InputError("the plan names no candidate.")
     try:
         opened = _opened(problem, plan, plan.candidate)
     except FieldErrors as error:
-        raise InputError(f"it is no plan of this problem: {error}.") from None
+        raise InputError(f"not a plan of this problem: {error}.") from None
     instance = build_instance(opened, known)
     solution = solution_of(instance, plan)
     faults = structure_violations(instance, solution)
     if faults:
-        raise InputError(f"it is no plan of this problem: {'; '.join(faults)}.")
+        raise InputError(f"not a plan of this problem: {'; '.join(faults)}.")
     return opened, instance, solution
 
 
@@ -251,7 +251,7 @@ def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:
         made_with = f"the plan was made with {name} {version}".rstrip()
         if name not in here:
             wanted = f"; install it with `pip install '{name}=={version}'`" if version else ""
-            sentences.append(f"{made_with}, which is not installed here, or is switched off{wanted}.")
+            sentences.append(f"{made_with}, which is not installed or is switched off{wanted}.")
         elif here[name] != version:
             sentences.append(f"{made_with}; here it is {here[name] or 'without a version'}.")
     return sentences
@@ -288,7 +288,7 @@ def wrong_outside(
     derived = outside(plan, instance, solution, formulation, problem, registry)
     if plan.outside == derived:
         return ()
-    return (f"outside says {list(plan.outside or ())}, but {list(derived)} follows from the decisions.",)
+    return (f"outside says {list(plan.outside or ())}, but the decisions give {list(derived)}.",)
 
 
 def _untried(
@@ -338,8 +338,8 @@ def _outside_chunks(instance: Instance, solution: Solution) -> Iterator[str]:
     sizes = [sum(not block.isdisjoint(run) for block in counted) for run in chunk_layers(instance, solution)]
     if max(sizes) > min(sizes[1:-1]) + 1:
         yield (
-            f"chunks hold {min(sizes[1:-1])} to {max(sizes)} blocks, but the search tries numbers that differ by at "
-            "most 1 only, fewer on the first and the last chunk"
+            f"chunks hold {min(sizes[1:-1])} to {max(sizes)} blocks, but the search only tries sizes that differ by "
+            "at most 1 (fewer on the first and last chunk)"
         )
 
 
@@ -374,7 +374,7 @@ def _outside_candidate(
             yield from _sentences(name, degree, f"strategies.{name}", tried)
         else:
             values_text = ", ".join(map(str, tried))
-            yield f"{name} is {degree}, but where strategies does not name {name} the search tries {values_text} only"
+            yield f"{name} is {degree}, but without strategies.{name} the search tries {values_text} only"
 
 
 def _sentences(name: str, value: object, place: str, allowed: Collection[object]) -> Iterator[str]:

@@ -60,7 +60,7 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
     }
     for name, values in alike.items():
         if len(set(values)) > 1:
-            raise InputError(f"stages of the plan differ in {name}, which `fixed` cannot say.")
+            raise InputError(f"`fixed` needs one {name} for all stages, and this plan's differ.")
     decisions = {
         **shape.degrees,
         "pp": shape.stages,
@@ -115,6 +115,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     held = _stages(instance, count, schedule)
     if instance.pools is None:
         replicas, used = _replicas(instance, index, decided, count), [index] * count
+        _check_room(instance, instance.candidates[index].width, count, replicas)
     else:
         from nest.formulate.fixed_pools import in_pools
 
@@ -148,7 +149,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     )
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
-        raise InputError("fixed does not describe a plan: " + "; ".join(broken) + ".")
+        raise InputError("fixed is not a valid plan: " + "; ".join(broken) + ".")
     return solution
 
 
@@ -242,7 +243,7 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
     if not fitting:
         conditions = [name for name in sorted({*names, "micro_batch", "width"}) if name in decided]
         wanted = ", ".join(f"{name} {decided[name]}" for name in conditions)
-        raise InputError(f"fixed asks for {wanted}, but no candidate of the profile has that.")
+        raise InputError(f"fixed has {wanted}, but no candidate of the profile does.")
 
     def further(candidate: ProfileCandidate) -> int:
         return sum(degree != 1 for name, degree in candidate.degrees.items() if name not in decided)
@@ -277,9 +278,19 @@ def _replicas(instance: Instance, index: int, decided: Mapping[str, int], stages
     fitting = min(devices, size) // (width * stages)
     if fitting < 1:
         raise InputError(
-            f"fixed asks for {stages} stages of {width} devices, {stages * width} in all, but there are {devices}."
+            f"fixed needs {stages} stages of {width} devices, {stages * width} in total, but the cluster has {devices}."
         )
     return fitting
+
+
+def _check_room(instance: Instance, width: int, stages: int, replicas: int) -> None:
+    """Refuse replicas with fewer devices than their stages need."""
+    needed, own = stages * width, instance.size // replicas
+    if own < needed <= instance.size:
+        raise InputError(
+            f"fixed: {stages} stages of {width} devices need {needed} devices per replica, but {replicas} replicas of "
+            f"{instance.size} devices have {own}. Set fixed.replicas to {instance.size // needed} or less."
+        )
 
 
 def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
@@ -289,8 +300,7 @@ def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
     replicas = data_parallel / copies
     if replicas.denominator > 1:
         raise InputError(
-            f"fixed.dp is {data_parallel}, which no number of replicas makes: each has {float(copies):g} ranks with "
-            "samples of their own."
+            f"fixed.dp is {data_parallel}, but each replica has {float(copies):g} data-parallel ranks; use a multiple."
         )
     return replicas.numerator
 
@@ -322,7 +332,7 @@ def _stages(instance: Instance, count: int, schedule: Schedule) -> list[tuple[tu
         return [(layers, ()) for layers in partition or near_even(instance, count)]
     faults = chunk_violations(instance, schedule, count, None)
     if faults:
-        raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
+        raise InputError("fixed is not a valid plan: " + "; ".join(faults) + ".")
     homes = route(schedule, count)
     if partition is None:
         runs = even_chunks(instance, count, chunks) if even_blocks(instance, count * chunks) else None
@@ -344,12 +354,14 @@ def _runs_of_stages(instance: Instance, partition: Runs, homes: Sequence[int], n
     wanted = [(stage, len(list(chunks))) for stage, chunks in groupby(homes)]
     if [stage for stage, _ in there] != [stage for stage, _ in wanted]:
         raise InputError(
-            f"fixed.stages: runs of consecutive blocks lie on stages {_listed(there)}, but the chunks of schedule "
-            f"{name!r} on stages {_listed(wanted)}; give each stage the blocks of its chunks."
+            f"fixed.stages: consecutive blocks are on stages {_listed(there)}, but schedule {name!r} needs "
+            f"{_listed(wanted)}; give each stage the blocks of its chunks."
         )
     for (stage, units), (_, count) in zip(there, wanted, strict=True):
         if len(units) < count:
-            raise InputError(f"fixed.stages[{stage}]: {count} chunks in a row need as many blocks, not {len(units)}.")
+            raise InputError(
+                f"fixed.stages[{stage}]: {count} consecutive chunks need at least {count} blocks, not {len(units)}."
+            )
         runs += _shares(units, count)
     return tuple(runs)
 
@@ -371,9 +383,7 @@ def near_even(instance: Instance, count: int) -> Runs:
     if count > len(blocks) and count <= len(instance.space.blocks_and_ends):
         blocks = list(instance.space.blocks_and_ends)
     if count > len(blocks):
-        raise InputError(
-            f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks to divide over stages."
-        )
+        raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks; use fewer stages.")
     return _shares(blocks, count)
 
 

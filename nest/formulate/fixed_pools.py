@@ -38,7 +38,7 @@ def in_pools(
         raise InputError(f"fixed.pools has {len(pools)} pools for {stages} stages; give each stage its pool.")
     for name, pool in zip(named or (), pools or (), strict=True):
         if pool not in chosen:
-            raise InputError(f"fixed.pools: nothing of what fixed decides can run in pool {name!r}.")
+            raise InputError(f"fixed.pools: pool {name!r} can run none of the decisions in `fixed`.")
     if replicas is None:
         replicas = most_replicas(instance, chosen, stages, pools)
     return replicas, [chosen[pool] for pool in pools or pools_of_stages(instance, chosen, stages, replicas)]
@@ -56,7 +56,7 @@ def pools_of_stages(instance: Instance, chosen: Mapping[int, int], stages: int, 
     filled = tuple(pool for pool, room in rooms.items() for _ in range(room))
     if len(filled) < stages:
         raise InputError(
-            f"fixed asks for {stages} stages in {replicas} replicas, and the pools have room for {len(filled)} of them."
+            f"fixed has {stages} stages in {replicas} replicas, but the pools have room for {len(filled)} replicas."
         )
     return filled[:stages]
 
@@ -74,7 +74,7 @@ def most_replicas(instance: Instance, chosen: Mapping[int, int], stages: int, po
         enough = sum(rooms.values()) >= stages if wanted is None else all(rooms[q] >= n for q, n in wanted.items())
         if enough:
             return replicas
-    raise InputError(f"fixed asks for {stages} stages, for which the pools have no room.")
+    raise InputError(f"fixed has {stages} stages, but the pools have no room for them.")
 
 
 def _room(instance: Instance, candidate: int, replicas: int) -> int:

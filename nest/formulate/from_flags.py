@@ -122,7 +122,7 @@ def start(
         read = evolve(read, settings=settings, vocabulary=())
     read, kept = _keeping(read, written, folder, keep)
     if "cluster" not in written:
-        raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
+        raise InputError(f"{flags}: this file names no cluster; add --cluster or a problem with one.")
     if not {"model", "profile"} & {*written, *read.settings}:
         told = next((note for note in read.notes if note.endswith(MODEL_LEFT)), "nothing here says a model.")
         raise InputError(
@@ -137,9 +137,9 @@ def start(
     except InputError as error:
         raise placed(flags if path is None else path, error) from None
     if read.devices is not None and read.devices > size:
-        raise InputError(f"{flags}: this is launched on {read.devices} devices, and the cluster has {size}.")
+        raise InputError(f"{flags}: the run uses {read.devices} devices, but the cluster has {size}.")
     if read.devices is not None and read.devices < size:
-        notes = (*notes, f"it runs on {read.devices} of the cluster's {size} devices.")
+        notes = (*notes, f"the run uses {read.devices} of {size} devices.")
     return Start(whole, (*read.notes, *kept, *notes), read.devices)
 
 
@@ -180,12 +180,12 @@ def _keeping(
             said = _with(read.settings, read.vocabulary, theirs.vocab)["model"]
         own = architecture_of(unstructure(resolve_model(said, None)))
         if theirs is None or own is None or evolve(own, family=theirs.family) != theirs:
-            notes.append("it trains another model than the problem's, with which it is priced.")
+            notes.append("the file's model differs from the problem's; nest prices the problem's.")
         read = evolve(read, vocabulary=())
     training = dict(settings.get("training", {}))
     for name in [name for name in training if name in keep and ours.get(name) is not None]:
         if (value := training.pop(name)) != ours[name] and name != "tokens":
-            notes.append(f"it trains with {name} {value}; priced with the problem's {ours[name]}.")
+            notes.append(f"the file has {name} {value}; nest prices the problem's {ours[name]}.")
     return evolve(read, settings={**settings, "training": training}), tuple(notes)
 
 
@@ -204,7 +204,7 @@ def read_flags(
     """
     readers = known.plan_readers()
     if framework in known.missing("plan_readers"):
-        raise InputError(f"the plan reader {framework!r} failed and is disabled; `nest plugins doctor` says more.")
+        raise InputError(f"the plan reader {framework!r} failed and is disabled; run `nest plugins doctor`.")
     if framework not in readers:
         raise unknown_name("--from", "plan reader", framework, readers)
     asked, reader = evolve(options or LaunchOptions(), folder=flags.parent), readers[framework]
@@ -259,17 +259,17 @@ def _with_model(
     if vocabulary is not None:
         return _with(settings, read.vocabulary, vocabulary), ()
     if model is None:
-        raise InputError(
-            f"{flags}: this file does not say how many tokens the vocabulary has, a tokenizer's does; give "
-            "--vocabulary, or a problem with the model."
-        )
+        raise InputError(f"{flags}: this file has no vocabulary size; add --vocabulary, or a problem with the model.")
     theirs = architecture_of(unstructure(resolve_model(model, folder)))
     if theirs is None:
-        raise InputError(f"{flags}: this file describes a transformer, and the problem's model is something else.")
+        raise InputError(f"{flags}: this file has a transformer, but the problem's model is none; change the problem.")
     ours = architecture_of(_with(settings, read.vocabulary, theirs.vocab)["model"])
     if ours is None or evolve(ours, family=theirs.family) != theirs:
         return _with(settings, read.vocabulary, theirs.vocab), (
-            f"the model is that of the file, with the {theirs.vocab} tokens of the problem's, from which it differs.",
+            (
+                "the file's model differs from the problem's; nest prices the file's with the problem's vocabulary "
+                f"({theirs.vocab})."
+            ),
         )
     del settings["model"]
     return settings, ()

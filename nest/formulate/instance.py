@@ -126,10 +126,7 @@ def formulate(
     waiting = waiting or Waiting(Deadline(), None)
     if options.cluster.pools is not None:
         if wanted.binding and options.fixed.pools is not None:
-            raise InputError(
-                "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
-                "`nest evaluate`, or leave it out."
-            )
+            raise InputError("fixed.pools: `nest solve` chooses the pools; use `nest evaluate`, or leave it out.")
         return _on_pools(options, registry, wanted, known, waiting)
     cluster, device = build_cluster(options.cluster, registry)
     cluster, device = as_measured(cluster, device, options.cluster, options.model is not None)
@@ -300,7 +297,7 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
         InputError: something in the problem cannot be used, or it has a profile instead of a model.
     """
     if problem.model is None:
-        raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
+        raise InputError("profile: a profile has no operators; give a `model`.")
     options = read_options(problem, registry)
     cluster, _ = build_cluster(problem.cluster, registry)
     from nest.formulate.layer_classes import layer_classes

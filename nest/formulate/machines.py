@@ -33,24 +33,23 @@ def machines(device: str, nodes: int, per_node: int | None, network: str | None)
     """
     usual = next((each for each in profiles().values() if each.device == device), None)
     if usual is None or usual.host is None or not usual.tiers or usual.devices_per_host is None:
-        raise InputError(
-            f"--device: nest knows no usual machine of {device}; describe the network in a problem file, or give "
-            "--cluster."
-        )
+        raise InputError(f"--device: nest knows no usual node of {device}; use --cluster or a problem file.")
     count = per_node or usual.devices_per_host
     if nodes * count > MOST_DEVICES:
-        raise InputError(f"--nodes: {nodes} nodes of {count} devices are too many; at most {MOST_DEVICES} are planned.")
+        raise InputError(
+            f"--nodes: {nodes} nodes of {count} devices are too many; nest plans at most {MOST_DEVICES} devices."
+        )
     given = None if network is None else _between(network, count, usual.tiers[0])
     within = _level("node", count, usual.host)
     levels = [within, *_outside(nodes, count, usual, given or usual.tiers[0])]
     words = [f"{nodes} node{'s' * (nodes > 1)} of {count} {device}"]
-    words += [f"where {usual.devices_per_host} are usual"] * (count > max(usual.devices_per_host, _domain(usual)))
+    words += [f"usually {usual.devices_per_host}"] * (count > max(usual.devices_per_host, _domain(usual)))
     if count > 1:
         words.append(f"{_rate(within)} per GPU and direction inside a node ({within['link']})")
     words += [f"{_rate(each)} between {_BETWEEN[each['name']]} ({each['link']})" for each in levels[1:]]
     if given is not None:
         joined = levels[-1]["name"] == "network"
-        words.append(_far(levels[-1], usual) if joined else "no further network, so that --network is of no use")
+        words.append(_far(levels[-1], usual) if joined else "no further network; leave --network out")
     return {"device": device, "levels": levels, "assumed": [", ".join(filter(None, words)) + "."]}
 
 
@@ -69,8 +68,8 @@ def _outside(nodes: int, count: int, usual: LinkProfile, between: TierSpec) -> l
         return [_level("rack", nodes, usual.domain)]
     if nodes % together:
         raise InputError(
-            f"--nodes is {nodes}, which makes no whole racks of {together} nodes of {count} {usual.device}; give a "
-            f"multiple of {together}, or a problem file."
+            f"--nodes is {nodes}, but a rack has {together} nodes of {count} {usual.device}; give a multiple of "
+            f"{together}, or a problem file."
         )
     racks = nodes // together
     return [_level("rack", together, usual.domain), _level("network", racks, between)]
@@ -95,7 +94,7 @@ def _between(text: str, count: int, usual: TierSpec) -> TierSpec:
     named = next((each for each in links().values() if plain(each.name) == plain(text)), None)
     if named is not None:
         if named.bandwidth is None:
-            raise InputError(f"--network: {named.name} is of any rate; give the bandwidth, as in '400 Gbit/s'.")
+            raise InputError(f"--network: {named.name} has no fixed rate; give a bandwidth, such as '400 Gbit/s'.")
         return TierSpec(named.name)
     written = re.fullmatch(
         r"(?P<rate>.*?)(?:(?:\s+per\s+|(?<=s)/)(?P<each>.*))?", text.strip(), re.DOTALL | re.IGNORECASE
@@ -104,11 +103,11 @@ def _between(text: str, count: int, usual: TierSpec) -> TierSpec:
     one = "gpu" if each is None else each.strip().lower().removesuffix("s")
     if one not in EACH:
         raise InputError(
-            f"--network: 'per {each:.40}' is neither per GPU nor per node; write '400 Gbit/s', which is per GPU, or "
-            "'400 Gbit/s per node'."
+            f"--network: 'per {each:.40}' is neither per GPU nor per node; write '400 Gbit/s' (per GPU) or '400 "
+            "Gbit/s per node'."
         )
     if not re.search("[A-Za-z]", rate):
-        raise InputError(f"--network is {displayed(text)}; give a bandwidth with its unit, as in '400 Gbit/s'.")
+        raise InputError(f"--network is {displayed(text)}; give a bandwidth with its unit, such as '400 Gbit/s'.")
     try:
         bandwidth = parse(rate, BytesPerSecond)
     except ValueError as error:
@@ -133,8 +132,4 @@ def _far(level: Mapping[str, Any], usual: LinkProfile) -> str:
     """Note on a bandwidth far from the usual one."""
     nominal = _level("", 1, usual.tiers[0])
     given, expected = (parse(each["bandwidth"], BytesPerSecond) for each in (level, nominal))
-    return (
-        ""
-        if 1 / LINKS_EACH < given / expected < LINKS_EACH
-        else f"where {_rate(nominal)} are usual ({nominal['link']})"
-    )
+    return "" if 1 / LINKS_EACH < given / expected < LINKS_EACH else f"usually {_rate(nominal)} ({nominal['link']})"

@@ -60,10 +60,10 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
     if not accepting:
         raise _unknown_family(place, model, importers)
     for other in accepting[1:]:
-        attribute(other, f"accepts {place}, which the importer {accepting[0].name!r} accepts already")
+        attribute(other, f"accepts {place}, as does the importer {accepting[0].name!r}")
     if len(accepting) > 1:
         names = ", ".join(importer.name for importer in accepting)
-        raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
+        raise InputError(f"{place}: several importers accept it ({names}); switch off all but one.")
     registry.count_use("model_importers", accepting[0].name)
 
     def load() -> OperatorGraph:
@@ -114,11 +114,11 @@ def with_sequence_length(training: Training, model: Model | str | None, registry
         return training  # `load_model` says why.
     length = own_sequence_length(model, registry)
     if length is None:
-        raise InputError("training.sequence_length is missing; a model needs it.")
+        raise InputError("training.sequence_length is missing; give the tokens per sample.")
     if length:
         return evolve(training, sequence_length=length)
     if training.tokens is not None:
-        raise InputError("training.tokens says nothing of a model whose samples have no tokens; leave it out.")
+        raise InputError("training.tokens: this model has no tokens; leave it out.")
     return training
 
 
@@ -181,9 +181,9 @@ def _no_model(source: str, path: Path) -> InputError:
     if any(plain(each) in named for each in close):
         return InputError(f"model: there is no file or model called {source!r:.80}. Did you mean {close[0]!r}?")
     if re.fullmatch(_ON_THE_HUB, source) and path.suffix not in SUFFIXES:
-        other = f" The nearest that nest knows by name is {close[0]!r}, another model." if close else ""
+        other = f" The nearest known model is {close[0]!r}." if close else ""
         return InputError(
-            f"model: nest does not know {source!r:.80} by name and downloads nothing; save "
+            f"model: nest does not know {source!r:.80} and downloads nothing; save "
             f"https://huggingface.co/{source}/raw/main/config.json and give its path.{other}"
         )
     if path.suffix in SUFFIXES or "/" in source:
@@ -217,29 +217,28 @@ def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImpor
     family = model.get("model_type") if isinstance(model, dict) else "transformer"
     if isinstance(model, dict) and family is None and _is_exported_program(model):
         return InputError(
-            f"{place}: this is an exported program (torch.export), which the plug-in nest-torch reads; install it, or "
-            "give an operator graph."
+            f"{place}: this is a torch.export program; install nest-torch to read it, or give an operator graph."
         )
     if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
         return InputError(
-            f"{place}: this is no graph that nest reads; give a list of nodes, each with `name`, `op`, `inputs` and "
-            f"`shape`, or an operator graph with `operators` and `layers`, in the file or under `{GRAPH}`."
+            f"{place}: not a graph; give nodes with `name`, `op`, `inputs` and `shape`, or an operator graph with "
+            f"`operators` and `layers`, in the file or under `{GRAPH}`."
         )
     if not isinstance(family, str):
         return InputError(
-            f"{place}: `model_type`, the name of its family, is missing; "
-            f"give one of {', '.join(sorted(importers))}, or describe the model by `transformer:`."
+            f"{place}: `model_type` is missing; give one of {', '.join(sorted(importers))}, or describe the model "
+            "with `transformer:`."
         )
     if family in LIGHTNING or (isinstance(model, dict) and LINEAR in (model.get("layer_types") or ())):
         return InputError(
-            f"{place}: the family {family!r:.60} has layers of linear attention, whose cost nest does not know; "
-            "measure its layers and give them under `profile`, or give an operator graph."
+            f"{place}: nest cannot price the linear attention of {family!r:.60}; give measured layers under "
+            "`profile`, or an operator graph."
         )
     # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
     return InputError(
-        f"{place}: the family {family!r:.60} is not known; nest knows {', '.join(sorted(importers))}. If it is a "
-        "transformer, describe it as `model: {transformer: {layers, hidden, ffn, heads, kv_heads, vocab}}`, with "
-        "`experts`, `top_k` and `moe_ffn` for a mixture of experts."
+        f"{place}: unknown family {family!r:.60}; nest knows {', '.join(sorted(importers))}. Describe a transformer "
+        f"as `model: {{transformer: {{layers, hidden, ffn, heads, kv_heads, vocab}}}}`, with `experts`, `top_k` and "
+        "`moe_ffn` for a mixture of experts."
     )
 
 

@@ -33,9 +33,7 @@ def check_modes(place: str, wanted: Iterable[str], known: Collection[str], *, mo
     """Refuse recompute modes that no candidate has, of a model or a profile; the error names `place`."""
     for name in wanted:
         if name == OFFLOAD and name not in known and modelled:
-            raise InputError(
-                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
-            )
+            raise InputError(f"{place}: `{OFFLOAD}` needs `activations` in training.offload; add it.")
         if name not in known:
             raise unknown_name(place, "recompute mode", name, known)
 
@@ -160,7 +158,7 @@ def _fixed_part(
     """
     count, rest = (options.fixed.values.get(name) for name in ("recompute_layers", "recompute_rest"))
     if count is None:
-        raise InputError("fixed.recompute_rest is of no use alone; add fixed.recompute_layers, or leave it out.")
+        raise InputError("fixed.recompute_rest needs fixed.recompute_layers; add it, or leave both out.")
     if type(count) is not int or count < 1:
         raise InputError(f"fixed.recompute_layers is {count!r}; it must be a whole number of at least 1.")
     if mode in WHOLE_ONLY:
@@ -175,15 +173,15 @@ def _fixed_part(
     needed = (mode,) if count >= blocks else next(iter(found), (mode,))
     if listed is not None and not {*needed} <= {*listed}:
         raise InputError(
-            f"fixed.recompute_layers is {count}, so blocks run in {' and '.join(needed)}, but search.recompute "
-            f"allows {', '.join(listed)} only; change one of them."
+            f"fixed.recompute_layers is {count}, which needs {' and '.join(needed)}, but search.recompute allows "
+            f"{', '.join(listed)} only; change one of them."
         )
     if count >= blocks:
         return ()
     if not found:
         others = "" if rest is None else f" and {rest!r} for the others"
         raise InputError(
-            f"fixed.recompute_layers: search.target {options.search.framework} has no {mode!r} for only some blocks of "
-            f"a stage{others}; leave it out, or choose another target."
+            f"fixed.recompute_layers: {options.search.framework} cannot use {mode!r} for some blocks of a "
+            f"stage{others}; leave it out, or choose another target."
         )
     return (Partial(mode, count, found[0][1]).name,)

@@ -57,8 +57,8 @@ def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
     if found is None or found[1].pairs.size <= MOST_DEVICES:
         return None
     return (
-        f"cluster.topology: the network has {found[1].pairs.size} devices, and those of more than {MOST_DEVICES} are "
-        "planned by levels, each as slow as its slowest pair when all devices send; what is proved is said of these."
+        f"cluster.topology: the network has {found[1].pairs.size} devices; above {MOST_DEVICES}, nest plans on "
+        "levels as slow as their slowest pair. Proofs hold for these levels."
     )
 
 

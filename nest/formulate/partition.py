@@ -79,7 +79,7 @@ def partition(
         InputError: a layer is unknown, missing or in two stages, counts do not add up, or a stage is empty.
     """
     if pipeline is not None and pipeline != len(stages):
-        raise InputError(f"fixed.stages lists {len(stages)} stages, but fixed.pp is {pipeline}; let them agree.")
+        raise InputError(f"fixed.stages lists {len(stages)} stages, but fixed.pp is {pipeline}; make them equal.")
     if not stages:
         raise InputError("fixed.stages is empty; list the layers of each stage, or leave it out.")
     if all(isinstance(stage, int) for stage in stages):
@@ -109,8 +109,7 @@ def _by_counts(
     block_of = {part: block for block in blocks for part in operators.get(block, (block,))}
     if any(count < 0 for count in counts) or sum(counts) != len(counted):
         raise InputError(
-            f"fixed.stages: the counts must be whole numbers that add up to {len(counted)} transformer "
-            f"blocks, not {sum(counts)}."
+            f"fixed.stages: the counts add up to {sum(counts)}, but the model has {len(counted)} transformer blocks."
         )
     order = graph.topological_order()
     ends = [sum(counts[: stage + 1]) for stage in range(len(counts))]
@@ -176,8 +175,8 @@ def check_together(
         if apart:
             one, other = graph.layers[group[0]], graph.layers[apart[0]]
             raise InputError(
-                f"fixed.stages: {one!r} is in stage {home[group[0]]} and {other!r} in stage {home[apart[0]]}, but with "
-                f"search.granularity {granularity} no cut may part them; put them into one stage."
+                f"fixed.stages: {one!r} is in stage {home[group[0]]} and {other!r} in stage {home[apart[0]]}, but "
+                f"search.granularity {granularity} keeps them together; put them into one stage."
             )
 
 
@@ -187,8 +186,8 @@ def check_even(stages: tuple[tuple[int, ...], ...], blocks: tuple[tuple[int, ...
     size, left = divmod(len(blocks), len(stages))
     if left or any(home[layer] != number // size for number, block in enumerate(blocks) for layer in block):
         raise InputError(
-            f"fixed.stages: search.target {target} gives every stage as many of the {len(blocks)} transformer blocks, "
-            "in order; let fixed.stages do so too, leave it out, or choose another target."
+            f"fixed.stages: search.target {target} needs equal stages of the {len(blocks)} transformer blocks; make "
+            "them equal, leave it out, or choose another target."
         )
 
 

@@ -56,8 +56,8 @@ def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
     refused = dict.fromkeys(each.name for each in schedules if not one_run_each(each))
     if refused:
         raise InputError(
-            f"training.schedule: {listed(tuple(refused))} gives each device several runs of layers, which plans on "
-            "cluster.pools do not have; name schedules of one run for each stage, such as 1f1b or zero-bubble."
+            "training.schedule: cluster.pools does not support several chunks per stage "
+            f"({listed(tuple(refused))}); use one, such as 1f1b or zero-bubble."
         )
 
 
@@ -73,7 +73,7 @@ def limits_on_pools(exporter: Exporter, problem: Problem, registry: Registry, pl
         InputError: it supports one kind of device only; the text names `place`.
     """
     if not takes_pools(exporter):
-        raise InputError(f"{place}: {exporter.name} is exported for one kind of device, and cluster.pools has several.")
+        raise InputError(f"{place}: {exporter.name} supports one device type, but cluster.pools has several.")
     return of_one_run(exporter.limits(problem), registry)  # type: ignore[attr-defined]
 
 

@@ -83,7 +83,7 @@ def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
     """Refuse a plan given for a problem, and the reverse, in one sentence."""
     is_plan = "stages" in mapping and "problem" in mapping
     if is_plan and cls is Problem:
-        raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
+        raise InputError("this is a plan, not a problem; use its `problem` section.")
     if not is_plan and cls is PlanDocument and "training" in mapping:
         raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
     if cls is PlanDocument:

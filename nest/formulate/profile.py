@@ -97,7 +97,7 @@ def profile_candidates(
             *_misfits(written, place, cluster, global_batch),
         ]
         if names.index(written.name) != index:
-            mistakes.append(f"{place}.name: an earlier candidate is called {written.name!r} too; names are unique.")
+            mistakes.append(f"{place}.name: an earlier candidate is called {written.name!r}; names must be unique.")
         problems += mistakes
         if not mistakes:
             candidates.append(_candidate(written, slices[index], place, problems))
@@ -138,7 +138,7 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
 
 def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_batch: int) -> list[str]:
     mistakes = [
-        f"{place}.recompute.{name}: this is how nest names parts of a stage; call the mode otherwise."
+        f"{place}.recompute.{name}: nest reserves this form of name; rename the mode."
         for name in written.recompute
         if partial(name) is not None
     ]
@@ -148,21 +148,19 @@ def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_bat
     elif not cluster.admits(written.width):
         groups = ", ".join(str(capacity) for capacity in cluster.capacities)
         mistakes.append(
-            f"{place}.width is {written.width}: blocks of it cannot be aligned with groups of {groups} "
-            "devices; at every level one must divide the other."
+            f"{place}.width is {written.width}, which does not align with groups of {groups} devices; one must "
+            "divide the other at every level."
         )
     if written.micro_batch is not None and written.samples % written.micro_batch:
         mistakes.append(
-            f"{place}.micro_batch is {written.micro_batch}, which does not divide the {written.samples} samples that a "
-            "block consumes: these are the samples of one copy, times the copies it holds."
+            f"{place}.micro_batch is {written.micro_batch}, which does not divide samples ({written.samples}): "
+            "samples are micro_batch times the copies."
         )
     if written.samples > global_batch:
         mistakes.append(f"{place}.samples is {written.samples}, more than training.global_batch ({global_batch}).")
     for name, group in written.state.items():
         if len(set(group.ranks)) < len(group.ranks) or max(group.ranks) >= written.width:
-            mistakes.append(
-                f"{place}.state.{name}.ranks: each must be a different offset below width ({written.width})."
-            )
+            mistakes.append(f"{place}.state.{name}.ranks: offsets must differ and be below width ({written.width}).")
     return mistakes
 
 

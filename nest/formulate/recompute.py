@@ -265,8 +265,8 @@ def host(device: DeviceSpec, training: Training) -> Host | None:
     for key, value in needed.items():
         if value is None:
             raise InputError(
-                f"training.offload needs cluster.device.{key}, which is not known of {device.name!r}; write the "
-                f"device's figures in place, with `{key}`, or leave training.offload out."
+                f"training.offload needs cluster.device.{key}, unknown for {device.name!r}; give the device's "
+                f"figures with `{key}`, or leave offload out."
             )
     assert device.host_bandwidth is not None
     share = device.efficiency.get(LINK_SHARE, 1.0)

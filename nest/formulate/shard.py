@@ -89,10 +89,7 @@ def allowed_degrees(
         for degree in allowed.degrees:
             _degree(allowed.place, degree)
         if name not in known and any(degree not in (1, False) for degree in allowed.degrees):
-            raise InputError(
-                f"{allowed}, but no registered strategy is called {name!r}: only degree 1 is possible. "
-                "`nest strategies` lists what is registered."
-            )
+            raise InputError(f"{allowed}, but no strategy is called {name!r}; `nest strategies` lists them.")
     return result
 
 
@@ -125,7 +122,7 @@ def micro_batches(training: Training, fixed: object = None) -> tuple[int, ...]:
     if not fitting:
         raise InputError(
             f"{place}: none of {', '.join(map(str, sizes))} divides training.global_batch "
-            f"({training.global_batch}); set training.uneven_batch to allow a remainder."
+            f"({training.global_batch}); change one, or set training.uneven_batch."
         )
     return tuple(fitting)
 
@@ -271,14 +268,14 @@ class ShardedGraphs:
             possible = ", ".join(str(degree) for degree in sorted(self._refused[name]))
             sizes = " or ".join(str(samples) for samples in self._micro_batches)
             raise InputError(
-                f"{self._wanted[name]}, but with this model, this cluster and micro-batches of {sizes}, "
-                f"{name} can be {possible} only: no combination of strategies is left."
+                f"{self._wanted[name]}, but this model and cluster with micro-batches of {sizes} only allow {name} "
+                f"{possible}."
             )
         widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
         groups = ", ".join(str(capacity) for capacity in self.context.cluster.capacities)
         raise InputError(
-            f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
-            f"{widths} on groups of {groups} devices); allow other degrees."
+            f"strategies: no combination aligns with the cluster (widths {widths}, groups of {groups} devices); "
+            "allow other degrees."
         )
 
 

@@ -145,7 +145,7 @@ def bandwidths(cluster: ClusterSpec) -> Iterator[str]:
         }
         nominal = f"the {format_decimal(kind.bandwidth, 'B/s')} of {kind.name} per device and direction"
         figure = f"{place}.bandwidth: {format_decimal(value, 'B/s')}"
-        yield _compared(figure, ratio, nominal, meanings, "give the share of one device.")
+        yield _compared(figure, ratio, nominal, meanings, "give the bandwidth of one device.")
 
 
 USUAL_LINKS = ("nvlink", "infiniband")
@@ -177,8 +177,8 @@ def level_order(cluster: ClusterSpec) -> Iterator[str]:
     for inner, outer in pairwise(levels):
         if outer.fanout > 1 and outer.bandwidth > FASTER_OUTSIDE * inner.bandwidth:
             yield (
-                f"cluster.levels: {outer.name}, {format_decimal(outer.bandwidth, 'B/s')}, is faster than {inner.name}, "
-                f"{format_decimal(inner.bandwidth, 'B/s')}, inside it; levels are written innermost first."
+                f"cluster.levels: {outer.name}, {format_decimal(outer.bandwidth, 'B/s')}, is faster than "
+                f"{inner.name}, {format_decimal(inner.bandwidth, 'B/s')}, inside it; write levels innermost first."
             )
             return
 
@@ -288,8 +288,8 @@ def operator_kinds(model: Model | str, training: Training, device: DeviceSpec | 
         nearest = max(inside, key=len, default="matmul" if first.contracted else "elementwise")
         others = f" and {len(names) - 1} more" * (len(names) > 1)
         yield (
-            f"model: nest knows no operators of kind {kind!r:.40} ({names[0]:.80}{others}) and prices them at the full "
-            f"peak of a device; the nearest kind is {nearest}."
+            f"model: unknown operator kind {kind!r:.40} ({names[0]:.80}{others}), priced at the device's peak; the "
+            f"nearest kind is {nearest}."
         )
 
 
@@ -300,8 +300,8 @@ def short_training(training: Training) -> Iterator[str]:
     step = training.global_batch * training.sequence_length
     if training.tokens < step:
         yield (
-            f"training.tokens: {training.tokens:,} tokens are less than the {step:,} of one step; write those of the "
-            "whole training, such as 15T."
+            f"training.tokens: {training.tokens:,} tokens are less than one step ({step:,}); give the whole "
+            "training, such as 15T."
         )
 
 
@@ -331,7 +331,7 @@ def least_step(model: Model | str, training: Training, cluster: ClusterSpec, kno
 
 
 def _tokens_meant(batch: int, length: int) -> str:
-    return f"if {batch:,} are tokens, write {max(round(batch / length), 1):,}."
+    return f"if {batch:,} is in tokens, write {max(round(batch / length), 1):,}."
 
 
 def long_step(plan: PlanDocument, seconds: float, training: Training) -> Iterator[str]:
@@ -352,10 +352,7 @@ def long_training(plan: PlanDocument, training: Training) -> Iterator[str]:
     time = plan.summary.get("training", {}).get("time", 0.0)
     if time > LONGEST_TRAINING:
         years = time / (365.25 * 24 * 3600)
-        yield (
-            f"training.tokens: {training.tokens:.3g} tokens take {years:,.3g} years; check them and the number "
-            "of devices."
-        )
+        yield (f"training.tokens: {training.tokens:.3g} tokens take {years:,.3g} years; check tokens and devices.")
 
 
 OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})

@@ -248,12 +248,11 @@ def _sending(options: Options) -> tuple[Schedule, ...]:
     if options.search.tensors != "direct":
         return options.schedules
     if options.cluster.topology is not None:
-        raise InputError("search.tensors: direct needs a cluster of levels; leave it out, or give cluster.levels.")
+        raise InputError("search.tensors: direct needs cluster.levels; add them, or leave it out.")
     able = tuple(each for each in options.schedules if not isinstance(each, ChunkedSchedule))
     if not able:
         raise InputError(
-            "search.tensors: direct needs a schedule with one chunk for each stage; name one in training.schedule, "
-            "or leave tensors out."
+            "search.tensors: direct needs a training.schedule with one chunk per stage; name one, or leave it out."
         )
     return able
 

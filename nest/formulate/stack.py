@@ -86,7 +86,7 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
         return read(path, StackSpec)
     stacks = known.stacks()
     if name in known.missing("stacks"):
-        raise InputError(f"{place}: software stack {name!r} is disabled, so that nobody knows what it does.")
+        raise InputError(f"{place}: the plug-in of software stack {name!r} is disabled; enable it or name another.")
     if name not in stacks:
         raise unknown_name(place, "software stack", name, stacks)
     offered = stacks[name]

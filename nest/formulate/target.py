@@ -34,10 +34,10 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     exporters = registry.exporters()
     able = {each for each, exporter in exporters.items() if hasattr(exporter, "limits")}
     if name in registry.missing("exporters"):
-        raise InputError(f"{place}: exporter {name!r} is disabled, so that nobody knows what its framework can run.")
+        raise InputError(f"{place}: the plug-in of exporter {name!r} is disabled; enable it or name another.")
     if name in exporters and name not in able:
-        able_text = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
-        raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{able_text}")
+        able_text = f" Targets: {', '.join(sorted(able))}." if able else " No exporter does."
+        raise InputError(f"{place}: exporter {name!r} states no limits of a framework.{able_text}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
     limits: Limits
@@ -48,7 +48,7 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
 
         limits = limits_on_pools(exporters[name], problem, registry, place)
     if problem.training.trained is not None and not limits.trainable:
-        raise InputError(f"{place}: {name} would train all of the model, of which training.trainable freezes a part.")
+        raise InputError(f"{place}: {name} trains all of the model, but training.trainable freezes part of it.")
     return limits
 
 
@@ -57,7 +57,7 @@ def limits_on(limits: Limits, devices: int) -> Limits:
     if not limits.all_devices:
         return limits
     return evolve(
-        limits, constraints={**limits.constraints, f"devices == {devices}": "it takes all devices of a cluster"}
+        limits, constraints={**limits.constraints, f"devices == {devices}": "it uses all devices of a cluster"}
     )
 
 
@@ -119,7 +119,7 @@ def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
     Others may have been installed, or extended, since.
     """
     return tuple(
-        f"runs_on says that the plan can be exported to {name}, which is not so: {why[0]}."
+        f"runs_on names {name}, which cannot run the plan: {why[0]}."
         for name, why in reasons(plan, registry, plan.runs_on or ()).items()
         if why
     )
@@ -164,7 +164,7 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
     everywhere = None if limits.zero_degrees else (ALL_RANKS,)
     degrees = allowed(search.zero_degree, everywhere, "zero_degree", "search.zero_degree", "shard groups (zero_degree)")
     if "optimizer" in problem.training.offload and "optimizer" not in limits.offload:
-        wrong.append(f"search.target: {target} cannot keep the optimizer's state on the host (training.offload).")
+        wrong.append(f"search.target: {target} cannot keep the optimizer state on the host (training.offload).")
     if wrong:
         raise InputErrors(wrong)
     return evolve(
@@ -179,7 +179,7 @@ def beyond(target: str, what: str, has: Iterable[object], place: str, wanted: It
     """Sentence that a problem asks only for things its target lacks."""
     return (
         f"{place} allows {', '.join(map(str, wanted))}, but search.target {target} has {what} "
-        f"{', '.join(map(str, has)) or 'of no kind'} only; allow one that it has, or choose another target."
+        f"{', '.join(map(str, has)) or 'of no kind'} only; allow one of these, or choose another target."
     )
 
 
@@ -221,7 +221,7 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
         if each.name is not None:
             break
     if problem.training.stack not in (None, NO_STACK) and not known.exporters():
-        chosen = Target(None, "no exporter is installed, so nothing states what a framework can run")
+        chosen = Target(None, "no exporter is installed")
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
     if target == NO_TARGET:
         whole = _interleaving(_with_schedules(problem, written, names, known), written, known)
@@ -244,7 +244,7 @@ def schedule_notice(problem: Problem, written: Mapping[str, Any], known: Registr
     named = "schedule" in (written.get("training") or {}) or "schedule" in decided or decided.get("pp") == 1
     if problem.model is None or named or problem.search.target != NO_TARGET or {*known.schedules()} <= {*schedules}:
         return None
-    return f"schedules: searching {listed(schedules)} only; list others in training.schedule."
+    return f"Searching the schedules {listed(schedules)}; list others in training.schedule."
 
 
 def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
@@ -311,9 +311,9 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
     """Named or plugged-in features that a framework lacks, the most telling first."""
     search, training, fixed = written.get("search") or {}, written.get("training") or {}, problem.decided
     if problem.search.mixed and not limits.mixed:
-        yield "stages that are split differently (search.mixed)"
+        yield "unequal stages (search.mixed)"
     if problem.search.granularity == "operator":
-        yield "stages that part a layer (search.granularity)"
+        yield "stages that split a layer (search.granularity)"
     # A list that says what it says when it is left out names nothing.
     orders = None if problem.search.rank_order == Search().rank_order else search.get("rank_order")
     zero = None if problem.search.zero == Search().zero else search.get("zero")

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 PLACE = "cluster.topology"
 
-SEVERAL_KINDS = (
-    "hosts have accelerators of several kinds, each a network of its own; `nest topology import` writes them as pools."
-)
+SEVERAL_KINDS = "hosts have several device types; import them as pools with `nest topology import`."
 
 Source = str | Generated | dict[str, Any]
 
@@ -118,9 +116,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
         own = {field.name: getattr(cluster, field.name) for field in fields(ClusterSpec) if field.name != "name"}
         cluster = evolve(section, **{key: value for key, value in own.items() if value})
     if cluster.link_profile is not None and cluster.topology is None:
-        raise InputError(
-            "cluster.link_profile completes a file that `topology` names; give one, or leave the profile out."
-        )
+        raise InputError("cluster.link_profile needs a `topology` file; add one, or leave the profile out.")
     return cluster
 
 
@@ -233,7 +229,7 @@ def imported(
             registry.count_use("topology_importers", importer.name)
             return _load_with(importer, file, cluster, base)
         if isinstance(file, PartOf):
-            raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
+            raise InputError(f"no importer reads a part {file.name!r:.60} of this file; remove `#{file.name:.60}`.")
         stranger = InputError(
             f"the importer {name!r} does not know this file; leave --format out, or name another one."
         )
@@ -263,9 +259,7 @@ def _load_with(importer: TopologyImporter, source: Any, cluster: ClusterSpec, ba
             raise InputError(f"the importer {importer.name!r} reads no labels; leave `tier_labels` out.")
         return profiled.load(source, given)
     if cluster.link_profile is not None:
-        raise InputError(
-            f"cluster.link_profile is of no use here: the importer {importer.name!r} finds every figure in the source."
-        )
+        raise InputError(f"cluster.link_profile: the importer {importer.name!r} needs no profile; leave it out.")
     return importer.load(source)
 
 
@@ -300,7 +294,7 @@ def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
             raise
         importers = ", ".join(registry.topology_importers())
         raise InputError(
-            f"no importer knows this file, and it is no YAML, JSON or TOML. Importers: {importers}."
+            f"no importer knows this file, and it is not YAML, JSON or TOML. Importers: {importers}."
         ) from None
     content: Generated | dict[str, Any] = structure_source(source, Generated | dict[str, Any])  # type: ignore[arg-type]
     return content

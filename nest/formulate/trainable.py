@@ -77,7 +77,7 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
         if operator.name not in originals or _named(operator, trainable.layers)
     }
     if not any(operator.parameters for operator in adapted.operators if operator.name in trained):
-        raise InputError("training.trainable: nothing that it names has parameters, so that nothing would be trained.")
+        raise InputError("training.trainable names no layer with parameters; name one.")
     _check_tied(graph, trained)
     changed: dict[str, Tensor] = {}
 
@@ -189,8 +189,8 @@ def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
         )
     if "lm_head" in lora.targets and any(_shares_weight(operator) for operator in graph.operators):
         raise InputError(
-            "training.trainable.lora.targets: nest knows no adapter beside a vocabulary projection that predictions of "
-            "several tokens share (mtp_layers); leave lm_head or mtp_layers out."
+            "training.trainable.lora.targets: nest supports no adapter on lm_head with mtp_layers; leave one of "
+            "them out."
         )
     targets = {*lora.targets} | (known - {"lm_head", *FUSED.values()} if ALL_LINEAR in lora.targets else set())
     shared: dict[tuple[str, str], Tensor] = {}

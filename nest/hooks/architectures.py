@@ -71,4 +71,4 @@ def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSp
 
             network = importer.load(source)
             return network.network if isinstance(network, Imported) else network
-    raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")
+    raise InputError(f"cluster: no importer knows {str(source)!r:.200}; install the plug-in of the plan's network.")

@@ -54,14 +54,14 @@ class Kind(Record):
         return tuple(dict.fromkeys(name for base in reversed(bases) for name in vars(base) if not name.startswith("_")))
 
 
-_CHOSEN = "Installed, it is chosen by"
-_ASKED = "Installed, it is asked whether it accepts what"
+_CHOSEN = "Once installed, choose it with"
+_ASKED = "Once installed, nest offers it what"
 
 _KINDS = (
     Kind(
         "strategies",
         "strategy",
-        "Installed, it takes part in every search; `strategies: {$name: [1, 2]}` in a problem restricts it.",
+        "Once installed, every search uses it; restrict it with `strategies: {$name: [1, 2]}` in a problem.",
         summary="A sub-graph strategy for nest.",
     ),
     Kind(
@@ -86,30 +86,36 @@ _KINDS = (
     Kind(
         "planners",
         "planner",
-        "Installed, `nest compare --list` has it, and `nest compare PROBLEM --planner $name` compares with it.",
+        (
+            "Once installed, `nest compare --list` lists it, and `nest compare PROBLEM --planner $name` compares with "
+            "it."
+        ),
         summary="A planner for nest to compare with.",
     ),
     Kind(
         "exporters",
         "exporter",
-        "Installed, `nest export --list` has it, and `nest export PLAN --to $name --output DIR` writes its files.",
+        (
+            "Once installed, `nest export --list` lists it, and `nest export PLAN --to $name --output DIR` writes its "
+            "files."
+        ),
     ),
     Kind(
         "plan_readers",
         "plan-reader",
-        "Installed, `nest evaluate --from $name FILE PROBLEM` prices what FILE runs.",
+        "Once installed, `nest evaluate --from $name FILE PROBLEM` prices what FILE runs.",
         "reader of plans",
     ),
     Kind(
         "stacks",
         "stack",
-        "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
+        "Once installed, `nest stacks` lists it; choose it with `training: {stack: $name}` in a problem.",
         "software stack",
     ),
     Kind(
         "engines",
         "engine",
-        "Installed, `nest sweep STUDY --output FILE --engine $name` runs the points of a study on it.",
+        "Once installed, `nest sweep STUDY --output FILE --engine $name` runs the points of a study on it.",
     ),
 )
 

@@ -19,10 +19,7 @@ def schedule_of(plan: PlanDocument, known: Registry | None = None) -> Schedule:
     """
     schedule = (known or registry()).schedules().get(plan.schedule or "")
     if schedule is None:
-        raise InputError(
-            f"the plan's pipeline schedule is {plan.schedule!r}, which is not installed; install the plug-in that "
-            "brings it."
-        )
+        raise InputError(f"the plan's schedule {plan.schedule!r} is not installed; install its plug-in.")
     with_chunks = getattr(schedule, "with_chunks", None)
     if with_chunks is None or (plan.chunks or 1) == 1:
         return schedule

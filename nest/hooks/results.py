@@ -216,7 +216,7 @@ def _copies(result: Any) -> int:
 def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     for each in _sequence(result, "passes"):
         if not isinstance(each, Pass) or each.kind not in PASSES:
-            raise InvalidResult(f"{one_line(each)} is no pass of a kind there is ({', '.join(PASSES)})")
+            raise InvalidResult(f"{one_line(each)} is not a pass ({', '.join(PASSES)})")
         whole(each.micro_batch, "the micro-batch of a pass", 0)
         whole(each.chunk, "the chunk of a pass", 0)
     return tuple(result)
@@ -365,6 +365,6 @@ def _sound_stage(stage: Any, instance: Instance) -> StageDecision:
     if not ({*modes_of(stage.recompute)} <= own and counted):
         raise InvalidResult(f"a stage names the recompute mode {stage.recompute!r}, which its candidate lacks")
     if (zero := whole(stage.zero, "the ZeRO stage", 0)) > 3:
-        raise InvalidResult(f"a stage has ZeRO stage {zero}, which is none from 0 to 3")
+        raise InvalidResult(f"a stage has ZeRO stage {zero}, not 0 to 3")
     offset = whole(stage.offset, "the offset of a stage", 0)
     return StageDecision(layers, candidate, stage.recompute, zero, offset, tuple(chunks))

@@ -178,7 +178,7 @@ class Candidate:
             layer = int((row - most).argmax())
             raise InputError(
                 f"candidate {self.name!r}: weight_gradients[{layer}] is {row[layer]:g} s, more than half of "
-                "`backward`. No schedule is priced for gradients of weights that take longer than those of inputs."
+                "`backward`; weight gradients may not take longer than input gradients."
             )
 
     @property

@@ -90,8 +90,8 @@ def _yaml(text: str, _: object) -> Any:
 
     if len(text) > LARGEST_YAML:
         raise UnreadableError(
-            f"YAML is read up to {LARGEST_YAML // 2**20} MiB, this has {len(text) / 2**20:.0f}; "
-            "write it as JSON, which is read much faster"
+            f"YAML files may have {LARGEST_YAML // 2**20} MiB, this has {len(text) / 2**20:.0f}; write it as "
+            "JSON, which loads much faster"
         )
     if _deepest(text) > MOST_OPEN:
         raise RecursionError

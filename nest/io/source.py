@@ -299,9 +299,7 @@ class _Walk:
                 self._leaf(key, steps)
                 size += self.visit(value, (*steps, key))
             else:
-                self.findings.append(
-                    FieldError(steps, f"has the key {key!r:.60}, which is not a word; put it in quotes")
-                )
+                self.findings.append(FieldError(steps, f"has the key {key!r:.60}, which is not text; put it in quotes"))
         return size
 
     def _sequence(self, items: Iterable[Any], steps: Steps) -> int:

@@ -27,7 +27,7 @@ def check_writable(path: Path, *read: object) -> None:
     if there_is(path.parent) != "folder":
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
     if any(_is_file(path, each) for each in read if isinstance(each, str | Path)):
-        raise InputError(f"{path}: this is what is read, and would be lost; write to another file.")
+        raise InputError(f"{path}: this would overwrite the input; write to another file.")
 
 
 def there_is(path: Path) -> str:
@@ -84,7 +84,7 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
         InputError: there is something at `path`, or it cannot be written to.
     """
     if os.path.lexists(path):
-        raise InputError(f"{path}: there is something of that name already, which is left alone.")
+        raise InputError(f"{path}: this exists already; choose another name.")
     if there_is(path.parent) != "folder":
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
     try:

@@ -108,7 +108,9 @@ def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> 
     certificate = certify(schedule, micro_batches, len(plan.stages))
     for number, (stage, held) in enumerate(zip(plan.stages, certificate.in_flight, strict=False), start=1):
         if not isclose(stage.in_flight, held, rel_tol=AGREEMENT):
-            faults.append(f"is said to hold {stage.in_flight:g} micro-batches in stage {number}; by its order {held:g}")
+            faults.append(
+                f"has {stage.in_flight:g} micro-batches in flight in stage {number}, but its order gives {held:g}"
+            )
     return evolve(certificate, faults=(*faults, *certificate.faults))
 
 
@@ -121,16 +123,16 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
     blank = Certificate(schedule.name, micro_batches, stages)
     chunks = chunks_of(schedule)
     if not isinstance(schedule, OrderedSchedule):
-        missing = "the schedule does not say in which order its stages work"
+        missing = "the schedule states no order of passes"
         return evolve(blank, missing=missing, faults=tuple(too_few_in_flight(schedule, micro_batches, stages)))
     if micro_batches * stages * chunks > MOST:
         passes = f"{micro_batches * stages * chunks} forward passes are more than {MOST}"
-        return evolve(blank, missing=f"{passes}, so the order of the schedule was not looked at")
+        return evolve(blank, missing=f"{passes}, too many to simulate")
     orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
     for stage, order in enumerate(orders, start=1):
         fault = order_fault(order, micro_batches, chunks)
         if fault is not None:
-            return evolve(blank, faults=(f"gives stage {stage} of {stages} an order that is none: {fault}",))
+            return evolve(blank, faults=(f"gives stage {stage} of {stages} an invalid order: {fault}",))
     try:
         places = places_of(schedule, stages, micro_batches)
         whole = batch_length(orders, places, [equal_passes(chunks)] * stages, is_staggered(schedule))

@@ -248,7 +248,7 @@ def _promises(plan: PlanDocument, fresh: PlanDocument, admitted: bool) -> list[s
     if plan.fastest is not None and plan.fastest.batch_time > (time or 0.0) * (1 + AGREEMENT):
         faults.append("fastest takes longer than the plan.")
     if plan.safer is not None and (plan.safer.fit_probability or 0.0) <= (fresh.fit_probability or 0.0):
-        faults.append("safer is no likelier to fit than the plan.")
+        faults.append("safer is not more likely to fit than the plan.")
     return faults
 
 
@@ -279,7 +279,7 @@ def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str
     derived = best / bound - 1 if bound else 0.0 if best == 0 else None
     faults = []
     if status not in PROOFS:
-        faults.append(f"{place}.status is {status!r}, which is none of {', '.join(PROOFS)}.")
+        faults.append(f"{place}.status is {status!r}; it must be one of {', '.join(PROOFS)}.")
     if (status == "refuted") != (better is not None):
         faults.append(f"{place}.status is {status!r}, but better_batch_time is {better}.")
     if (status == "proved") != (proof.get("reason") is None and better is None):

@@ -195,7 +195,7 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         first = stage.devices[0]
         stride = 1 if plan.rank_order == "pp-inner" else plan.data_parallel
         if first < 0 or first % stride:
-            raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
+            raise InputError(f"{place}.devices starts at {first}, which is not aligned in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
         chunks = tuple(tuple(sorted(layers[name] for name in chunk)) for chunk in stage.chunks or ())
         stages.append(StageDecision(decided, candidate, stage.recompute_name, stage.zero, first // stride, chunks))
@@ -218,12 +218,12 @@ def _placement(instance: Instance, record: PlacementRecord | None) -> Placement 
     """
     if instance.network is None:
         if record is not None:
-            raise InputError("placement is given, but the network is a hierarchy, where levels say where blocks lie.")
+            raise InputError("placement is given, but the network is a hierarchy and needs none.")
         return None
     if record is None:
         raise InputError("placement is missing: the network is no hierarchy; `nest solve` writes it.")
     place = {name: index for index, name in enumerate(instance.network.model.names)}
     unknown = [name for replica in record.replicas for block in replica for name in block if name not in place]
     if unknown:
-        raise InputError(f"placement names {unknown[0]!r:.60}, which is no device of the network.")
+        raise InputError(f"placement names {unknown[0]!r:.60}, but the network has no such device.")
     return tuple(tuple(tuple(place[name] for name in block) for block in replica) for replica in record.replicas)

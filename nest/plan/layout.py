@@ -257,7 +257,7 @@ def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]
     if not any(stage.chunks for stage in solution.stages):
         return list(even_chunks(instance, len(solution.stages), solution.chunks))
     if any(len(stage.chunks) != solution.chunks for stage in solution.stages):
-        raise ValueError(f"not every stage says which layers its {solution.chunks} chunks hold")
+        raise ValueError(f"some stage does not list the layers of its {solution.chunks} chunks")
     following = [iter(stage.chunks) for stage in solution.stages]
     return [next(following[stage]) for stage in stages_of_chunks(instance, solution)]
 

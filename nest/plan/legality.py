@@ -56,7 +56,7 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
         if not stage.layers:
             violations.append(f"stage {index + 1} is empty")
         if stage.chunks not in ((), (stage.layers,)):
-            violations.append(f"stage {index + 1} says chunks, but the plan has one for each stage")
+            violations.append(f"stage {index + 1} lists chunks, but the plan has one per stage")
     for producer, consumers in instance.graph.tensors:
         for consumer in consumers:
             if stage_of[producer] > stage_of[consumer]:
@@ -80,7 +80,7 @@ def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -
     for index, stage in enumerate(solution.stages) if said else ():
         held = sorted(layer for chunk in stage.chunks for layer in chunk)
         if len(stage.chunks) != chunks or held != sorted(stage.layers):
-            violations.append(f"stage {index + 1} does not say which of its layers each of its {chunks} chunks holds")
+            violations.append(f"stage {index + 1} does not list the layers of its {chunks} chunks")
     if violations:
         return violations
     runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
@@ -89,7 +89,7 @@ def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -
         if sorted(stage.layers) != sorted(layer for run in mine for layer in run):
             violations.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
     if instance.space.even and not evenly_split(instance, solution):
-        violations.append("the chunks are not those of the even split, which search.target demands")
+        violations.append("the chunks are uneven, but search.target needs even ones")
     return violations or [*_uncut(instance, runs), *_units(instance, runs)]
 
 
@@ -120,7 +120,7 @@ def _units(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
             taken += 1
         place = f"chunk {index + 1} of {len(runs)}"
         if held != wanted:
-            return [*violations, f"{place} is no run of whole transformer blocks behind those of the chunk before"]
+            return [*violations, f"{place} does not continue the transformer blocks of the chunk before"]
         # What holds a unit holds a block, or an embedding or head alone, which are at the ends, as no chunk is empty.
         if taken == first:
             violations.append(f"{place} holds no transformer block")
@@ -242,7 +242,7 @@ def _on_pools(instance: Instance, solution: Solution) -> list[str]:
         name = instance.pools.members[pool].name
         used = {solution.stages[index].candidate for index in indices}
         if len(used) > 1:
-            violations.append(f"stages of pool {name!r} use different candidates; those of a pool must use the same")
+            violations.append(f"stages of pool {name!r} use different candidates; they must use the same")
         widths = [instance.candidates[solution.stages[index].candidate].width for index in indices]
         cluster = instance.pools.members[pool].cluster
         violations += _blocks(solution, indices, widths, cluster, f"pool {name!r}")
@@ -266,7 +266,7 @@ def _blocks(
         if offset < free:
             violations.append(f"{place}: its block overlaps or precedes the block before it")
         if offset + width > size:
-            violations.append(f"{place}: its block ends at device {offset + width} of a replica of {size}")
+            violations.append(f"{place}: it needs devices up to {offset + width}, but a replica has {size}")
         free = offset + width
     return violations
 

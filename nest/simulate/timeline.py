@@ -177,14 +177,14 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int) -> tuple[tupl
     """
     if not isinstance(schedule, OrderedSchedule):
         raise InputError(
-            f"the schedule {schedule.name!r} does not say in which order its stages work, so its plans cannot be "
-            "replayed; a schedule says so with `order` (docs/reference/hooks.md)."
+            f"the schedule {schedule.name!r} states no order of passes, so nest cannot simulate it; add `order` to "
+            "the schedule (docs/reference/hooks.md)."
         )
     orders = tuple(tuple(schedule.order(stage, stages, micro_batches)) for stage in range(1, stages + 1))
     for stage, order in enumerate(orders, start=1):
         fault = order_fault(order, micro_batches, chunks_of(schedule))
         if fault is not None:
-            attribute(schedule, f"gives stage {stage} of {stages} an order that is none: {fault}")
+            attribute(schedule, f"gives stage {stage} of {stages} an invalid order: {fault}")
             raise AssertionError(f"{schedule.name}, stage {stage} of {stages}: {fault}")
     return orders
 

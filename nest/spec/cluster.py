@@ -222,7 +222,7 @@ class ClusterSpec(Record):
             return
         for each in fields(ClusterSpec):
             if each.name not in ("pools", "between", "assumed") and getattr(self, each.name):
-                yield FieldError((each.name,), "and pools cannot both be given; each pool says its own")
+                yield FieldError((each.name,), "and pools exclude each other; give it in each pool")
 
     def _pool_errors(self) -> Iterator[FieldError]:
         names = [each.name for each in self.pools or ()]
@@ -242,7 +242,7 @@ class ClusterSpec(Record):
                 if name not in names:
                     meaning = hint(name, names)
                     yield FieldError(
-                        (*place, end), f"is {name!r}, which no pool is called" + f"; {meaning}" * bool(meaning)
+                        (*place, end), f"is {name!r}, but no pool has this name" + f"; {meaning}" * bool(meaning)
                     )
             if len(pair) < 2:
                 yield FieldError(place, "must name two different pools")

@@ -63,7 +63,7 @@ def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldEr
             yield FieldError(("shape", name), f"is missing; {sentence}")
     for name, size in shape.items():
         if name not in names:
-            yield FieldError(("shape", name), f"is no size; {sentence}")
+            yield FieldError(("shape", name), f"is not a size; {sentence}")
         elif isinstance(size, bool) is not (name in sizes.truths):
             wanted = "true or false" if name in sizes.truths else "a whole number"
             yield FieldError(("shape", name), f"must be {wanted}, is {str(size).lower()}")

@@ -266,15 +266,15 @@ class Problem(Record):
         if self.model is not None and self.profile is not None:
             yield FieldError(("profile",), "and model cannot both be given; leave one out")
         if self.profile is not None and self.training.offload:
-            yield FieldError(("training", "offload"), "says nothing of a profile, whose candidates state their bytes")
+            yield FieldError(("training", "offload"), "does not apply to a profile: its candidates state their bytes")
         if self.profile is not None and self.training.trained is not None:
             yield FieldError(("training", "trainable"), "says nothing of a profile, whose candidates state their bytes")
         if self.profile is not None and self.training.stack is not None:
-            yield FieldError(("training", "stack"), "says nothing of a profile, whose candidates state their times")
+            yield FieldError(("training", "stack"), "does not apply to a profile: its candidates state their times")
         if self.profile is not None and self.training.tokens is not None and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; training.tokens needs it")
         if isinstance(self.model, TransformerSpec) and self.training.sequence_length is None:
-            yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
+            yield FieldError(("training", "sequence_length"), "is missing; give the tokens per sample")
 
     def _batch_errors(self) -> Iterator[FieldError]:
         batch = self.training.global_batch
@@ -295,11 +295,11 @@ class Problem(Record):
         for stage, name in enumerate((self.fixed.pools if self.fixed is not None else None) or ()):
             if name not in (names or ()):
                 known = f"it is one of {', '.join(names)}" if names else "the cluster has no pools"
-                yield FieldError(("fixed", "pools", stage), f"is {name!r}, which no pool is called; {known}")
+                yield FieldError(("fixed", "pools", stage), f"is {name!r}, but no pool has this name; {known}")
         if names is not None and self.search.mixed:
-            yield FieldError(("search", "mixed"), "has no plans on cluster.pools, where stages of a pool are alike")
+            yield FieldError(("search", "mixed"), "does not support cluster.pools; leave it out")
         if names is not None and self.search.tensors == "direct":
-            yield FieldError(("search", "tensors"), "cannot be direct with cluster.pools, where stages relay tensors")
+            yield FieldError(("search", "tensors"), "cannot be direct with cluster.pools; leave it out")
         for index, candidate in enumerate(self.profile.candidates if isinstance(self.profile, ProfileSpec) else ()):
             place = ("profile", "candidates", index, "pool")
             if names is None and candidate.pool is not None:
@@ -308,7 +308,7 @@ class Problem(Record):
                 yield FieldError(place, f"is missing; it is one of {', '.join(names)}")
             elif names is not None and candidate.pool not in names:
                 meaning = hint(str(candidate.pool), names)
-                sentence = f"is {candidate.pool!r}, which no pool is called" + f"; {meaning}" * bool(meaning)
+                sentence = f"is {candidate.pool!r}, but no pool has this name" + f"; {meaning}" * bool(meaning)
                 yield FieldError(place, sentence)
 
     @property

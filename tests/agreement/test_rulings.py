@@ -191,7 +191,7 @@ def test_dp_counts_copies_that_see_different_samples(said, copies):
     refused = api.solve({**asked, "constraints": ["dp == 5"]})
     assert refused.status == "infeasible"
     if copies > 1:
-        with pytest.raises(InputError, match=f"fixed.dp is {copies + 1}, which no number of replicas makes"):
+        with pytest.raises(InputError, match=f"fixed.dp is {copies + 1}, but each replica has"):
             priced(asked, dp=copies + 1)
 
 

@@ -167,7 +167,7 @@ def test_scaling_the_loss_takes_a_pass_over_the_gradients_as_the_step_uses_them(
 
 
 def test_weights_in_8_bits_need_products_in_8_bits() -> None:
-    with pytest.raises(InputError, match=r"training.primary_weights is fp8, but with training.precision bf16"):
+    with pytest.raises(InputError, match=r"training.primary_weights: training.precision bf16 has no"):
         precision("bf16").trained(Training(global_batch=1, primary_weights="fp8"))
 
 

@@ -48,7 +48,7 @@ def test_a_placement_is_priced_anew():
     assert "batch_time" in complaint("d0", "d1", "d2", "d3")
     assert "several blocks" in complaint("d0", "d1", "d3", "d3")
     assert "as many devices as its width" in complaint("d0", "d1", "d3")
-    assert "no device of the network" in complaint("d0", "d1", "d3", "nowhere")
+    assert "no such device" in complaint("d0", "d1", "d3", "nowhere")
     (missing,) = nest.check({**plan, "placement": None}).disagreements
     assert "placement is missing" in missing
 

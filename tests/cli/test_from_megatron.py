@@ -87,7 +87,7 @@ def test_a_problem_says_what_flags_do_not(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--vocabulary", "1024"), "give --cluster or a problem"),
+        (("--vocabulary", "1024"), "add --cluster or a problem"),
         (("--cluster", "CLUSTER"), "--vocabulary"),
         (("--cluster", "CLUSTER", "--vocabulary", "1024", "--nodes", "0"), "--nodes is 0"),
         (("--cluster", "CLUSTER", "--vocabulary", "1024", "--nodes", "3"), "no multiple of 16"),
@@ -113,7 +113,7 @@ def test_more_devices_than_the_cluster_has_are_refused(
     script, cluster = files
     arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024", "--nodes", "4")
     assert call(monkeypatch, *arguments) == 2
-    assert "launched on 32 devices, and the cluster has 16" in capsys.readouterr().err
+    assert "the run uses 32 devices, but the cluster has 16" in capsys.readouterr().err
 
 
 def test_options_of_flags_need_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

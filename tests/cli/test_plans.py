@@ -73,7 +73,7 @@ TAMPERED: list[tuple[str, Any, str]] = [
     ("fits", False, "fits is False, recomputed True"),
     ("micro_batches", 99, "micro_batches is 99"),
     ("data_parallel", 1, "batch_time is "),
-    ("data_parallel", 64, "no place for a block"),
+    ("data_parallel", 64, "not aligned"),
     ("rank_order", "sideways", "rank_order is 'sideways'"),
     ("schedule", "gpipe", "'gpipe'"),
     ("candidate.width", 64, "candidate is "),

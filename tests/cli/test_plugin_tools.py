@@ -114,7 +114,7 @@ def test_a_new_distribution_is_written_and_nothing_overwritten(tmp_path: Path) -
     before = {path: (tmp_path / path).read_text() for path in listed}
     again = nest(tmp_path, "plugins", "new", "nest-slow", "--kind", "schedule")
     assert again.returncode == 2
-    assert again.stderr == "nest: nest-slow: there is something of that name already, which is left alone.\n"
+    assert again.stderr == "nest: nest-slow: this exists already; choose another name.\n"
     assert {path: (tmp_path / path).read_text() for path in listed} == before
     assert [path.name for path in tmp_path.iterdir()] == ["nest-slow"]
 

@@ -111,11 +111,11 @@ def test_what_was_understood_is_told_in_one_line(call) -> None:
     )
     far = [each.replace("400 Gbit/s", "400 GB/s") for each in WORDS]
     (sentence,) = printed(call, *far).cluster.assumed or ()
-    assert sentence.endswith("400 GB/s between nodes (infiniband), where 50 GB/s are usual (infiniband-ndr).")
+    assert sentence.endswith("400 GB/s between nodes (infiniband), usually 50 GB/s (infiniband-ndr).")
     many = [each.replace("8", "16") if each == "8" else each for each in WORDS]
-    assert "16 h100-sxm, where 8 are usual" in (printed(call, *many).cluster.assumed or ("",))[0]
+    assert "16 h100-sxm, usually 8" in (printed(call, *many).cluster.assumed or ("",))[0]
     one = [each.replace("2", "1") if each == "2" else each for each in WORDS]
-    assert "--network is of no use" in (printed(call, *one).cluster.assumed or ("",))[0]
+    assert "leave --network out" in (printed(call, *one).cluster.assumed or ("",))[0]
 
 
 def test_machines_of_one_domain_are_joined_by_it(call) -> None:
@@ -143,7 +143,7 @@ def test_every_device_has_usual_machines_but_those_of_a_torus(call) -> None:
         levels = printed(call, *words, "--device", name, "--nodes", "2").cluster.levels or ()
         same = [each.levels[0] for each in clusters().values() if each.device == name and each.levels[0].link]
         assert {(level.link, level.bandwidth) for level in same} <= {(levels[0].link, levels[0].bandwidth)}
-    assert "no usual machine of tpu-v5e" in refused(call, "solve", *words, "--device", "tpu-v5e")
+    assert "no usual node of tpu-v5e" in refused(call, "solve", *words, "--device", "tpu-v5e")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_devices_are_known_by_usual_spellings(written: str, device: str | None) 
     ("changed", "told"),
     [
         ({"--model": "Llama 8B"}, "Did you mean 'llama-3-8b' or 'llama-3.1-8b'?"),
-        ({"--model": "meta-llama/Llama-9"}, "The nearest that nest knows by name"),
+        ({"--model": "meta-llama/Llama-9"}, "The nearest known model"),
         ({"--device": "a100"}, "Did you mean 'a100-sxm-40g' or 'a100-sxm-80g'?"),
         ({"--device": "H100 PCIe"}, "there is no device called 'H100 PCIe'"),
         ({"--nodes": "0"}, "--nodes: must be at least 1"),
@@ -236,7 +236,7 @@ def test_devices_are_known_by_usual_spellings(written: str, device: str | None) 
         ({"--network": "0 GB/s per node"}, "it must be above 0"),
         ({"--network": "1e999 GB/s"}, "must be a finite number"),
         ({"--network": "nan GB/s"}, "--network"),
-        ({"--network": "ethernet"}, "ethernet is of any rate"),
+        ({"--network": "ethernet"}, "ethernet has no fixed rate"),
         ({"--network": "fast"}, "there is no link called 'fast'"),
         ({"--network": "ndr"}, "Write `infiniband-ndr`"),
         ({"--network": "1 B/s"}, "did you mean"),

@@ -81,7 +81,7 @@ def test_importers_get_the_file(tmp_path: Path) -> None:
     ("keys", "told"),
     [
         ({}, "levels.*topology.*name"),
-        ({"levels": LEVELS, "name": "dgx-h100-superpod"}, "once"),
+        ({"levels": LEVELS, "name": "dgx-h100-superpod"}, "give one network"),
         ({"levels": LEVELS}, "cluster.device is missing"),
         ({"levels": LEVELS, "device": "h100"}, r"cluster.device: .*'h100-sxm'"),
         ({"levels": LEVELS, "memory": 7.0, "reserve": 7.0}, "cluster.reserve is 7 B"),

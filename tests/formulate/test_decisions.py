@@ -47,10 +47,10 @@ def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
         ({"recompute": "selective"}, ("recompute is selective, but search.recompute allows none, full only",)),
         ({"tp": 4}, ("tp is 4, but strategies.tp allows 1, 2 only",)),
         ({"sp": False}, ("sp is 1, but strategies.sp allows 2 only",)),
-        ({"cp": 8, "tp": 1}, ("cp is 8, but where strategies does not name cp the search tries 1, 2, 4 only",)),
+        ({"cp": 8, "tp": 1}, ("cp is 8, but without strategies.cp the search tries 1, 2, 4 only",)),
         (
             {"batch": 2, "micro_batch": 2},
-            ("batch is 2, but where strategies does not name batch the search tries 1 only",),
+            ("batch is 2, but without strategies.batch the search tries 1 only",),
         ),
     ],
     ids=str,
@@ -122,8 +122,8 @@ BLOCKS = [f"layers.{index}" for index in range(12)]
         (
             {"chunks": 2, "stages": [["embedding", *BLOCKS[:3], *BLOCKS[5:9]], [*BLOCKS[3:5], *BLOCKS[9:], "head"]]},
             (
-                "chunks hold 2 to 4 blocks, but the search tries numbers that differ by at most 1 only, fewer on the "
-                "first and the last chunk",
+                "chunks hold 2 to 4 blocks, but the search only tries sizes that differ by at most 1 (fewer on the "
+                "first and last chunk)",
             ),
         ),
         ({"chunks": 2, "stages": [["embedding", *BLOCKS[:2], *BLOCKS[6:9]], [*BLOCKS[2:6], *BLOCKS[9:], "head"]]}, ()),

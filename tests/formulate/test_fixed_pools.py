@@ -63,11 +63,11 @@ def test_measured_layers_take_a_candidate_of_each_pool() -> None:
 @pytest.mark.parametrize(
     ("fixed", "sentence"),
     [
-        ({"pools": ["odl"]}, r"fixed\.pools\[0\] is 'odl', which no pool is called; it is one of new, old"),
+        ({"pools": ["odl"]}, r"fixed\.pools\[0\] is 'odl', but no pool has this name; it is one of new, old"),
         ({"pp": 3, "pools": ["old", "new"]}, r"fixed\.pools has 2 pools for 3 stages"),
-        ({"tp": 2, "pp": 7}, "7 stages, for which the pools have no room"),
-        ({"tp": 2, "pp": 4, "replicas": 2}, "4 stages in 2 replicas, and the pools have room for 3"),
-        ({"tp": 8, "pools": ["new"]}, r"nothing of what fixed decides can run in pool 'new'"),
+        ({"tp": 2, "pp": 7}, "7 stages, but the pools have no room"),
+        ({"tp": 2, "pp": 4, "replicas": 2}, "4 stages in 2 replicas, but the pools have room for 3"),
+        ({"tp": 8, "pools": ["new"]}, r"pool 'new' can run none of the decisions"),
     ],
 )
 def test_what_cannot_be_is_told(fixed: dict[str, Any], sentence: str) -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_is_told(fixed: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_search_decides_the_pools_of_stages_itself() -> None:
-    with pytest.raises(InputError, match=r"fixed\.pools says in which pool each stage lies, which a search decides"):
+    with pytest.raises(InputError, match=r"fixed\.pools: `nest solve` chooses the pools"):
         nest.solve(problem(pp=2, pools=["old", "new"]))
     plain = {
         **problem(pp=2, pools=["old", "new"]),

@@ -80,8 +80,8 @@ def test_it_is_the_framework_of_the_stack(changes: dict[str, Any], name: str | N
     [
         ({"training": {**PROBLEM["training"], "schedule": ["1f1b", "gpipe"]}}, "gpipe (training.schedule)"),
         ({"fixed": {"schedule": "nest"}}, "nest (training.schedule)"),
-        ({"search": {"mixed": True}}, "stages that are split differently (search.mixed)"),
-        ({"search": {"granularity": "operator"}}, "stages that part a layer (search.granularity)"),
+        ({"search": {"mixed": True}}, "unequal stages (search.mixed)"),
+        ({"search": {"granularity": "operator"}}, "stages that split a layer (search.granularity)"),
         ({"cluster": TPU, "search": {"zero": [2]}}, "2 (search.zero)"),
     ],
 )
@@ -182,7 +182,7 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
     plan = api.solve({**PROBLEM, **changes}, message=told.append)
     assert plan.problem["search"]["target"] == "none"
     assert plan.problem["training"]["schedule"] == ["1f1b", "interleaved"]
-    line = "schedules: searching 1f1b and interleaved only; list others in training.schedule."
+    line = "Searching the schedules 1f1b and interleaved; list others in training.schedule."
     assert [each for each in told if each.startswith("schedules")] == [line]
 
 
@@ -337,5 +337,5 @@ def test_people_are_told_in_a_sentence() -> None:
     api.solve({**PROBLEM, "search": {"target": "none"}}, message=told.append)
     assert [each for each in told if "target" in each] == [
         "Searching only plans that megatron can run (`--target none` lifts this).",
-        "No target: megatron cannot run stages that are split differently (search.mixed).",
+        "No target: megatron cannot run unequal stages (search.mixed).",
     ]

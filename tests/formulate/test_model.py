@@ -76,13 +76,13 @@ def test_unknown_families_of_published_files_are_refused(shared):
     for path in sorted((shared / "hf_configs").glob("*.json")):
         content = json.loads(path.read_text())
         if content.get("model_type") in ("t5", "qwen3_5_moe"):
-            with pytest.raises(InputError, match=f"family '{content['model_type']}"):
+            with pytest.raises(InputError, match=f"'{content['model_type']}"):
                 load(str(path))
 
 
 @pytest.mark.parametrize("config", [{"model_type": "minimax"}, {"layer_types": ["full_attention", "linear_attention"]}])
 def test_linear_attention_is_refused_as_what_it_is(config):
-    with pytest.raises(InputError, match="linear attention, whose cost nest does not know"):
+    with pytest.raises(InputError, match="cannot price the linear attention"):
         load({**CONFIG, "model_type": "qwen3_next", **config})
 
 
@@ -160,7 +160,7 @@ def test_graphs_may_be_named_by_path(folder):
 @pytest.mark.parametrize("content", [[], [1], [{"name": "mm"}], {"operators": []}, {"graph": {"operators": []}}])
 def test_graphs_that_are_none_are_told_what_one_has(folder, content):
     (folder / "graph.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"graph\.json.*no graph that nest reads.*`inputs`"):
+    with pytest.raises(InputError, match=r"graph\.json.*not a graph.*`inputs`"):
         load(str(folder / "graph.json"))
 
 

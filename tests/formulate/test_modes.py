@@ -41,13 +41,13 @@ def test_a_number_of_layers_is_a_whole_number(answer, count):
 @pytest.mark.parametrize(
     ("fixed", "listed", "needed"),
     [
-        ({"recompute_layers": 2}, ["none"], "is 2, so blocks run in full and none, but search.recompute allows none"),
-        ({"recompute_layers": 2}, ["full"], "is 2, so blocks run in full and none, but search.recompute allows full"),
-        ({"recompute_layers": 9}, ["none"], "is 9, so blocks run in full, but search.recompute allows none"),
+        ({"recompute_layers": 2}, ["none"], "is 2, which needs full and none, but search.recompute allows none"),
+        ({"recompute_layers": 2}, ["full"], "is 2, which needs full and none, but search.recompute allows full"),
+        ({"recompute_layers": 9}, ["none"], "is 9, which needs full, but search.recompute allows none"),
         (
             {"recompute": "full", "recompute_layers": 2, "recompute_rest": "none"},
             ["full"],
-            "is 2, so blocks run in full and none, but search.recompute allows full",
+            "is 2, which needs full and none, but search.recompute allows full",
         ),
     ],
 )

@@ -276,7 +276,7 @@ REST = [
             "no operator called 'layers.0/quer'. Did you mean 'layers.0/query'",
         ),
         ({"fixed": {"stages": [["embedding", "layer.0"], ["head"]]}}, r"fixed.stages\[0\].*no layer called 'layer.0'"),
-        ({"fixed": {"stages": [20, 20]}}, "add up to 32 transformer blocks, not 40"),
+        ({"fixed": {"stages": [20, 20]}}, "add up to 40, but the model has 32 transformer blocks"),
         ({"fixed": {"stages": [["layers.0/query"], ["layers"]]}}, "no layer called 'layers'"),
         ({"search": {"granularity": "operators"}}, "granularity must be one of layer, block, operator"),
     ],

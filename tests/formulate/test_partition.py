@@ -40,7 +40,7 @@ def test_without_blocks_every_layer_counts() -> None:
 @pytest.mark.parametrize(
     ("stages", "pipeline", "told"),
     [
-        ((1, 2), None, "add up to 4 transformer blocks, not 3"),
+        ((1, 2), None, "add up to 3, but the model has 4 transformer blocks"),
         ((5, -1), None, "add up"),
         ((0, 0, 4), None, r"fixed.stages\[1\] has no layer"),
         ((2, 2), 3, r"lists 2 stages, but fixed.pp is 3"),
@@ -162,5 +162,5 @@ def test_stages_that_part_a_region_are_refused() -> None:
     diamond = profile([[0, 1], [0, 2], [1, 3], [2, 3]], 4)
     stages = [["l0", "l1"], ["l2", "l3"]]
     assert nest.solve({**diamond, "fixed": {"stages": stages}}).status == "optimal"
-    with pytest.raises(InputError, match=r"'l1' is in stage 0 and 'l2' in stage 1, but with .*granularity block"):
+    with pytest.raises(InputError, match=r"'l1' is in stage 0 and 'l2' in stage 1, but .*granularity block"):
         nest.solve({**diamond, "search": {"granularity": "block"}, "fixed": {"stages": stages}})

@@ -65,19 +65,25 @@ BETWEEN = ("cluster", "between")
     ("change", "sentence"),
     [
         (_set(*POOLS, 1, "name", value="fast"), r"cluster\.pools\[1\]\.name is 'fast', as is that of an earlier pool"),
-        (_set("cluster", "memory", value=3.0), r"cluster\.memory and pools cannot both be given"),
+        (_set("cluster", "memory", value=3.0), r"cluster\.memory and pools exclude each other"),
         (
             _set(*BETWEEN, 0, "pools", value=["fast", "slwo"]),
-            r"cluster\.between\[0\]\.pools\[1\] is 'slwo', which no pool is called; did you mean slow",
+            r"cluster\.between\[0\]\.pools\[1\] is 'slwo', but no pool has this name; did you mean slow",
         ),
         (_set(*BETWEEN, 0, "pools", value=["fast", "fast"]), r"between\[0\]\.pools must name two different pools"),
-        (_set("search", "mixed", value=True), r"search\.mixed has no plans on cluster\.pools"),
+        (_set("search", "mixed", value=True), r"search\.mixed does not support cluster\.pools"),
         (_set("search", "tensors", value="direct"), r"search\.tensors cannot be direct"),
         (_set("profile", "candidates", 0, "pool", value=None), r"candidates\[0\]\.pool is missing; it is one of fast"),
-        (_set("profile", "candidates", 0, "pool", value="fsat"), r"pool is 'fsat', which no pool is called"),
+        (_set("profile", "candidates", 0, "pool", value="fsat"), r"pool is 'fsat', but no pool has this name"),
         (_set("profile", "candidates", 0, "width", value=8), r"width is 8, but pool 'fast' has 4 devices"),
-        (_set("training", "schedule", value="dualpipe"), r"training\.schedule: dualpipe gives each device several"),
-        (_set("training", "schedule", value=["1f1b", "zb-v"]), r"training\.schedule: zb-v gives each device several"),
+        (
+            _set("training", "schedule", value="dualpipe"),
+            r"training\.schedule: cluster.pools does not support several chunks per stage \(dualpipe\)",
+        ),
+        (
+            _set("training", "schedule", value=["1f1b", "zb-v"]),
+            r"training\.schedule: cluster.pools does not support several chunks per stage \(zb-v\)",
+        ),
         (_set(*POOLS, 0, "reserve", value=70.0), r"cluster\.pools\[0\]\.reserve"),
         (_set(*POOLS, 0, "memory", value=None), r"cluster\.pools\[0\]\.device is missing"),
         (_set(*POOLS, 0, "levels", 1, "link", value="nvlnk"), r"cluster\.pools\[0\]\.levels\[1\]\.link"),
@@ -120,5 +126,5 @@ def test_a_file_of_a_cluster_may_have_pools(tmp_path: Path) -> None:
     assert nest.solve(path).batch_time == nest.solve(problem).batch_time
     problem["profile"]["candidates"][0]["pool"] = "fsat"
     path.write_text(json.dumps({**problem, "cluster": "cluster.json"}))
-    with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fsat', which no pool is called; did you mean"):
+    with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fsat', but no pool has this name; did you mean"):
         nest.solve(path)

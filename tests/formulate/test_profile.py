@@ -68,7 +68,7 @@ def test_numbers_go_through() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"width": 3}, r"profile.candidates\[0\].width is 3: .*groups of 4, 8 devices"),
+        ({"width": 3}, r"profile.candidates\[0\].width is 3, .*groups of 4, 8 devices"),
         ({"width": 16}, r"profile.candidates\[0\].width is 16, but the cluster has 8"),
         ({"samples": 5}, r"profile.candidates\[0\].samples is 5, more than training.global_batch \(4\)"),
         ({"forward": (1.0,)}, r"profile.candidates\[0\].forward has 1 numbers for 2 layers"),

@@ -125,12 +125,12 @@ def test_links_of_pools_and_between_them_are_looked_at() -> None:
     [
         (
             {"link": "infiniband-ndr", "latency": "6 ms"},
-            "6 ms is 882 times the 6.8 us of infiniband-ndr; did you mean 6 us?",
+            "6 ms is 882 times the 6.80 us of infiniband-ndr; did you mean 6 us?",
         ),
-        ({"bandwidth": "50 GB/s", "latency": "10 ms"}, "times the 6.8 us of infiniband; did you mean 10 us?"),
+        ({"bandwidth": "50 GB/s", "latency": "10 ms"}, "times the 6.80 us of infiniband; did you mean 10 us?"),
         (
             {"link": "infiniband-ndr", "latency": "3 ns"},
-            "is 1/2.27e+03 of the 6.8 us of infiniband-ndr; did you mean 3 us?",
+            "is 1/2.27e+03 of the 6.80 us of infiniband-ndr; did you mean 3 us?",
         ),
     ],
 )
@@ -206,8 +206,7 @@ def test_the_tokens_of_a_batch_given_as_those_of_a_sample_are_told() -> None:
 
 def test_a_training_of_fewer_tokens_than_a_step_is_told() -> None:
     assert one(changed(training={"tokens": 15})) == (
-        "training.tokens: 15 tokens are less than the 8,192 of one step; write those of the whole training, "
-        "such as 15T."
+        "training.tokens: 15 tokens are less than one step (8,192); give the whole training, such as 15T."
     )
     assert told(changed(training={"tokens": 8192})) == []
 
@@ -288,8 +287,7 @@ def graph(kind: str, **further: Any) -> dict[str, Any]:
 )
 def test_operators_of_an_unknown_kind_are_told(kind: str, further: dict[str, Any], nearest: str) -> None:
     assert one(changed(model=graph(kind, **further))) == (
-        f"model: nest knows no operators of kind '{kind}' (a/op) and prices them at the full peak of a device; the "
-        f"nearest kind is {nearest}."
+        f"model: unknown operator kind '{kind}' (a/op), priced at the device's peak; the nearest kind is {nearest}."
     )
 
 
@@ -314,7 +312,7 @@ def of_plan(written: dict[str, Any]) -> list[str]:
 def test_a_batch_given_in_tokens_is_told_before_the_search() -> None:
     sentence = one(changed(model="llama-3-8b", training={"global_batch": 4 * 2**20, "sequence_length": 8192}))
     assert sentence.startswith("training.global_batch: a step of 4,194,304 samples takes at least ")
-    assert sentence.endswith("; if 4,194,304 are tokens, write 512.")
+    assert sentence.endswith("; if 4,194,304 is in tokens, write 512.")
     assert told(changed(model="llama-3-8b", training={"global_batch": 512, "sequence_length": 8192})) == []
 
 
@@ -323,7 +321,7 @@ def test_a_batch_given_in_tokens_is_told_before_the_search() -> None:
     ("batch", "utilisation", "end"),
     [
         (8, 0.5, "takes 3 h; check the batch and the number of devices."),
-        (2048, 0.2, "takes 3 h; if 2,048 are tokens, write 2."),
+        (2048, 0.2, "takes 3 h; if 2,048 is in tokens, write 2."),
         (2048, 0.5, None),  # Told before the search.
     ],
 )
@@ -340,7 +338,7 @@ def test_a_step_of_hours_is_told(batch: int, utilisation: float, end: str | None
 def test_a_training_of_decades_is_told() -> None:
     (sentence,) = of_plan(changed(training={"tokens": 9 * 10**15, "global_batch": 16}))
     assert sentence.startswith("training.tokens: 9e+15 tokens take ")
-    assert sentence.endswith("years; check them and the number of devices.")
+    assert sentence.endswith("years; check tokens and devices.")
 
 
 def idle(batch: int, **sections: Any) -> list[str]:

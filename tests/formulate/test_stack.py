@@ -257,7 +257,7 @@ def test_an_unknown_stack_is_refused_with_its_place(
 
 def test_a_stack_that_was_set_aside_is_not_replaced() -> None:
     known = bringing(evolve(MINE, training={"attention": "flash"}))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"training\.stack: software stack 'mine' is disabled"):
+    with pytest.raises(InputError, match=r"training\.stack: the plug-in of software stack 'mine' is disabled"):
         filled(problem({"stack": "mine"}), known)
     assert "is no StackDefaults" in known.warnings[0]
 

@@ -50,7 +50,7 @@ def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument
         Limits(strategies=("tp",), zero=(0,), recompute=("none",)),
         Limits(strategies=(), rank_orders=("pp-inner",), constraints={"pp > 1": "toy is a pipeline"}),
         Limits(even_stages=True, constraints={"pp > 1": "toy is a pipeline", "uniform(recompute)": "one policy"}),
-        Limits(zero=(3,), constraints={"devices == 8": "it takes all"}),
+        Limits(zero=(3,), constraints={"devices == 8": "it uses all"}),
         Limits(all_devices=True, constraints={"pp == 2": "toy comes in twos"}),
     ],
 )
@@ -93,8 +93,8 @@ def test_a_target_that_can_run_all_changes_nothing() -> None:
         (Limits(strategies=("cp",)), {"fixed": {"tp": 2}}, "has no strategy 'tp'"),
         (Limits(rank_orders=("dp-inner",)), {"fixed": {"rank_order": "pp-inner"}}, "fixed.rank_order allows pp-inner"),
         (Limits(), {"search": {"zero_degree": [2]}}, "search.zero_degree allows 2"),
-        (Limits(), {"training": {"offload": ["optimizer"]}}, "toy cannot keep the optimizer's state on the host"),
-        (Limits(even_stages=True), {"fixed": {"stages": [1, 5]}}, "gives every stage as many of the 6 transformer"),
+        (Limits(), {"training": {"offload": ["optimizer"]}}, "toy cannot keep the optimizer state on the host"),
+        (Limits(even_stages=True), {"fixed": {"stages": [1, 5]}}, "needs equal stages of the 6 transformer"),
         (Limits(constraints={"pp = 1": "a slip"}), {}, "the limits of exporter 'toy'"),
         (Limits(constraints={"tensor == 1": "a slip"}), {}, "there is no name called 'tensor'"),
     ],
@@ -117,7 +117,7 @@ def test_several_contradictions_are_told_at_once() -> None:
 
 def test_a_target_is_an_exporter_that_says_what_its_framework_can_run() -> None:
     known = with_frameworks(toy=Limits(), mute=None)
-    with pytest.raises(InputError, match=r"search.target: exporter 'mute' does not say .*toy"):
+    with pytest.raises(InputError, match=r"search.target: exporter 'mute' states no limits .*toy"):
         solved(known, target="mute")
     with pytest.raises(InputError, match=r"no target called 'toyy'. Did you mean 'toy'\?"):
         solved(known, target="toyy")

@@ -138,8 +138,8 @@ def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({"link_profile": "a100-hdr", "levels": [{"fanout": 2, "link": "nvlink4"}]}, "completes a file"),
-        ({"topology": "ring.graphml", "link_profile": "a100-hdr"}, "of no use"),
+        ({"link_profile": "a100-hdr", "levels": [{"fanout": 2, "link": "nvlink4"}]}, "needs a `topology` file"),
+        ({"topology": "ring.graphml", "link_profile": "a100-hdr"}, "needs no profile"),
         ({"topology": "net.own", "link_profile": "a100"}, "link profile.*a100-hdr"),
         ({"topology": "net.own", "link_profile": "none.toml"}, "there is no file"),
         ({"topology": "net.own", "link_profile": "typo.toml"}, r"typo.toml: tiers\[1\].link: there is no link"),
@@ -150,7 +150,7 @@ def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
         ({"topology": "net.own", "hosts": ["a", "b"], "devices_per_host": 2}, "names 2 hosts of 2 devices"),
         ({"topology": "net.own", "devices_per_host": 4}, "names 3 hosts of 4 devices"),
         ({"levels": [{"fanout": 6, "link": "nvlink4"}], "hosts": ["a", "b", "c", "d"], "memory": 1e9}, "names 4 hosts"),
-        ({"levels": [{"fanout": 6, "link": "nvlink4"}], "devices_per_host": 4, "memory": 1e9}, "make whole hosts"),
+        ({"levels": [{"fanout": 6, "link": "nvlink4"}], "devices_per_host": 4, "memory": 1e9}, "does not divide"),
         ({"topology": "ring.graphml#part"}, "reads a part 'part'"),
         ({"topology": "gone.own#part"}, "no importer knows"),
     ],
@@ -192,7 +192,7 @@ def test_adapters_make_the_outermost_level(hosts: int, bandwidth: float) -> None
     found = cluster_of(machine, hosts)
     assert levels(found) == (NODE, LevelSpec(hosts, bandwidth, name="fabric", link="infiniband"))
     assert (found.device, found.devices_per_host, found.hosts) == ("h100-sxm", 8, ())
-    assert any(f"{hosts} such machines" in sentence for sentence in found.assumptions)
+    assert any(f"{hosts} machines on a non-blocking" in sentence for sentence in found.assumptions)
 
 
 def test_one_host_is_the_machine_itself() -> None:
@@ -227,7 +227,7 @@ def test_a_cluster_keeps_its_levels() -> None:
     ("hosts", "tier", "told"),
     [
         (0, NDR, "at least one host"),
-        (2, None, "name a link profile"),
+        (2, None, "add --link-profile"),
         (2, TierSpec("ethernet"), "bandwidth is missing"),
     ],
 )
@@ -243,5 +243,5 @@ def test_the_file_wins_over_the_tier() -> None:
 
 @pytest.mark.parametrize("network", [Imported((NODE,)), Imported((NODE,), hosts=("one",), devices_per_host=8)])
 def test_a_network_of_machines_is_not_one_machine(network: Imported) -> None:
-    with pytest.raises(InputError, match="does not describe one machine"):
+    with pytest.raises(InputError, match="does not describe a single machine"):
         cluster_of(network, 2, NDR)

@@ -329,11 +329,11 @@ def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]
     [
         (DENSE, lora(4, "w_pack"), "no linear layer 'w_pack'; it has down_proj"),
         (DENSE, ("haed",), "no layer 'haed'; layers are embedding, layers.0, ..., layers.3, head"),
-        (DENSE, ("layers.0/attention",), "nothing that it names has parameters"),
+        (DENSE, ("layers.0/attention",), "names no layer with parameters"),
         ({"transformer": LATENT_MODEL}, lora(4, "qkv_proj"), "no linear layer 'qkv_proj'"),
         (FAMILIES["deepseek_v32"], lora(4, "all-linear"), "no adapter of kv_b_proj in sparse attention"),
-        (PREDICTING, lora(4, "lm_head"), "leave lm_head or mtp_layers out"),
-        (DENSE, Trainable(), "nothing that it names has parameters"),
+        (PREDICTING, lora(4, "lm_head"), "no adapter on lm_head with mtp_layers"),
+        (DENSE, Trainable(), "names no layer with parameters"),
         ("gpt2", ("head",), "'head' shares its weight with 'embedding'; name both or neither"),
     ],
 )

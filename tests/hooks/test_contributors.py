@@ -71,7 +71,7 @@ def test_a_missing_plug_in_is_named_with_its_version_and_the_way_to_it(plain: di
     with pytest.raises(InputError) as refused:
         api.check(made, plugins=Registry())
     first, second = str(refused.value).splitlines()
-    assert first.startswith("the plan was made with nest-ulysses 0.3, which is not installed here")
+    assert first.startswith("the plan was made with nest-ulysses 0.3, which is not installed")
     assert "pip install 'nest-ulysses==0.3'" in first
     assert "no strategy called 'ulysses'" in second
 
@@ -81,7 +81,7 @@ def test_numbers_that_a_missing_plug_in_gave_are_told_with_it() -> None:
     other = copy.deepcopy(plan)
     del other["problem"]["collectives"]  # As if the plug-in were the default where the plan was made.
     report = api.check(other, plugins=Registry())
-    assert report.disagreements[0].startswith("the plan was made with faulty, which is not installed here")
+    assert report.disagreements[0].startswith("the plan was made with faulty, which is not installed")
     assert len(report.disagreements) > 1
     assert api.check(plan, plugins=offered("collective_models")).notes == ()
 
@@ -97,4 +97,4 @@ def test_another_version_is_named_though_the_plan_holds(
     assert "The plan holds" in printed.out
     here = plain["plugins"]["nest-planner"]
     assert f"made with nest-planner 0.0.1; here it is {here}." in printed.err
-    assert "made with nest-sharp 7, which is not installed here" in printed.err
+    assert "made with nest-sharp 7, which is not installed" in printed.err

@@ -269,7 +269,7 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("schedules", "in_flight", raises(IndexError("stage")), "raised IndexError: stage in in_flight"),
     ("model_importers", "accepts", raises(AttributeError("x")), "raised AttributeError: x in accepts"),
     ("model_importers", "accepts", returns("llama"), "'llama' is neither true nor false"),
-    ("model_importers", "accepts", returns(True), "accepts model, which the importer 'transformer' accepts already"),
+    ("model_importers", "accepts", returns(True), "accepts model, as does the importer 'transformer'"),
 ]
 
 

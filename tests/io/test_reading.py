@@ -214,7 +214,7 @@ def test_very_many_mistakes_are_counted() -> None:
         ("a.yaml", "b: 2020-01-01", "a.yaml:1: b is a date; only text"),
         ("a.yaml", "b: !!binary aGk=", "a.yaml:1: b is of the kind bytes; only text"),
         ("a.yaml", "b: !!set {x}", "a.yaml:1: b is of the kind "),
-        ("a.yaml", "b:\n  1: 2\n", "a.yaml:1: b has the key 1, which is not a word; put it in quotes."),
+        ("a.yaml", "b:\n  1: 2\n", "a.yaml:1: b has the key 1, which is not text; put it in quotes."),
         ("a.yaml", "b: !!python/object/apply:os.system [exit]", "a.yaml:1: this is not YAML: could not determine a"),
         (
             "a.yaml",
@@ -290,7 +290,7 @@ def test_endless_devices_are_not_read_to_their_end() -> None:
 
 
 def test_long_yaml_is_sent_to_json() -> None:
-    with pytest.raises(PlacedErrors, match="YAML is read up to 8 MiB, this has 9; write it as JSON"):
+    with pytest.raises(PlacedErrors, match="YAML files may have 8 MiB, this has 9; write it as JSON"):
         io.read_text("#" * (9 * 2**20), Room, "a.yaml")
 
 

@@ -55,7 +55,7 @@ def test_all_stages_take_the_same_samples() -> None:
     ("rows", "told"),
     [
         # Two replicas of 28 devices have 14 each for blocks of one, 12 with a block of four.
-        ([(1, 0), (0, 12)], "ends at device 13 of a replica of 12"),
+        ([(1, 0), (0, 12)], "needs devices up to 13, but a replica has 12"),
         ([(0, 0), (1, 2)], "offset 2 is not a multiple of its width 4"),
         ([(1, 0), (0, 3)], "overlaps or precedes"),
         ([(0, 8), (1, 4)], "overlaps or precedes"),

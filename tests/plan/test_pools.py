@@ -53,7 +53,7 @@ def test_every_number_is_the_oracles(instance: Instance, decided: dict[str, Any]
     [
         (plan([([0, 1], "fast1", 0), ([2, 3, 4], "fast2", 2)]), "stages of pool 'fast' use different candidates"),
         (plan([([0, 1], "fast1", 1), ([2], "slow1", 0), ([3, 4], "fast1", 0)]), "overlaps or precedes"),
-        (plan([([0, 1], "fast1", 4), ([2, 3, 4], "slow1", 0)]), "ends at device 5 of a replica of 4"),
+        (plan([([0, 1], "fast1", 4), ([2, 3, 4], "slow1", 0)]), "needs devices up to 5, but a replica has 4"),
         (plan([([0, 1], "fast2", 1), ([2, 3, 4], "slow1", 0)]), "offset 1 is not a multiple of its width 2"),
         (plan([([0, 1], "fast1", 0), ([2, 3, 4], "slow1", 0)], 5), "need more than the 4 of pool 'fast'"),
     ],

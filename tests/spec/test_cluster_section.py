@@ -41,7 +41,7 @@ def test_pools_of_several_places(written: dict[str, Any]) -> None:
         (cluster({"hosts": ["h0", "h1"]}, {"hosts": ["h1"]}), "pools[1].hosts names 'h1', as does pools[0]."),
         (cluster({}, {"name": "new"}), "pools[1].name is 'new', as is that of an earlier pool."),
         (cluster({}, {}, pools=["new", "new"]), "between[0].pools must name two different pools."),
-        ({**cluster({}, {}), "levels": LEVELS}, "levels and pools cannot both be given; each pool says its own."),
+        ({**cluster({}, {}), "levels": LEVELS}, "levels and pools exclude each other; give it in each pool."),
     ],
 )
 def test_pools_that_contradict_each_other(written: dict[str, Any], told: str) -> None:

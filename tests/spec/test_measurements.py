@@ -69,7 +69,7 @@ def test_all_kinds_may_stand_in_one_file(tmp_path: Path) -> None:
         (OPERATOR, {"shape": {"batch": 1, "rows": 8, "columns": 4}}, "shape.contracted is missing"),
         (OPERATOR, {"shape": {**OPERATOR["shape"], "rows": 0}}, "shape.rows must be at least 1, is 0"),
         (OPERATOR, {"shape": {**OPERATOR["shape"], "rows": True}}, "shape.rows must be a whole number, is true"),
-        (OPERATOR, {"shape": {**OPERATOR["shape"], "head": 1}}, "shape.head is no size"),
+        (OPERATOR, {"shape": {**OPERATOR["shape"], "head": 1}}, "shape.head is not a size"),
         (
             OPERATOR,
             {

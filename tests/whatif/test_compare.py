@@ -171,7 +171,7 @@ def test_flags_are_priced_on_the_problem(tmp_path: Path):
     assert entry.plan is not None, entry.reasons
     assert entry.plan.candidate.degrees["tp"] == 8
     assert len(entry.plan.stages) == 2
-    assert "it trains with global_batch 32; priced with the problem's 16." in entry.remarks
+    assert "the file has global_batch 32; nest prices the problem's 16." in entry.remarks
     assert entry.plan.micro_batches * entry.plan.data_parallel * entry.plan.candidate.samples == 16
 
 
@@ -434,9 +434,7 @@ def test_a_planner_that_fails_is_disabled(answer, told, monkeypatch):
     (warning,) = known.warnings
     assert told in warning
     again = api.compare(problem(1e12), plugins=known, planners=["copying", "manual"])
-    assert again.others[0].reasons == (
-        "The planner 'copying' failed and is disabled; `nest plugins doctor` says more.",
-    )
+    assert again.others[0].reasons == ("The planner 'copying' failed and is disabled; run `nest plugins doctor`.",)
     assert again.others[1].plan is not None
 
 
@@ -679,7 +677,7 @@ def test_a_plan_of_a_larger_batch_is_told(tmp_path: Path):
 @pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "told"),
-    [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "which candidate it uses")],
+    [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "names no candidate")],
 )
 def test_a_plan_file_that_was_tampered_with_is_told(changes: dict, told: str, tmp_path: Path):
     entry = compared_with({**nest.solve(modelled(16, 1)).to_dict(), **changes}, modelled(16, 1), tmp_path)

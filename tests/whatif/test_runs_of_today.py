@@ -79,7 +79,7 @@ def test_a_run_that_trains_otherwise_is_no_plan_of_the_problem(tmp_path: Path) -
 def test_another_model_is_told(tmp_path: Path) -> None:
     script = written(tmp_path, "run.sh", SCRIPT.replace("--hidden-size 256", "--hidden-size 512"))
     (entry,) = api.compare(written(tmp_path, "problem.yaml", PROBLEM), planners=[], flags={"megatron": [script]}).others
-    assert "it trains another model than the problem's, with which it is priced." in entry.remarks
+    assert "the file's model differs from the problem's; nest prices the problem's." in entry.remarks
 
 
 LEVELS = [

@@ -154,7 +154,7 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     """
     sequence = training.sequence_length
     if sequence is None:
-        raise InputError("training.sequence_length is missing; a model needs it, in tokens per sample.")
+        raise InputError("training.sequence_length is missing; give the tokens per sample.")
     if architecture.positions and sequence > architecture.positions:
         raise InputError(
             f"training.sequence_length is {sequence}, but the model learns only {architecture.positions} "

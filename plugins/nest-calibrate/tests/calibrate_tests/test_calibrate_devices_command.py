@@ -117,7 +117,7 @@ BAD: dict[str, tuple[list[Any], tuple[str, ...], str]] = {
         (),
         "bad.jsonl:1: cluster.device: 'odd' has several engines",
     ),
-    "a profile": ([run(PROFILED, 0.2)], (), "bad.jsonl:1: profile: only runs of a `model`"),
+    "a profile": ([run(PROFILED, 0.2)], (), "bad.jsonl:1: profile: calibration needs runs of a `model`"),
     "an unknown device in a run": (
         [run({**SMALL, "cluster": {**SMALL["cluster"], "device": "h100"}}, 0.2)],
         (),

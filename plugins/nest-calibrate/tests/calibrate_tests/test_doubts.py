@@ -126,7 +126,7 @@ def test_a_peak_beyond_the_device_is_refused(tmp_path: Path, cli: Command) -> No
     for kind in ("memory", "cluster"):
         code, (sentence,) = told(cli, kind, path)
         assert code == 2
-        assert f"{path}:1: measured.peak_memory is 93.13 GiB, but is at most " in sentence
+        assert f"{path}:1: measured.peak_memory is 93.1 GiB, but is at most " in sentence
         assert "on the device" in sentence
 
 
@@ -320,7 +320,7 @@ def test_runs_on_several_kinds_of_device_are_judged_by_the_fullest(tmp_path: Pat
     assert told(cli, "memory", path)[0] == 0
     code, (sentence,) = told(cli, "devices", path)
     assert code == 2
-    assert f"{path}:1: cluster.pools: only runs on devices of one kind" in sentence
+    assert f"{path}:1: cluster.pools: calibration supports one device type" in sentence
     line["measured"]["peak_memory"] = 60e9  # More than the smaller of the two has.
     write(path, [line])
     assert told(cli, "memory", path)[0] == 2

@@ -88,8 +88,8 @@ def alike(problems: list[dict[str, Any]], step: int) -> None:
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        (problem(recompute="offload", dp=32, training={"offload": ["activations"]}), "mode 'offload' cannot be"),
-        ({**problem(dp=32), "search": {"granularity": "operator"}}, "takes plans of whole layers"),
+        (problem(recompute="offload", dp=32, training={"offload": ["activations"]}), "does not support mode 'offload'"),
+        ({**problem(dp=32), "search": {"granularity": "operator"}}, "calibration needs whole layers"),
         (on(problem(dp=32), evolve(drawn(0, published_devices()["h100-sxm"]), engines=ENGINES)), "several engines"),
     ],
 )

@@ -35,8 +35,8 @@ DEVICES = {
 REFUSED = {
     "azure_ncv4-graph.xml": "rings and trees",
     "aws_g5.48xl-topo.xml": "have no class",
-    "azure_ndv2-topo.xml": "name a link profile",
-    "azure_ndv4-topo.xml": "name a link profile",
+    "azure_ndv2-topo.xml": "link.profile",
+    "azure_ndv4-topo.xml": "link.profile",
 }
 
 
@@ -95,12 +95,12 @@ def test_many_machines_arrive_in_the_problem() -> None:
     found = from_file(ClusterSpec(topology=path.name), registry(), path.parent, hosts=16)
     assert found.levels is not None
     assert [(level.fanout, level.bandwidth) for level in found.levels] == [(4, 450e9), (16, 12.5e9)]
-    assert any("16 such machines" in sentence for sentence in found.assumed or ())
+    assert any("16 machines on a non-blocking" in sentence for sentence in found.assumed or ())
 
 
 def test_without_nics_many_machines_take_the_profile() -> None:
     path = sample("nvidia-smi.txt")
-    with pytest.raises(InputError, match=r"nvidia-smi.txt: .*name a link profile"):
+    with pytest.raises(InputError, match=r"nvidia-smi.txt: .*add --link-profile"):
         from_file(ClusterSpec(topology=path.name), registry(), path.parent, hosts=2)
     spec = ClusterSpec(topology=path.name, link_profile="a100-hdr")
     found = from_file(spec, registry(), path.parent, hosts=2)
@@ -110,7 +110,7 @@ def test_without_nics_many_machines_take_the_profile() -> None:
 
 def test_what_is_no_machine_is_not_multiplied(tmp_path: Path) -> None:
     (tmp_path / "ring.yaml").write_text("torus: {shape: [4], bandwidth: 50e9}\n")
-    with pytest.raises(InputError, match="does not describe one machine"):
+    with pytest.raises(InputError, match="does not describe a single machine"):
         from_file(ClusterSpec(topology="ring.yaml"), registry(), tmp_path, hosts=2)
 
 
