@@ -115,6 +115,32 @@ def _over(written: Overlap, usual: Overlap) -> Overlap:
     return evolve(written, **left_out)
 
 
+def on_stack_of(problem: Problem, target: str, known: Registry) -> Problem:
+    """Give a problem the defaults of a framework's own stack, in place of those that another stack filled in."""
+    training = problem.training
+    own = training.stack
+    if problem.model is None or own in (None, NO_STACK):
+        return problem
+    assert own is not None
+    before = described(own, known)
+    name = next((name for name, stack in known.stacks().items() if target in stack.targets), None)
+    if target in before.targets or name is None:
+        return problem
+    schedules = known.schedules()
+    keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
+    overlap = {each.name: None for each in fields(Overlap)}
+    filled = _filled(
+        evolve(training, overlap=evolve(training.overlap, **overlap), **dict.fromkeys(keys)), before, schedules
+    )
+    said = {key: None if getattr(training, key) == getattr(filled, key) else getattr(training, key) for key in keys}
+    hides = {
+        key: None if getattr(training.overlap, key) == getattr(filled.overlap, key) else getattr(training.overlap, key)
+        for key in overlap
+    }
+    bare = evolve(training, overlap=evolve(training.overlap, **hides), **said)
+    return evolve(problem, training=evolve(_filled(bare, described(name, known), schedules), stack=name))
+
+
 def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
     """Device of a cluster in place, or of the first pool; None: it has none, or an unknown name.
 

@@ -9,12 +9,16 @@ from nest.deployment import violations
 from nest.errors import InputError
 from nest.formulate.decisions import Decision, decisions, open_problem
 from nest.formulate.problem import carried_problem
+from nest.formulate.stack import on_stack_of
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 
 Search = Callable[[Problem], PlanDocument]
 """Solves a problem."""
+
+FAR = 0.1
+"""Share by which the nearest plan may take longer than the best one of the target, which is exported instead."""
 
 EVEN = "divided evenly"
 """Text of a decision that a plan does not list: layers follow from the number of stages."""
@@ -63,19 +67,21 @@ def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Searc
     reasons = tuple(violations(plan, limits, target))
     if not reasons:
         return Nearest(target, plan)
-    free = open_problem(problem, plan, limits, target, known)
-    plan_found = search(_most_decisions(free, decisions(plan, known), known))
+    free = open_problem(on_stack_of(problem, target, known), plan, limits, target, known)
+    plan_found, fastest = search(_most_decisions(free, decisions(plan, known), known)), search(free)
     if plan_found.batch_time is None or plan.batch_time is None:
         return None
-    best = search(free).batch_time
+    best = fastest.batch_time
+    if best is not None and plan_found.batch_time > best * (1 + FAR):
+        plan_found = fastest
     return Nearest(
         target,
         plan_found,
         reasons,
         _changes(plan, plan_found, known),
-        plan_found.batch_time / plan.batch_time - 1,
+        (plan_found.batch_time or 0.0) / plan.batch_time - 1,
         best,
-        None if best is None else plan_found.batch_time / best - 1,
+        None if best is None or plan_found.batch_time is None else plan_found.batch_time / best - 1,
     )
 
 

@@ -11,6 +11,8 @@ from nest import api
 from nest.api import nearest
 from nest.deployment import Limits, violations
 from nest.errors import InputError
+from nest.formulate.problem import carried_problem
+from nest.formulate.stack import on_stack_of
 from nest.hooks.registry import Registry, registry
 from nest.whatif import nearest_plan
 from tests.agreement.problems import random_problem
@@ -48,11 +50,31 @@ def test_a_plan_that_the_target_can_run_is_its_own_nearest() -> None:
 def test_the_loss_is_a_share_of_the_plan_that_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     known = with_frameworks(toy=Limits(constraints={"pp == 1": "toy has no pipeline"}))
     plan = evaluated(known, tp=2, pp=2)
-    answers = iter([evolve(plan, batch_time=1.5 * plan.batch_time), evolve(plan, batch_time=1.2 * plan.batch_time)])
+    answers = iter([evolve(plan, batch_time=1.25 * plan.batch_time), evolve(plan, batch_time=1.2 * plan.batch_time)])
     monkeypatch.setattr(nearest_plan, "_most_decisions", lambda problem, *_: problem)
     found = nearest_plan.nearest_plan(plan, "toy", known, lambda _: next(answers))
     assert found is not None
-    assert (found.loss, found.best_loss) == pytest.approx((0.5, 0.25))
+    assert (found.loss, found.best_loss) == pytest.approx((0.25, 0.25 / 6))
+
+
+def test_a_plan_far_slower_than_the_best_of_the_target_is_replaced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = with_frameworks(toy=Limits(constraints={"pp == 1": "toy has no pipeline"}))
+    plan = evaluated(known, tp=2, pp=2)
+    answers = [evolve(plan, batch_time=share * plan.batch_time) for share in (1.5, 1.2)]
+    monkeypatch.setattr(nearest_plan, "_most_decisions", lambda problem, *_: problem)
+    found = nearest_plan.nearest_plan(plan, "toy", known, lambda _: answers.pop(0))
+    assert found is not None
+    assert (found.loss, found.best_loss) == pytest.approx((0.2, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("target", "stack", "tensor"), [("torchtitan", "fsdp", False), ("megatron", "megatron-core", True)]
+)
+def test_a_problem_takes_the_overlap_of_the_frameworks_own_stack(target: str, stack: str, tensor: bool) -> None:
+    said = {**PROBLEM, "training": {**PROBLEM["training"], "stack": "megatron-core", "overlap": {"data": False}}}
+    problem = carried_problem(api.evaluate({**said, "fixed": {"tp": 2}}), registry())
+    training = on_stack_of(problem, target, registry()).training
+    assert (training.stack, training.overlap.tensor, training.overlap.data) == (stack, tensor, False)
 
 
 @pytest.mark.longer
