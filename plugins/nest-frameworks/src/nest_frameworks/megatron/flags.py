@@ -46,6 +46,13 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
     return order_of(deployment(plan), Asked.of(problem_of(plan)).transformer)
 
 
+HYBRID_EP = (
+    "--moe-flex-dispatcher-backend hybridep needs HybridEP (deep_ep with HybridEPBuffer), which no stock "
+    "Megatron-LM has; `training.dispatch: all-to-all` plans without it."
+)
+"""megatron/core/transformer/moe/fused_a2a.py of 0.19.2 imports it where it is installed."""
+
+
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`megatron_flags.sh` and `megatron_args.yaml`.
 
@@ -55,6 +62,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     groups = flag_groups(plan)
     shape, model = deployed(plan), Asked.of(problem_of(plan)).transformer
     comments = _comments(plan, shape, model)
+    if groups["COMMUNICATION_ARGS"].get("--moe-flex-dispatcher-backend") == "hybridep":
+        comments.append(HYBRID_EP)
     exported, unset = environment(shape)
     return {
         "megatron_flags.sh": shell_file(comments, exported, unset, groups),
