@@ -130,6 +130,10 @@ def start(
             "config.json beside the file, or give a problem with the model."
         )
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
+    batches = (written.get("training") or {}, settings.get("training", {}))
+    if not any(not isinstance(each, Mapping) or "global_batch" in each for each in batches):
+        more = "; it follows from the ranks: give --nodes and --devices-per-node" if read.devices is None else ""
+        raise InputError(f"{flags}: nothing here says the global batch{more}, or a problem with training.global_batch.")
     try:
         merged = _merged(written, settings, read.usual)
         whole = self_contained(structure(merged, Problem), folder, known)

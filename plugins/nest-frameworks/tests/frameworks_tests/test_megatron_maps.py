@@ -93,7 +93,17 @@ def test_an_experiment_of_primus_is_read_with_its_model() -> None:
 def test_what_an_experiment_leaves_out_is_as_primus_has_it() -> None:
     text = PRIMUS.replace("micro_batch_size: 1", "moe_router_dtype: fp32").replace("global_batch_size: 8", "lr: 1e-5")
     found = read_megatron(text, EIGHT).settings
-    assert (found["fixed"]["micro_batch"], found["training"]["global_batch"]) == (2, 128)
+    assert (found["fixed"]["micro_batch"], found["training"]["global_batch"]) == (2, 16)
+
+
+def test_overrides_of_a_models_widths_are_refused() -> None:
+    with pytest.raises(InputError, match=r"overrides has num_layers, which change the model 'llama3.1_70B'"):
+        read_megatron(f"{PRIMUS}      num_layers: 4\n", EIGHT)
+
+
+def test_a_trainer_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="has no pre_trainer"):
+        read_megatron(PRIMUS.replace("  pre_trainer:", "  post_trainer:"), EIGHT)
 
 
 def test_a_model_of_primus_that_nobody_knows_is_named() -> None:

@@ -284,6 +284,10 @@ COSTLY = {
     "--lora-target-modules": "all weights are taken to be trained",
     "--load-teacher": "the teacher of a distillation is left out",
     "--kd": "the teacher of a distillation is left out",
+    "--megatron-fsdp-main-params-dtype": "the optimizer's weights are taken to be in single precision",
+    "--no-fp8-weight-transpose-cache": "",
+    "--num-layers-at-start-in-bf16": "all layers are taken to run in 8 bits",
+    "--num-layers-at-end-in-bf16": "all layers are taken to run in 8 bits",
     "--use-checkpoint-args": "the model is taken to be what the flags say, not the checkpoint",
     "--skip-train": "it is taken to train",
     "--use-legacy-models": "",
@@ -293,6 +297,11 @@ COSTLY = {
 
 
 HARMLESS = """
+apply-query-key-layer-scaling head-lr-mult fp8-interval fp8-wgrad tp-comm-bulk-* tp-comm-split-* tp-comm-atomic-*
+tp-comm-overlap-* tp-comm-bootstrap-backend inference-* rl-* dino-* distrib-optim-fully-* fsdp-manual-registration
+fsdp-all-gather-in-start-param-sync strict-fsdp-* no-data-sharding memory-efficient-layer-norm
+use-torch-optimizer-for-cpu-offload pipeline-model-parallel-comm-backend tp-only-amax-red
+moe-pad-experts-for-cuda-graph-inference
 DDP-impl abort-on-unmet-* activation-func-clamp-value app-tag-* apply-residual-connection-post-layernorm
 calc-ft-timeouts check-* codecarbon-* contigious-checkpointing deepspeed-*
 disable-gloo-* disable-mem-efficient-ln disable-msc ds-fused-adam embed-layernorm embedding-weights-in-fp32

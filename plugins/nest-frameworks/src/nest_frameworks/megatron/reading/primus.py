@@ -1,7 +1,7 @@
 """Experiments of AMD's Primus: arguments of Megatron-LM by name, over Primus' own defaults.
 
-Sources: AMD-AGI/Primus 05b350b3, primus/configs/modules/megatron/trainer_base.yaml (defaults), primus_turbo.yaml and
-examples/megatron/configs.
+Sources: AMD-AGI/Primus 05b350b3, primus/configs/modules/megatron/{trainer_base,pre_trainer}.yaml (defaults),
+primus_turbo.yaml, and examples/megatron/configs.
 """
 
 import re
@@ -13,15 +13,19 @@ from nest.errors import InputError
 from nest.io import read_mapping_text
 
 _EXPERIMENT = re.compile(r"^modules:\s*(#.*)?$", re.MULTILINE)
-TRAINERS = ("pre_trainer", "sft_trainer", "post_trainer")
+TRAINER = "pre_trainer"
 
 DEFAULTS: Mapping[str, Any] = {
     "bf16": True,
     "micro_batch_size": 2,
-    "global_batch_size": 128,
-    "seq_length": 4096,
+    "global_batch_size": 16,
+    "seq_length": 1024,
+    "use_distributed_optimizer": True,
     "data_parallel_sharding_strategy": "no_shard",
 }
+
+WIDTHS = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_experts")
+"""What the file of a model says; overrides of it make another model."""
 
 RENAMED = {
     "fp8": "fp8-format",
@@ -51,7 +55,7 @@ REFUSED = {
 
 HARMLESS = """
 stderr_sink_level log_* disable_* auto_continue_train enable_primus_turbo use_turbo_* turbo_* use_rocm_*
-torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_context moe_use_* patch_moe_overlap
+torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_context moe_use_* patch_moe_overlap sink_*
 *_data_path
 """.split()  # noqa: SIM905
 """Patterns of Primus' own arguments that change no cost that nest counts."""
@@ -59,7 +63,7 @@ torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_conte
 
 def is_experiment(text: str) -> bool:
     """Whether a text is an experiment of Primus."""
-    return bool(_EXPERIMENT.search(text)) and any(re.search(rf"^\s+{each}:", text, re.MULTILINE) for each in TRAINERS)
+    return bool(_EXPERIMENT.search(text)) and "framework:" in text and "overrides:" in text
 
 
 def experiment(text: str) -> tuple[list[tuple[str, Any]], str]:
@@ -69,15 +73,21 @@ def experiment(text: str) -> tuple[list[tuple[str, Any]], str]:
         InputError: it runs another framework, or asks for what nest does not price.
     """
     modules = read_mapping_text(text, "experiment.yaml").get("modules")
-    found = [modules[name] for name in TRAINERS if name in modules] if isinstance(modules, Mapping) else []
-    trainer = found[0] if found and isinstance(found[0], Mapping) else {}
+    trainer = modules.get(TRAINER) if isinstance(modules, Mapping) else None
+    if not isinstance(trainer, Mapping):
+        raise InputError(f"this experiment of Primus has no {TRAINER}; nest reads no others.")
     if trainer.get("framework", "megatron") != "megatron":
         raise InputError(f"this experiment of Primus runs {trainer['framework']!s:.40}; nest reads those of megatron.")
     said = {**DEFAULTS, **(trainer.get("overrides") or {})}
+    model = re.sub(r"\$\{\w+:([^}]*)\}", r"\1", str(trainer.get("model") or "")).removesuffix(".yaml")
+    if model.startswith("diffusion"):
+        raise InputError(f"{model:.60} is a diffusion model; nest prices decoders like GPT's.")
+    if changed := [name for name in WIDTHS if name in said]:
+        raise InputError(f"overrides has {', '.join(changed)}, which change the model {model!r:.60}; nest reads none.")
     for name, what in REFUSED.items():
         if said.get(name) not in (None, False, []):
             raise InputError(f"{name} is {said[name]!r:.60}: {what}, which nest does not price.")
-    return list(_flags(said)), str(trainer.get("model") or "").removesuffix(".yaml")
+    return list(_flags(said)), model
 
 
 def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
