@@ -127,17 +127,15 @@ def on_stack_of(problem: Problem, target: str, known: Registry) -> Problem:
     if target in before.targets or name is None:
         return problem
     schedules = known.schedules()
-    keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
-    overlap = {each.name: None for each in fields(Overlap)}
-    filled = _filled(
-        evolve(training, overlap=evolve(training.overlap, **overlap), **dict.fromkeys(keys)), before, schedules
-    )
-    said = {key: None if getattr(training, key) == getattr(filled, key) else getattr(training, key) for key in keys}
-    hides = {
-        key: None if getattr(training.overlap, key) == getattr(filled.overlap, key) else getattr(training.overlap, key)
-        for key in overlap
-    }
-    bare = evolve(training, overlap=evolve(training.overlap, **hides), **said)
+    nothing: dict[str, Any] = {each.name: None for each in fields(StackDefaults) if each.name != "overlap"}
+    hidden: dict[str, Any] = {each.name: None for each in fields(Overlap)}
+    filled = _filled(evolve(training, overlap=evolve(training.overlap, **hidden), **nothing), before, schedules)
+
+    def said(ours: Any, theirs: Any, names: Iterable[str]) -> dict[str, Any]:
+        return {key: None if getattr(ours, key) == getattr(theirs, key) else getattr(ours, key) for key in names}
+
+    overlap = evolve(training.overlap, **said(training.overlap, filled.overlap, hidden))
+    bare = evolve(training, overlap=overlap, **said(training, filled, nothing))
     return evolve(problem, training=evolve(_filled(bare, described(name, known), schedules), stack=name))
 
 
