@@ -38,7 +38,7 @@ _GENERATED = re.compile(r"<!-- (?:generated|drawn) .*?<!-- end of [^>]*-->", re.
 _FENCED = re.compile(r"^ *(```+)\w*.*?^ *\1 *$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^|\n)\n(?: {4,}[^ *\-\d].*\n)+")
 _END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)\"'*_]))\s+(?=[\"'(*_`]*[A-Z`\d]|nest\b)|(?<=:)\s*\n")
-_WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*|\d[\d.,]*")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9'’-]*|\d[\d.,]*")
 _ABBREVIATED = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Fig|Eq|No)\.")
 
 
