@@ -69,7 +69,7 @@ def seen_runs(
 
 
 def _figures(line: Line[RunMeasurement], problem: Problem, plan: PlanDocument, known: Registry) -> Iterator[Figure]:
-    """What a run says, beside its `plan`, and what its FLOP take at the matrix peak."""
+    """Figures of a run beside its `plan`, and the time of its FLOP at the matrix peak."""
     measured, predicted = line.measurement.measured, plan.batch_time
     assert predicted is not None
     yield from memory_figures(line, plan)
@@ -114,7 +114,7 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
 
 
 def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
-    """What runs on one cluster, read from `sources`, tell of it.
+    """Calibrate one cluster to its runs, read from `sources`.
 
     How far clusters, and runs of one cluster, usually lie from predictions is that of the first run's generation.
 
@@ -140,7 +140,7 @@ def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> Cluster
 
 
 def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
-    """What the runs tell of needed over estimated memory; None: they have no peaks, and none failed."""
+    """Fit needed over estimated memory to the runs; None if they have no peaks and none failed."""
     if all(each.verdict.peak is None and each.verdict.ran for each in seen):
         return None
     return fit([each.verdict for each in seen])

@@ -154,7 +154,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurement]:
-    """What a program of nccl-tests (`all_reduce_perf` and its like) printed: a row by size, out-of-place and in-place.
+    """Read the output of nccl-tests (`all_reduce_perf` and the like): a row per size, out-of-place and in-place.
 
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
     machines are those of its list of ranks. On several machines the link between them has to be named.

@@ -106,7 +106,7 @@ class Unknown:
 def unknowns(
     devices: Sequence[DeviceSpec], formats: Collection[str], known: Calibration | None = None
 ) -> tuple[Unknown, ...]:
-    """What devices of one generation leave open.
+    """Unknown coefficients of the devices of one generation.
 
     What was published of them is what is expected, the mean over the devices, or what is `known` of their generation
     from earlier measurements. `formats` are those in which products with weights were measured; those `known` speaks of
@@ -152,7 +152,7 @@ def _share(name: str, usual: str, least: float, spread: float, devices: Sequence
 
 
 def calibration(name: str, values: Mapping[str, float]) -> Calibration:
-    """What was found of the generation `name`: `values` by the names of `unknowns`."""
+    """Calibration of the generation `name`, from `values` by the names of `unknowns`."""
     return Calibration(
         name=name,
         efficiency={each: value for each, value in values.items() if each.partition(".")[0] in SHARES},
@@ -172,7 +172,7 @@ def plain(device: DeviceSpec) -> DeviceSpec:
 
 @frozen(eq=False)
 class Evidence:
-    """What was measured on devices of one generation.
+    """Measurements on devices of one generation.
 
     Attributes:
         devices: with their published figures, by name.
@@ -190,7 +190,7 @@ class Evidence:
 
 
 def weights(families: Sequence[str]) -> Array:
-    """How much each measurement counts: a family of `n` counts as much as the root of `n` single ones.
+    """Weight of each measurement: a family of `n` counts as much as the root of `n` single ones.
 
     Those of one family share what no coefficient describes, so that more of them tell less and less that is new.
     """
@@ -200,7 +200,7 @@ def weights(families: Sequence[str]) -> Array:
 
 
 def expected(unknowns: Sequence[Unknown]) -> Prior:
-    """What is believed of the logarithms of unknowns, in their order."""
+    """Prior of the logarithms of unknowns, in their order."""
     ranges = [each.range for each in unknowns]
     return Prior(
         center=numpy.log([each.prior for each in ranges]),

@@ -246,7 +246,7 @@ def evidence(
     home: DeviceSpec | None = None,
     begun: Calibration | None = None,
 ) -> Evidence:
-    """What runs, and operators on the device `home`, tell of their generation: runs first, each as given."""
+    """Measurements of a generation: runs first, then operators on the device `home`, each as given."""
     specs = [source.device for source in sources]
     specs += [home] if home is not None and operators else []
     devices = {device.name: device for device in sorted(specs, key=lambda device: device.name)}
@@ -353,7 +353,7 @@ def _names(files: Sequence[Path], without: Collection[str]) -> str:
 
 
 def _source(calibrated: Calibrated, files: str, begun: Calibration | None) -> str:
-    """What a calibration of `files` says of itself."""
+    """Source line of a calibration to `files`."""
     row = error_rows([calibrated])[-1]
     start, before = ("published figures", "without it") if begun is None else ("the catalogue", "by the catalogue")
     return (

@@ -40,7 +40,7 @@ class StepLine:
 
     @property
     def says(self) -> str:
-        """What it says of time."""
+        """The log's statement of time."""
         return next(name for name in self.pattern.groupindex if name not in ("step", "of"))
 
 
@@ -124,7 +124,7 @@ APART = 10.0
 
 @frozen
 class LogFigures:
-    """What a log says of a training run.
+    """Figures of a training run from its log.
 
     Attributes:
         framework: who wrote it; empty: it has no step.
@@ -181,7 +181,7 @@ def read_log(path: Path) -> LogFigures:
 
 @define
 class _LogReader:
-    """What the lines read so far say.
+    """Figures of the lines read so far.
 
     Attributes:
         steps: for each of `STEPS`, by step, what ranks say of it.
@@ -273,7 +273,7 @@ class _LogReader:
             self.last_failure = self.lines
 
     def figures(self) -> LogFigures:
-        """What all lines say together."""
+        """Figures of all lines together."""
         framework, says, values = self._times()
         said = median(values) if values else None
         batch, sequence, devices = (self.facts.get(name) for name in ("batch", "sequence", "devices"))
@@ -303,7 +303,7 @@ class _LogReader:
         return "", "", []
 
     def _usable(self, index: int) -> bool:
-        """Whether the lines of `STEPS[index]` say how long a step took."""
+        """Return whether the lines of `STEPS[index]` say how long a step took."""
         values, kind = self.steps.get(index, {}), STEPS[index].says
         if kind == "elapsed":  # Other things have progress bars, too.
             trains = self.runtime is not None or "steps" in self.facts
@@ -316,7 +316,7 @@ class _LogReader:
         return sorted(step for step in values if self.ends[step] == end)
 
     def _settled(self, index: int) -> list[float]:
-        """What settled steps say, the median over ranks."""
+        """Figures of settled steps, the median over ranks."""
         values, kind = self.steps[index], STEPS[index].says
         steps = self._bar(values) if kind == "elapsed" else sorted(values)
         last = self.batches.get(steps[-1])

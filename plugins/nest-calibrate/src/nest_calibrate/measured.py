@@ -27,7 +27,7 @@ SAME_FOLDER = ("plan.json", "problem.yaml", "problem.yml", "problem.json", "prob
 
 @frozen
 class RunOptions:
-    """What the command line says of all logs.
+    """Options of the command line for all logs.
 
     Attributes:
         problem: a problem or a plan, in place of what lies beside logs; to flags it says what they do not.
@@ -75,7 +75,7 @@ class Measured:
 
 
 def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
-    """What a log says of a run, with the problem that ran.
+    """Read a log's figures, with the problem that ran.
 
     Raises:
         InputError: the log, or what says what ran, cannot be read; or they speak of different runs.
@@ -99,7 +99,7 @@ def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
 
 
 def run_figures(figures: LogFigures, seconds: float | None) -> RunFigures:
-    """What was measured; of a run that ran out of memory nothing but that."""
+    """Measured figures; of a run out of memory, only that."""
     if figures.failed:
         return RunFigures(fits=False)
     peak = None if figures.peak is None else Bytes(figures.peak)
@@ -113,7 +113,7 @@ def _source(figures: LogFigures) -> dict[str, Any]:
 def _problem(
     log: Path, options: RunOptions, figures: LogFigures, known: Registry
 ) -> tuple[Problem | None, tuple[str, ...]]:
-    """What ran, complete, and what was passed over; None: nobody says."""
+    """The complete problem that ran, and what was skipped; None if nobody says."""
     beside = None if options.problem is not None else _beside(log)
     flags: Path | None = log if figures.arguments else log.with_suffix(".sh")
     if beside is not None and beside.suffix != ".sh":
@@ -175,5 +175,5 @@ def _refuse_another(log: Path, figures: LogFigures, problem: Problem, devices: i
 
 
 def measure_all(logs: Sequence[Path], options: RunOptions, known: Registry) -> list[Measured]:
-    """What logs say, each with the problem that ran; errors as of `measure`."""
+    """Read logs, each with the problem that ran; errors as of `measure`."""
     return [known.run(lambda log=log: measure(log, options, known)) for log in logs]  # type: ignore[misc]

@@ -80,7 +80,7 @@ class Verdict:
 def verdicts(
     files: Sequence[Path], known: Registry, progress: Progress | None = None, doubt: Doubt = no_doubt
 ) -> list[Verdict]:
-    """What is estimated for the runs in files of JSON lines, and what was seen of them.
+    """Estimates for the runs in files of JSON lines, and their outcomes.
 
     Raises:
         InputError: as of `evaluated`; a run takes no memory that it could have.
@@ -106,7 +106,7 @@ def read_runs(files: Sequence[Path], doubt: Doubt = no_doubt) -> list[Line[RunMe
 
 
 def memory_figures(line: Line[RunMeasurement], plan: PlanDocument) -> Iterator[Figure]:
-    """What a run says of memory, beside what its `plan` needs and a device has."""
+    """Memory figures of a run, beside its `plan`'s needs and the device's size."""
     peak = line.measurement.measured.peak_memory
     if peak is not None:
         fullest = _fullest(plan)
@@ -141,7 +141,7 @@ def evaluated(
 
 
 def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
-    """What is estimated for a run by its `plan`, and what was seen of it."""
+    """Estimate for a run by its `plan`, and its outcome."""
     fullest = _fullest(plan)
     reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
     room = _capacity(plan, fullest) - reserve
@@ -205,7 +205,7 @@ def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, flo
 
 @frozen
 class Share:
-    """How right verdicts are on the runs of one source, or of `all`.
+    """Share of right verdicts on the runs of one source, or of `all`.
 
     Attributes:
         ran: runs that ran.

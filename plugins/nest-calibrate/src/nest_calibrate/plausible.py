@@ -19,7 +19,7 @@ The published runs take from 0.56 to 6.3 times as long as predicted."""
 
 @frozen
 class Quantity:
-    """How figures of a kind are told.
+    """Words for figures of a kind.
 
     Attributes:
         format: a figure, for people.
@@ -73,7 +73,7 @@ def refuse_impossible(figures: Iterable[Figure]) -> None:
 
 
 def _wrong(figure: Figure) -> Iterator[str]:
-    """What is wrong with a figure, if anything."""
+    """Name the fault of a figure, if there is one."""
     told, allowed = figure.quantity.format, 1 + APART * figure.noise
     said = f"{figure.place}: {figure.key} is {told(figure.value)}"
     if figure.value * allowed < figure.least:

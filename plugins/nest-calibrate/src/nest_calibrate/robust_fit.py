@@ -27,7 +27,7 @@ determine a coefficient: they took a twentieth off its standard deviation at mos
 
 @frozen(eq=False)
 class Prior:
-    """What is believed of the coefficients before any measurement, and what they can be, from `low` to `high`.
+    """Prior of the coefficients, with bounds from `low` to `high`.
 
     Attributes:
         center: believed values; the search starts there.
@@ -105,7 +105,7 @@ def _descend(
 
 
 def objective(residuals: Array, at: Array, prior: Prior, scale: float, noise: float) -> float:
-    """What `robust_fit` minimises, `residuals` being the residuals of the coefficients `at`."""
+    """Objective of `robust_fit`; `residuals` are those of the coefficients `at`."""
     loss = 2.0 * scale**2 * (numpy.sqrt(1.0 + (residuals / scale) ** 2) - 1.0)
     return float(loss.sum() / noise**2 + (((at - prior.center) / prior.spread) ** 2).sum())
 

@@ -70,7 +70,7 @@ class Operators:
         return self._places[key]
 
     def prices(self, devices: Mapping[str, DeviceSpec]) -> Prices:
-        """What the cost model says of all, on devices by name; remembered, as what hides changes none of it."""
+        """Prices of the cost model on devices by name; kept, since hiding changes none of them."""
         key = repr(
             {name: evolve(each, calibration=evolve(each.calibration, **_SHOWN)) for name, each in devices.items()}
         )
@@ -127,7 +127,7 @@ class _Calls:
 
 @frozen(eq=False)
 class _Direction:
-    """What layers do in one direction: operators of layers, and the collectives between them."""
+    """Work of layers in one direction: their operators, and the collectives between them."""
 
     layer: Indices
     operator: Indices

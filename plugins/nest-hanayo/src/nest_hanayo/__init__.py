@@ -41,7 +41,7 @@ class Hanayo:
 
 @lru_cache(maxsize=2**10)
 def waves(chunks: int, stages: int, micro_batches: int) -> tuple[int, tuple[tuple[Pass, ...], ...]]:
-    """What equal stages take, a chunk 1 forward and 2 backward, and the passes of each stage."""
+    """Time of equal stages, a chunk taking 1 forward and 2 backward, and the passes of each stage."""
     route = [stage for turn in range(chunks) for stage in range(stages)[:: -1 if turn % 2 else 1]]
     steps = [("forward", place) for place in range(len(route))]
     steps += [("backward", place) for place in reversed(range(len(route)))]
@@ -65,5 +65,5 @@ def waves(chunks: int, stages: int, micro_batches: int) -> tuple[int, tuple[tupl
 
 @hook
 def nest_schedules() -> list[Schedule]:
-    """What this distribution brings."""
+    """Schedules of this distribution."""
     return [Hanayo()]

@@ -36,7 +36,7 @@ GATHERS = {True: (4, 2), False: (4, 4)}
 
 @frozen
 class Asked:
-    """What the files do not say.
+    """Facts that the files do not contain.
 
     Attributes:
         layers: number of transformer layers.

@@ -32,7 +32,7 @@ MEBIBYTE = 2.0**20
 
 @frozen
 class Memory:
-    """What the layers of one model take, with or without sequence parallelism, for one sequence length.
+    """Memory of the layers of one model for one sequence length, with or without sequence parallelism.
 
     Attributes:
         parameters: of a layer in fp32, bytes.
@@ -50,7 +50,7 @@ class Memory:
 
 @frozen
 class Profiles:
-    """What a set of files says.
+    """Contents of a set of files.
 
     Attributes:
         layer: seconds per sample of a layer's forward pass, by `(samples, tokens)`.
@@ -70,7 +70,7 @@ class Profiles:
 
 
 def read_profiles(files: Iterable[Path]) -> Profiles:
-    """What the files say together.
+    """Read files into one set.
 
     Raises:
         InputError: a file cannot be read, is broken, or repeats with other numbers what another says.

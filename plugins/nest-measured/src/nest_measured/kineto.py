@@ -169,7 +169,7 @@ def _row(key: Key, forward: list[float], backward: list[float]) -> Row:
 
 
 def _usable(event: Any) -> bool:
-    """Whether an event has a name, a duration and arguments."""
+    """Return whether an event has a name, a duration and arguments."""
     return (
         isinstance(event, dict)
         and event.get("ph") == "X"

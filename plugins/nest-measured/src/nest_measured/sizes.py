@@ -35,7 +35,7 @@ def completed(kind: str, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def work(kind: str, sizes: Mapping[str, int]) -> float:
-    """What time is proportional to, up to a constant: FLOP of a product or of attention, bytes of anything else."""
+    """Quantity that time is proportional to: FLOP of a product or of attention, bytes of anything else."""
     if kind in PRODUCT_KINDS:
         return float(sizes["rows"] * sizes["columns"] * sizes["contracted"])
     if kind == "attention":

@@ -119,7 +119,7 @@ LONGEST = 12
 
 @frozen
 class _Picture:
-    """What is drawn.
+    """The parts of a drawing.
 
     Attributes:
         layout: of the boxes.
@@ -188,7 +188,7 @@ def _picture(drawn_devices: Devices, room: float) -> _Picture:
 
 
 def _caption(subject: Subject, picture: _Picture) -> str:
-    """What is drawn, and what is not."""
+    """Describe the drawing and what it leaves out."""
     drawn_devices = picture.devices
     size = len(drawn_devices.places)
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
@@ -241,7 +241,7 @@ def _frames(picture: _Picture) -> Iterable[Markup]:
 
 
 def _name(picture: _Picture, level: int, group: int, width: float) -> str:
-    """What a box is called, as far as there is room."""
+    """Name a box, as far as there is room."""
     inside = prod(picture.layout.fanouts[: level + 1]) * picture.many
     hosts = picture.devices.hosts[group * inside : (group + 1) * inside]
     name = f"{picture.levels[level] or 'group'} {group + 1}"

@@ -95,7 +95,7 @@ def _plan_page(
 
 
 def _is_study(source: Path) -> bool:
-    """Whether a file has rows of a sweep, or is a study; a pipe, which can be read once, has a plan."""
+    """Return whether a file has rows of a sweep, or is a study; a pipe, which can be read once, has a plan."""
     from nest.io import read_mapping
     from nest_studies.sweep.output import is_result
 

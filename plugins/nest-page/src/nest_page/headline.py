@@ -107,7 +107,7 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
 
 
 def _verified(plan: PlanDocument) -> str:
-    """What a second solver said."""
+    """Put the verdict of the second solver into words."""
     verdict = plan.verification
     if verdict is None:
         return ""
@@ -135,7 +135,7 @@ _NUMBERED = re.compile(r"\.[0-9]+$")
 
 
 def plan_in_words(subject: Subject) -> str:
-    """How the work is divided, and what memory is saved by, in two sentences."""
+    """Describe the division of work and the saving of memory, in two sentences."""
     plan = subject.plan
     pipeline = _pipeline(plan)
     parts = [_inside(subject), *([pipeline] if pipeline else []), _replicas(plan)]
@@ -144,7 +144,7 @@ def plan_in_words(subject: Subject) -> str:
 
 
 def choices(each: Sequence[str]) -> str:
-    """What all stages choose, or the choices with the number of stages that make them."""
+    """Name the choice of all stages, or each choice with its number of stages."""
     counts = Counter(each)
     return (
         each[0]
@@ -154,7 +154,7 @@ def choices(each: Sequence[str]) -> str:
 
 
 def _inside(subject: Subject) -> str:
-    """What the devices of one stage do together, and how near each other they are."""
+    """Describe the work of the devices of one stage, and their distance."""
     plan = subject.plan
     assert plan.candidate is not None
     used = dict.fromkeys(stage.candidate for stage in plan.stages)
@@ -176,7 +176,7 @@ def _inside(subject: Subject) -> str:
 
 
 def _pipeline(plan: PlanDocument) -> str:
-    """How many stages of how many layers; empty: there is but one."""
+    """Count stages and their layers; empty for a single stage."""
     if len(plan.stages) == 1:
         return ""
     blocks = [sum(_NUMBERED.search(layer) is not None for layer in stage.layers) for stage in plan.stages]
@@ -196,7 +196,7 @@ def _replicas(plan: PlanDocument) -> str:
 
 
 def _saved(plan: PlanDocument) -> str:
-    """What is sharded over data-parallel ranks, and what is computed again."""
+    """Name what is sharded over data-parallel ranks, and what is recomputed."""
     zero = {stage.zero for stage in plan.stages}
     sharded = SHARDED[zero.pop()] if len(zero) == 1 else f"ZeRO {choices([str(stage.zero) for stage in plan.stages])}"
     groups = f", in groups of {plan.zero_degree}" if plan.zero_degree is not None else ""
@@ -205,7 +205,7 @@ def _saved(plan: PlanDocument) -> str:
 
 
 def model_size(problem: Problem, known: Registry) -> str:
-    """How large the model is, as far as the problem says: `80 layers, 70.6 billion parameters`."""
+    """Size of the model, as far as the problem says: `80 layers, 70.6 billion parameters`."""
     model = problem.to_dict().get("model")
     layers = layers_of(model) if isinstance(model, Mapping) else ""
     return ", ".join([*([layers] if layers else []), *_parameters(problem, known)])
@@ -229,14 +229,14 @@ def levels_in_words(cluster: Cluster) -> str:
 
 
 def batch_size(problem: Problem) -> str:
-    """What is trained on in a step: `1,024 samples of 8,192 tokens a step`."""
+    """Samples of a step: `1,024 samples of 8,192 tokens a step`."""
     training = problem.training
     tokens = f" of {training.sequence_length:,} tokens" if training.sequence_length and problem.model else ""
     return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a step"
 
 
 def _parameters(problem: Problem, known: Registry) -> tuple[str, ...]:
-    """How many parameters the model has, tied ones counted once; nothing of a model that cannot be read here."""
+    """Parameters of the model, tied ones counted once; None if the model cannot be read here."""
     if problem.model is None:
         return ()
     try:

@@ -16,7 +16,7 @@ HIGHER = 1.4
 
 @frozen(slots=False)
 class Layout:
-    """How a cluster is drawn.
+    """Geometry of a drawn cluster.
 
     Attributes:
         fanouts: children per group, innermost first; cells are the children of the innermost groups.
@@ -92,7 +92,7 @@ class Layout:
         return left, top
 
     def groups(self, level: int) -> int:
-        """How many groups of a level there are."""
+        """Number of groups of a level."""
         return math.prod(self.fanouts[level + 1 :])
 
 
@@ -109,7 +109,7 @@ def _holes(shape: tuple[int, float, float], children: int) -> int:
 
 
 def _unlike(shape: tuple[int, float, float], children: int) -> tuple[bool, float, int]:
-    """How far a box is from a full grid half as high as wide."""
+    """Distance of a box from a full grid half as high as wide."""
     columns, width, height = shape
     return children % columns != 0, abs(math.log(width / height / 2)), columns
 

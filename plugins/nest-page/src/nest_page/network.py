@@ -97,7 +97,7 @@ def network_figure(subject: Subject) -> Figure | None:
 
 
 def link_shares(subject: Subject) -> Loads | None:
-    """How long each directed link is busy in a micro-batch, as a share of the time of the slowest stage.
+    """Busy time of each directed link in a micro-batch, as a share of the slowest stage's time.
 
     Numbered as in `nest.network.routes`. None: the plan was priced on levels, or takes no time.
     """
@@ -150,7 +150,7 @@ def _link_figure(subject: Subject, placed: Devices, network: Network) -> Figure:
 
 
 def _caption(subject: Subject, placed: Devices, network: Network) -> str:
-    """What is drawn, and which link is the busiest."""
+    """Describe the drawing and its busiest link."""
     alike = alone(network.nodes)
     cells = f"Each cell is a device, coloured and numbered by its {'replica' if alike else 'pipeline stage'}"
     if not alike and (subject.plan.data_parallel or 1) > 1:
@@ -160,7 +160,7 @@ def _caption(subject: Subject, placed: Devices, network: Network) -> str:
 
 
 def _of_links(network: Network) -> list[str]:
-    """What lines stand for."""
+    """Explain the lines."""
     sentences = []
     links, widths = network.links, sorted({link.bandwidth for link in network.links})
     index = busiest(links)
@@ -194,7 +194,7 @@ def _busy_words(which: str, one: str, two: str, share: float) -> str:
 
 
 def _of_stubs(network: Network) -> list[str]:
-    """What the short lines of a grid stand for."""
+    """Explain the short lines of a grid."""
     layout = network.layout(WIDTHS[0])
     diagonal = [all(x and y for x, y in stubs) for stubs in layout.stubs.values()]
     sentences = []

@@ -115,7 +115,7 @@ def link_style(link: Link, widest: float) -> str:
 
 
 def link_keys(links: Sequence[Link]) -> tuple[Key, ...]:
-    """What the classes of these links stand for; one class alone needs no words."""
+    """Legend of these links' classes; empty for a single class."""
     if all(link.loads is None for link in links):
         return _width_keys(links)
     styles = {link_style(link, 0.0) for link in links}
@@ -128,7 +128,7 @@ def link_keys(links: Sequence[Link]) -> tuple[Key, ...]:
 
 
 def _width_keys(links: Sequence[Link]) -> tuple[Key, ...]:
-    """What links of each width have, from the narrowest on; one width alone needs no words."""
+    """Legend of link widths, the narrowest first; empty for a single width."""
     widest = max((link.bandwidth for link in links), default=0.0)
     widths: dict[str, list[float]] = {}
     for bandwidth in sorted({link.bandwidth for link in links}):
@@ -139,7 +139,7 @@ def _width_keys(links: Sequence[Link]) -> tuple[Key, ...]:
 
 
 def _outline(links: Sequence[Link], order: Sequence[int], layout: Layout) -> Iterable[Markup]:
-    """What lies under the busiest link, so that it stands out without its colour."""
+    """Outline of the busiest link, so that it stands out without its colour."""
     index = busiest(links)
     if index is not None:
         edge = link_style(links[index], 0.0).replace("busy-link", "edge")
@@ -182,7 +182,7 @@ def _nodes(nodes: Sequence[Node], layout: Layout) -> Iterable[Markup]:
 
 
 def alone(nodes: Sequence[Node]) -> bool:
-    """Whether stages are alone in their replicas, of which there are several: colours and numbers are then theirs."""
+    """Return whether each of several replicas has one stage: colours and numbers are then those of replicas."""
     places = [node.place for node in nodes if node.place is not None]
     return len({place.replica for place in places}) > 1 and all(place.stage == 0 for place in places)
 

@@ -130,7 +130,7 @@ def page_of(
 
 
 def subject(read: PlanDocument, known: Registry) -> Subject:
-    """What a page is of; what the plan's file does not sum up, as files of older versions may not, is worked out.
+    """Subject of a page; figures that the plan file lacks, as files of older versions may, are worked out.
 
     Args:
         read: a feasible plan.
@@ -180,7 +180,7 @@ def _found(
 
 
 def _worth_sections(subject: Subject, parts: Collection[str], found: Mapping[str, Sequence[Any]]) -> Iterator[Section]:
-    """What more or less of something is worth: the sections of the parts that are wanted."""
+    """Sections on the worth of more or less hardware, as far as they are wanted."""
     if "frontier" in parts:
         priced, fixed = subject.priced, subject.problem.fixed is not None
         memory = max(stage.upper_memory for stage in priced.stages)

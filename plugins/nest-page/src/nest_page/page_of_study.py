@@ -65,7 +65,7 @@ def page_of_study(
 
 
 def _study_title(path: Path) -> str:
-    """What a study is called: its file, or where that says nothing its folder."""
+    """Name a study after its file, or after its folder if the file's name says nothing."""
     usual = path.stem in ("study", "rows", "results", "result")
     return (path.absolute().parent.name if usual else path.stem) or path.stem
 

@@ -29,7 +29,7 @@ ABOVE = 14.0
 
 @frozen(eq=False)
 class PairMap:
-    """What is drawn.
+    """A drawn map of device pairs.
 
     Attributes:
         names: of the devices, along both sides: group after group, then those that are not used.
@@ -125,7 +125,7 @@ def _runs(mask: NDArray[numpy.bool_], side: float) -> Iterator[tuple[float, floa
 
 
 def map_keys(drawn: PairMap) -> tuple[Key, ...]:
-    """What the shades stand for."""
+    """Legend of the shades."""
     if not drawn.bounds:
         return ()
     bounds = [format_decimal(bound, "B/s") for bound in drawn.bounds]

@@ -112,7 +112,7 @@ def devices_text(*counts: int) -> str:
 
 
 def _own_name(x: float, y: float) -> Markup:
-    """What the plan's own mark is called: above it, since lines rise to a plan and go on to its right."""
+    """Label of the plan's own mark: above it, since lines rise to a plan and go on to its right."""
     near = x - LEFT < OWN_NAME
     # An attribute and no style: checkers of CSS know no `paint-order`.
     return element(
@@ -211,7 +211,7 @@ def _row(point: FrontierPoint) -> tuple[Cell, ...]:
 
 
 def _point_status(point: FrontierPoint) -> str:
-    """Whether fewer devices or less memory would do, and whether it is proved."""
+    """Say if fewer devices or less memory would do, and if that is proved."""
     return ("Pareto-optimal" if point.efficient else "no faster than with less") + (
         "" if point.proved else ", not proved"
     )

@@ -86,7 +86,7 @@ class Table:
 
 @frozen
 class Key:
-    """What is filled so, or marked with a form (`svg.outline`), stands for; `style` is its class in the style sheet."""
+    """Entry of a legend: a fill, or a mark with a form (`svg.outline`); `style` is its class in the style sheet."""
 
     label: str
     style: str
@@ -151,7 +151,7 @@ class Listing:
 
 @frozen
 class Fold:
-    """What belongs together, folded away under a line that says what is in it."""
+    """Parts folded away under a line that describes them."""
 
     name: str
     listings: tuple[Listing, ...] = ()
@@ -189,7 +189,7 @@ class Section:
 
 @frozen
 class PlanStatus:
-    """How far a plan is to be trusted, in a word or two and in a sentence on what is proved.
+    """The trust a plan deserves, in a word or two and in a sentence on its proof.
 
     Its style is a class of the style sheet: `good`, `poor` or `bad`.
     """
@@ -201,7 +201,7 @@ class PlanStatus:
 
 @frozen
 class Heading:
-    """What a page is about: of a plan, model and cluster, and the sizes of both and of the batch in words."""
+    """Title and sizes of a page: model, cluster and batch in words."""
 
     title: str
     sizes: tuple[str, ...] = ()

@@ -33,13 +33,13 @@ from nest_page.records import Cell, Fold, Listing, Section, Subject, Table
 
 
 def why_section(plan: PlanDocument) -> tuple[Section, ...]:
-    """What the plan itself says of others; none: nothing."""
+    """The plan's own remarks on other plans; empty if there are none."""
     notes = _stated(plan)
     return (Section("why", "Why this plan", paragraphs=notes),) if notes else ()
 
 
 def _stated(plan: PlanDocument) -> tuple[str, ...]:
-    """What the plan itself says of others, and of itself on a network that is no hierarchy."""
+    """The plan's own remarks on other plans, and on a network that is no hierarchy."""
     notes = []
     if plan.placement is not None:
         notes.append(ON_NETWORK)
@@ -81,7 +81,7 @@ def alternatives_section(
 
 
 def freeing_section(prices: Sequence[Answer], enough: Sequence[tuple[Cell, ...]], tried: str) -> Section:
-    """What would let a plan fit where none does.
+    """Changes that would let a plan fit where none does.
 
     Args:
         prices: what comes of each restriction left out.
@@ -142,7 +142,7 @@ def launch(subject: Subject, export: Export) -> Section:
 
 
 def _fold(exporter: str, listings: Sequence[Listing]) -> Fold:
-    """What an exporter writes, under the names of its files."""
+    """An exporter's files under their names."""
     names = [each.name.removeprefix(f"{exporter}: ") for each in listings]
     return Fold(exporter if names == [exporter] else f"{exporter}: {', '.join(names)}", tuple(listings))
 

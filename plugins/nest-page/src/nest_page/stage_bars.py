@@ -222,7 +222,7 @@ def time_figure(subject: Subject) -> Figure:
 
 
 def _busy(least: float, most: float, stages: int) -> str:
-    """How much of the batch stages are busy, in words."""
+    """Busy share of the batch over stages, in words."""
     low, high = f"{percent(least)}", f"{percent(most)}"
     if stages == 1:
         return f"It is busy for {high} of the batch."

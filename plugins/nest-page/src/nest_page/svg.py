@@ -63,7 +63,7 @@ def boxes(places: Iterable[tuple[float, float, float, float]]) -> str:
 
 
 def fits(content: str, width: float, size: float = 12) -> bool:
-    """Whether a text at `size` px is sure to fit into `width` px."""
+    """Return whether a text at `size` px is sure to fit into `width` px."""
     return len(content) * _DIGIT * size / 12 <= width
 
 

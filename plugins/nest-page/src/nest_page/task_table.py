@@ -94,7 +94,7 @@ class TaskTable:
         )
 
     def within(self, start: float, end: float) -> Chosen:
-        """Which tasks run at some time of an interval. Shape `(tasks,)`."""
+        """Select tasks that run at some time of an interval. Shape `(tasks,)`."""
         return (self.start < end) & (self.end > start)
 
     @property
@@ -113,7 +113,7 @@ class TaskTable:
         return starts
 
     def kinds(self, stage: int) -> Numbers:
-        """What the passes of a stage are, in order: a number for each style in each part."""
+        """Passes of a stage in order: a number for each style in each part."""
         passes = (self.stage == stage) & numpy.isin(self.style, PASSES)
         numbers: Numbers = self.style[passes] * self.parts + self.part[passes]
         return numbers
@@ -151,7 +151,7 @@ class Busy:
 
 
 def busy(table: TaskTable, parts: int) -> Busy:
-    """What each stage does in equal parts of the time from the beginning of the batch to the end of its last task."""
+    """Work of each stage in equal parts of the time, from the start of the batch to the end of its last task."""
     edges = numpy.linspace(0.0, table.end_of_all, parts + 1)
     seconds = numpy.zeros((table.stages, len(STYLES), parts))
     bounds = numpy.searchsorted(table.stage, numpy.arange(table.stages + 1)).tolist()

@@ -73,7 +73,7 @@ def batch_figures(replay: Replay, capacity: float, planned: Sequence[float], cop
 
 
 def windows_of(table: TaskTable) -> Windows:
-    """What to show of a batch, so that at most `MOST_BOXES` tasks are drawn."""
+    """Choose windows of a batch, so that at most `MOST_BOXES` tasks are drawn."""
     everything = ((0.0, table.end_of_all),)
     rows = _chosen_stages(table.stages, MOST_ROWS)
     if table.most_passes() <= MOST_PASSES and _boxes(table, everything, rows) <= MOST_BOXES:
@@ -221,7 +221,7 @@ def _times(replay: Replay, table: TaskTable) -> str:
 
 
 def _idle(replay: Replay) -> str:
-    """How long stages wait."""
+    """Idle time of stages, in words."""
     idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
     most, least = (pick(range(len(idle)), key=idle.__getitem__) for pick in (max, min))
     if f"{percent(idle[most])}" == f"{percent(idle[least])}":
@@ -234,7 +234,7 @@ def _idle(replay: Replay) -> str:
 
 
 def _chunks(replay: Replay, table: TaskTable) -> Iterator[str]:
-    """How chunks are told apart, or the two stages of a device."""
+    """Explain how chunks look, or the two stages of a device."""
     if replay.chunks > 1:
         yield (
             f"A stage runs {replay.chunks} chunks: the later the chunk, the higher the dark foot of its boxes; those "
@@ -248,7 +248,7 @@ def _chunks(replay: Replay, table: TaskTable) -> Iterator[str]:
 
 
 def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:
-    """What is drawn, and what is left out."""
+    """Describe the drawn parts and those left out."""
     if replay.replicas > 1:
         yield f"The {replay.replicas} replicas all do the same at the same time; one is drawn."
     if len(windows.stages) < table.stages:
@@ -266,7 +266,7 @@ def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:
 
 
 def _is_named(windows: Windows) -> bool:
-    """Whether the windows are the whole phases of the batch."""
+    """Return whether the windows are the whole phases of the batch."""
     return len(windows.windows) == len(PHASES) and not windows.cut
 
 

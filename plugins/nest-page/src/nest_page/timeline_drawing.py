@@ -54,7 +54,7 @@ Window = tuple[float, float]
 
 @frozen
 class Windows:
-    """What a timeline shows.
+    """Stages and intervals of a timeline.
 
     Attributes:
         stages: drawn, from 0, in order.
@@ -68,7 +68,7 @@ class Windows:
 
     @property
     def gaps(self) -> tuple[Window, ...]:
-        """What is left out between windows."""
+        """Intervals left out between windows."""
         return tuple((before[1], after[0]) for before, after in pairwise(self.windows))
 
 
@@ -89,7 +89,7 @@ class Room:
     gutter: float
 
     def stage(self, stage: int) -> str:
-        """What a stage, counted from 0, is called."""
+        """Label of a stage, counted from 0."""
         return str(stage + 1) if self.width < NARROW else f"stage {stage + 1}"
 
 
@@ -272,7 +272,7 @@ def breaks(scales: Sequence[Scale], gutter: float, top: float, bottom: float) ->
 
 
 def _left_out(windows: Windows, place: Placing) -> list[Markup]:
-    """How long what is left out between two windows takes; in short, where the words would touch."""
+    """Time left out between two windows; in short, where the words would touch."""
     lines = [
         (scale.end + place.room.gutter / 2, format_seconds(end - start))
         for (start, end), scale in zip(windows.gaps, place.scales[:-1], strict=True)
@@ -295,7 +295,7 @@ PATTERNED = {
 
 
 def patterns() -> Markup:
-    """What `charts.css` fills tasks with; colour alone tells no style from another."""
+    """Patterns that `charts.css` fills tasks with; colour alone tells no style from another."""
     definitions = []
     for name, (kind, path) in PATTERNED.items():
         ground = element("rect", width=6, height=6, class_=f"ground-{name}")
@@ -307,7 +307,7 @@ def patterns() -> Markup:
 
 
 def strip_keys() -> tuple[Key, ...]:
-    """What shades mean."""
+    """Legend of the shades."""
     return tuple(
         Key(f"{'strip: busy ' if shade == 0 else ''}up to {100 * (shade + 1) // SHADES}%", f"busy-{shade + 1}")
         for shade in range(SHADES)
@@ -368,7 +368,7 @@ def _names(rows: tuple[tuple[int, int], ...], row: float, around: Room) -> list[
 
 
 def _brackets(windows: Windows, scale: Scale, bottom: float) -> Markup:
-    """What is drawn below, as bars under the strip."""
+    """Bars under the strip that mark the intervals drawn below."""
     places = []
     for start, end in windows.windows:
         left, right = scale(start), scale(end)

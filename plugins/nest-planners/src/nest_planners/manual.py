@@ -203,7 +203,7 @@ class _Climbed:
         return first or (None, last)
 
     def nothing(self) -> Proposal:
-        """What there is to say where nothing fits."""
+        """Explain that nothing fits."""
         if self._closest is not None:
             return Proposal(self._closest[2], ("no step of the rules fits into memory; this is the closest.",))
         return Proposal(None, (f"no step of the rules is a plan of the problem; of the last one: {self._fault[1]}.",))
@@ -211,7 +211,7 @@ class _Climbed:
 
 @frozen
 class _Bound:
-    """What plans of one candidate and one recompute mode take at least, seconds per micro-batch.
+    """Lower bound of plans of one candidate and one recompute mode, seconds per micro-batch.
 
     Attributes:
         longest: of the longest layer.
@@ -334,7 +334,7 @@ def _stage_counts(instance: Instance, width: int) -> list[int]:
 
 
 def _is_short(instance: Instance, chosen: Choices, stages: Stages) -> bool:
-    """Whether the first stage of a plan of one candidate lacks memory, what is only transient left out.
+    """Return whether the first stage of a plan of one candidate lacks memory, what is only transient left out.
 
     Where the batch cannot be shared it is left to others to say so.
     """

@@ -48,7 +48,7 @@ class _Objective:
 
     @property
     def in_one_order(self) -> bool:
-        """Whether stages are runs of one order: each unit reads the one before, or plans may be mixed."""
+        """True if stages are runs of one order: each unit reads the one before, or plans may be mixed."""
         read = {(each[0], consumer) for each in self._instance.graph.tensors for consumer in each[1]}
         joined = all(any((a, b) in read for a in one for b in other) for one, other in pairwise(self._pieces))
         return joined or self._instance.space.mixed

@@ -90,7 +90,7 @@ def _all_slow(instance: Instance, pools: Pools) -> Instance:
 
 
 def _shape(candidate: Candidate) -> tuple[object, ...]:
-    """What candidates of different pools have in common."""
+    """Common shape of candidates of different pools."""
     modes_known = tuple(mode.name for mode in candidate.recompute)
     return tuple(sorted(candidate.degrees.items())), candidate.samples, candidate.width, modes_known
 
@@ -153,7 +153,7 @@ def _split(
 
 
 def _relative_work(instance: Instance, pieces: Units, along: Sequence[int]) -> Array:
-    """What each unit is of all of them, as the first pool times them."""
+    """Share of each unit in the work of all, timed on the first pool."""
     own = instance.candidates[along[0]]
     times = own.forward + own.backward
     return numpy.array([float(times[list(unit)].sum()) for unit in pieces])

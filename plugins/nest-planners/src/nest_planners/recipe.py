@@ -20,7 +20,7 @@ ZERO = 1
 
 @frozen
 class Rule:
-    """What is recommended up to a size.
+    """Recommendation up to a size.
 
     Attributes:
         most: parameters.

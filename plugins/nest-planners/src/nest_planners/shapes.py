@@ -18,7 +18,7 @@ Stages = tuple[Chunks, ...]
 
 
 def units(instance: Instance) -> Units:
-    """What stages are cut between: the transformer blocks where there are any, else the layers.
+    """Units that stages are cut between: transformer blocks if there are any, else layers.
 
     Layers that must share a stage are one unit, with all that lies between them in the order.
     """
@@ -110,7 +110,7 @@ def requested_counts(instance: Instance) -> tuple[int, ...]:
 
 
 def permitted(instance: Instance, candidate: Candidate, replicas: int, stages: int) -> bool:
-    """Whether no constraint refuses plans of such a shape, whatever else they decide."""
+    """Return whether no constraint refuses plans of such a shape, whatever else they decide."""
     constraints = instance.space.constraints
     fixed = instance.space.partition
     if fixed is not None and len(fixed) != stages:
@@ -129,7 +129,7 @@ def permitted(instance: Instance, candidate: Candidate, replicas: int, stages: i
 
 @frozen
 class Choices:
-    """What is decided alike for all stages.
+    """Decisions shared by all stages.
 
     Attributes:
         candidate: index of their candidate.

@@ -15,7 +15,7 @@ MOST_THRESHOLDS = 64
 
 @frozen
 class Split:
-    """How a chain is cut.
+    """Cuts of a chain.
 
     Attributes:
         cuts: units in front of each stage but the first.

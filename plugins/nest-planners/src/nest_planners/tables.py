@@ -34,7 +34,7 @@ class StageTable:
     capacity: float
 
     def fits(self, in_flight: float) -> NDArray[numpy.bool_]:
-        """Which runs fit with so many micro-batches in flight (PROBLEM.md section 4)."""
+        """Runs that fit with so many micro-batches in flight (PROBLEM.md section 4)."""
         needed = self.fixed + (max(in_flight, 1.0) - 1.0) * self.further
         fitting: NDArray[numpy.bool_] = needed <= self.capacity * (1 + MEMORY_SLACK)
         return fitting

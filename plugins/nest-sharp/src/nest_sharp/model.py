@@ -79,7 +79,7 @@ class Sharp:
 
 
 def reduces(level: Level) -> bool:
-    """Whether the switches of `level` reduce: by its link, or by the word `sharp` in its name."""
+    """Return whether the switches of `level` reduce: by its link, or by the word `sharp` in its name."""
     return level.link in REDUCING_LINKS or WORD in re.split(r"[^a-z0-9]+", level.name.lower())
 
 

@@ -29,7 +29,7 @@ def recommend(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Recommendation:
-    """How many nodes of which cluster train a problem's model in time: the fewest, the cheapest, the fastest.
+    """Find how many nodes of which cluster train a problem's model in time: the fewest, the cheapest, the fastest.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`, with `training.tokens`.

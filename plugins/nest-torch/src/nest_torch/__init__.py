@@ -65,7 +65,7 @@ def apply(model: Any, plan: Any, mesh: Any = None, **options: Any) -> Parallel:
 
 
 def check(model_factory: Any, plan: Any, example_inputs: Any = None, **options: Any) -> Execution:
-    """Whether a plan trains a module as one process does (`nest_torch.parallel.checking.check`)."""
+    """Check that a plan trains a module as one process does (`nest_torch.parallel.checking.check`)."""
     from nest_torch.parallel.checking import check
 
     return check(model_factory, plan, example_inputs, **options)

@@ -84,7 +84,7 @@ def capture(
 
 
 def _without_cache(module: Any) -> dict[str, bool]:
-    """What keeps models of transformers from returning keys and values for later calls, of no use in training."""
+    """Keep models of transformers from returning keys and values for later calls, of no use in training."""
     return {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
 
 
@@ -96,7 +96,7 @@ def _operators(
     alike: Sequence[Repeat],
     fused: bool,
 ) -> list[Recorded]:
-    """What a module runs; `fused`, as kernels run it."""
+    """Operators of a module; `fused`: as kernels run them."""
     with left_out(module, alike):
         program = exported(module, positional, keywords)
     recorder = Walker(MAKERS, fused=fused, repeats=alike)
@@ -121,7 +121,7 @@ class _Inputs:
 
     @property
     def has_batch(self) -> bool:
-        """Whether a dimension was called batch."""
+        """True if a dimension was called batch."""
         return BATCH in self._atoms
 
     def traced(self, given: Any) -> Any:
@@ -163,7 +163,7 @@ class _Inputs:
 
 
 def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:
-    """What stands for each placeholder of a program: parameters, constants and inputs."""
+    """Parameters, constants and inputs for the placeholders of a program."""
     dims = iter(inputs.dims)
     values = []
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]

@@ -34,7 +34,7 @@ PATIENCE = 60.0
 
 @frozen
 class Group:
-    """What every process of a measurement knows.
+    """Facts that every process of a measurement knows.
 
     Attributes:
         processes: how many there are.
@@ -99,7 +99,7 @@ def among_own_processes(group: Group) -> tuple[list[CollectiveMeasurement], list
 
 
 def _awaited(results: Any, children: Sequence[Any], seconds: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the first process sends, unless one of them ends in an error before."""
+    """Wait for the first process's message, or for an error of one of them."""
     deadline = perf_counter() + seconds
     while perf_counter() < deadline:
         try:
@@ -183,7 +183,7 @@ def _sizes(here: Machine) -> Iterator[tuple[int, str]]:
 
 
 def _agreed(own: bool, here: Machine) -> bool:
-    """Whether any process says so: all must leave off together."""
+    """Return whether any process says so: all must leave off together."""
     said = torch.tensor([float(own)], device=here.device)
     distributed.all_reduce(said, distributed.ReduceOp.MAX)
     return bool(said.item() > 0)

@@ -193,7 +193,7 @@ def _operators(
     cold: bool,
     known: Sequence[OperatorMeasurement],
 ) -> tuple[list[Measurement], list[str], bool]:
-    """What was measured beside what is `known`, what was not and why, and whether Ctrl-C came in between."""
+    """Measurements beside those `known`, what was skipped and why, and whether Ctrl-C came in between."""
     from nest_torch.profiling import Effort, Skipped, lacking, plan, profile
     from nest_torch.progress import Progress
 

@@ -20,7 +20,7 @@ _AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?:(?(name)=)(?P<size>[0-9]{1,12}))?
 
 @frozen
 class Inputs:
-    """What a module is called with, without numbers.
+    """Arguments of a module, without numbers.
 
     Attributes:
         positional: tensors in order.

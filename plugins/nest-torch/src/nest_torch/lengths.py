@@ -76,7 +76,7 @@ def _shape(operator: Operator, shapes: Sequence[Shape], length: int) -> Shape:
 
 
 def _extended(operator: Operator, values: Sequence[float], length: int) -> float:
-    """What values at short lengths come to at `length`: they are one, or even in the length or in one over it."""
+    """Extend values at short lengths to `length`: constant, or even in the length or in its inverse."""
     if len(set(values)) == 1:
         return values[0]
     one, two, three = (float(each) for each in LENGTHS)

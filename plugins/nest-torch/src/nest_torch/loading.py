@@ -40,7 +40,7 @@ def load(place: str, precision: str) -> Any:
 
 @frozen
 class Place:
-    """What makes a module, by the place of its code: other processes find it there.
+    """Factory of a module by the place of its code: other processes find it there.
 
     Attributes:
         place: `module:factory` or `file.py:factory`.
@@ -49,7 +49,7 @@ class Place:
     place: str
 
     def __call__(self) -> Any:
-        """What the factory makes.
+        """Make the module.
 
         Raises:
             InputError: there is no such thing.

@@ -128,7 +128,7 @@ def _host_memory() -> float:
 
 
 def _processor() -> str:
-    """What the processor is called, as far as the system says."""
+    """Name of the processor, as far as the system says."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:

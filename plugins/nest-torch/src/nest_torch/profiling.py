@@ -20,7 +20,7 @@ UNTYPED = {"copy": "fp32", "update": "fp32", "launch": "fp32"}
 
 @frozen
 class Effort:
-    """How much is spent.
+    """Time and repeats to spend.
 
     Attributes:
         repeats: how often to time each experiment.
@@ -72,7 +72,7 @@ def lacking(
 def _key(
     kind: str, shape: Mapping[str, int | bool], direction: str, precision: str, cold: bool, moved: float | None
 ) -> tuple[object, ...]:
-    """What tells experiments apart; the bytes of all but copies follow from their shapes."""
+    """Key of an experiment; the bytes of all but copies follow from their shapes."""
     return kind, tuple(sorted(shape.items())), direction, precision, cold, moved if kind == "copy" else None
 
 

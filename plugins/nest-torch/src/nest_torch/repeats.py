@@ -63,7 +63,7 @@ class Repeat:
 
 @define(eq=False)
 class _Account:
-    """What one call does."""
+    """Effects of one call."""
 
     path: str
     number: int
@@ -76,7 +76,7 @@ class _Account:
     _created: dict[int, int] = field(factory=dict)
 
     def token(self, tensor: Any) -> Any:
-        """What a tensor is to this call."""
+        """Role of a tensor in this call."""
         key = id(tensor)
         if key in self.given:
             return ("given", self.given[key])
@@ -173,7 +173,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any], length: int | None) -> _Watch | None:
-    """What a run of the module without numbers does; None: it does not run without them."""
+    """Run the module without numbers and watch; None if it does not run so."""
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     on_meta = all(each.device.type == "meta" for each in (*held.values(), *_tensors((positional, keywords))))
     mode = None if on_meta else FakeTensorMode()
@@ -268,7 +268,7 @@ class _Made:
 
 @define(eq=False)
 class _Tracing:
-    """What is known while a module is traced.
+    """State of a trace.
 
     Attributes:
         found: the calls that are alike.
@@ -286,7 +286,7 @@ _tracing = _Tracing()
 
 
 def mark(node: Any) -> str:
-    """Which of the marks around calls that are repeated a node of a traced program is; empty: none."""
+    """Mark around repeated calls that a node of a traced program is; empty if none."""
     schema = getattr(getattr(node, "target", None), "_schema", None)
     library, _, name = str(schema.name).partition("::") if schema is not None else ("", "", "")
     return name if library == LIBRARY else ""
@@ -356,7 +356,7 @@ def _with_tensors(item: Any, tensors: Sequence[Any]) -> Any:
 
 
 def _returned(template: int, made: Sequence[Any], given: Sequence[Any]) -> Any:
-    """What a call returns whose tensors are `made`, or were `given`."""
+    """Result of a call whose tensors are `made`, or were `given`."""
     kinds, tree = _tracing.results[template]
     others = iter(made)
     leaves = [

@@ -33,7 +33,7 @@ Run = Callable[[], Any]
 
 @frozen
 class Timing:
-    """What was seen of one operator.
+    """Measurements of one operator.
 
     Attributes:
         seconds: of one run, the median over the repeats.

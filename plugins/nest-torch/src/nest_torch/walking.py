@@ -81,7 +81,7 @@ class Walker(Recorder):
         return []
 
     def _placed(self, node: Any, value: Any) -> Any:
-        """What a placeholder stands for; parameters and buffers are remembered by name."""
+        """Value of a placeholder; parameters and buffers are remembered by name."""
         if isinstance(value, Value) and value.stored.origin in (PARAMETER, CONSTANT):
             self._names[node] = value.stored.name
             self._held[value.stored.name] = value
@@ -100,7 +100,7 @@ class Walker(Recorder):
             known[node] = self._called(node, known)
 
     def _again(self, repeat: Repeat, given: Sequence[Any]) -> list[Any]:
-        """What the call does that `repeat` repeats, with what this one is given and its own parameters."""
+        """Repeat the call that `repeat` names, with this one's arguments and parameters."""
         body = self._bodies[repeat.template]
         old = self.repeats[repeat.template].path
         known = dict(body.known)
@@ -186,7 +186,7 @@ class Walker(Recorder):
 
 
 def _replace(known: dict[Any, Any], old: Value, new: Value) -> None:
-    """What was changed in place is the new tensor from now on, through whatever view it is seen."""
+    """Let a tensor changed in place be the new tensor from now on, through whatever view."""
     for node, value in known.items():
         if value is old:
             known[node] = new

@@ -76,7 +76,7 @@ class _Rewriter:
         return reader.name in self.members and self.homes.get(tensor.name) == reader.layer
 
     def _arrives(self, reader: Operator, tensor: Tensor) -> bool:
-        """Whether a member of a core reads the tensor from outside, where each rank has some of its tokens."""
+        """Return whether a member of a core reads the tensor from outside, where each rank has some of its tokens."""
         return has_axis(tensor.shape, SEQUENCE) and not self._within(reader, tensor)
 
     def _by_heads(self, operator: Operator) -> Operator:

@@ -59,7 +59,7 @@ def _status(study: Study) -> PlanStatus:
 
 
 def _summary(study: Study, metric: Metric) -> Section:
-    """What varies, and the best row of each training."""
+    """Varied keys, and the best row of each training."""
     varies = Table(
         "What varies",
         ("key", "values"),

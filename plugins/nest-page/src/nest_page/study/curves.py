@@ -127,7 +127,7 @@ class _Along:
 
 
 def _bottom(view: View, along: _Along, bottom: float) -> Iterator[Markup]:
-    """What values are called below a panel, those that have room, and the key."""
+    """Labels below a panel, as far as there is room, and the key."""
     reached, edge = -math.inf, along(view.columns[-1]) + 8 + RIGHT
     for column in view.columns:
         label = view.across_axis.values[column]

@@ -79,7 +79,7 @@ def heat_figure(view: View) -> Figure:
 
 
 def region_figure(view: View) -> Figure:
-    """Which plan wins where, for each panel of a view."""
+    """Map of the winning plans, for each panel of a view."""
     points = [
         view.point(panel, column, row) for _, panel in view.panels for column in view.columns for row in view.rows
     ]
@@ -145,7 +145,7 @@ def _framed(view: View) -> str:
 
 
 def _compares(view: View) -> bool:
-    """Whether rows are alternatives, of which one wins in each column."""
+    """Return whether rows are alternatives, of which one wins in each column."""
     return view.other_axis is not None and view.other_axis.numbers is None and not view.other_axis.is_work
 
 
@@ -166,7 +166,7 @@ def _winners(view: View) -> frozenset[int]:
 
 @frozen
 class _Style:
-    """How cells are filled; the unit of each panel; and rows of the study that are framed."""
+    """Fill of cells, unit of each panel, and framed rows of the study."""
 
     filled: Filled
     units: Mapping[int | None, str]

@@ -51,7 +51,7 @@ class Axis:
 
     @property
     def is_work(self) -> bool:
-        """Whether it says what is computed, so that step times are of different batches."""
+        """True if it says what is computed, so that step times are of different batches."""
         return self.name.startswith(WORK) and not self.name.startswith(CHOICES)
 
 
@@ -76,7 +76,7 @@ class Study:
         return tuple(index for index in range(len(self.axes)) if index in self.varying or index not in several)
 
     def _decided(self, by: Sequence[int], index: int) -> bool:
-        """Whether rows that are alike on some axes are alike on another."""
+        """Return whether rows that are alike on some axes are alike on another."""
         pairs = {(tuple(place[axis] for axis in by), place[index]) for place in self.coordinates}
         return bool(by) and len(pairs) == len({own for own, _ in pairs})
 
@@ -172,7 +172,7 @@ def quantity_text(number: float, kind: object) -> str:
 
 
 def _numbers(texts: Sequence[str]) -> tuple[object, dict[str, float]]:
-    """What kind of quantity all values are, and the number of each; none: they are none."""
+    """Kind of quantity of all values, and the number of each; None if they are no quantities."""
     for kind in (None, *QUANTITIES, *COUNTS):
         with suppress(ValueError):
             found = {text: _number(text, kind) for text in texts}
@@ -223,7 +223,7 @@ class Metric:
         return next((each for each in self.units if most >= each[0]), self.units[-1])
 
     def times_best(self, value: float, best: float) -> float:
-        """How many times worse than the best a value is, from 1."""
+        """Ratio of a value to the best, at least 1."""
         better, worse = (best, value) if self.less_is_better else (value, best)
         return worse / better if better > 0 else 1.0
 

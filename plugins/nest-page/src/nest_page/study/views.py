@@ -85,7 +85,7 @@ class View:
 
     @property
     def note(self) -> str:
-        """What of the study the figure leaves out, in sentences."""
+        """Parts of the study that the figure leaves out, in sentences."""
         axes = self.study.axes
         held = listed([f"`{axes[key].name}` at {axes[key].values[value]}" for key, value in self.held_varying])
         sentences = [f" Held: {held}; the table of all rows has the others."] if held else []
@@ -140,7 +140,7 @@ def pair_views(study: Study, metric: Metric, wanted: Mapping[int, int]) -> Itera
 
 
 def _is_wider(one: Axis, than: Axis) -> bool:
-    """Whether a key lies better from left to right than another: numbers do, and many values."""
+    """Return whether a key lies better from left to right than another: numbers do, and many values."""
     return (one.numbers is not None, len(one.values)) > (than.numbers is not None, len(than.values))
 
 

@@ -87,7 +87,7 @@ class Mixtures:
         return sum(count * each.devices for count, each in zip(mixture, self.nodes, strict=True))
 
     def hourly(self, mixture: Mixture) -> float:
-        """What an hour of it costs; where nobody says of all pools, its devices."""
+        """Cost of an hour; without the prices of all pools, the number of devices."""
         prices = self.price
         if prices is None:
             return float(self.devices(mixture))

@@ -53,7 +53,7 @@ class NodeCounts(Protocol):
         """Of all its nodes."""
 
     def hourly(self, count: Count) -> float:
-        """What an hour of it costs; where nobody says, its devices."""
+        """Cost of an hour; without a price, the number of devices."""
 
     def named(self, count: Count) -> dict[str, int] | None:
         """Its nodes by pool; None: they are of one kind."""
@@ -225,7 +225,7 @@ class NodeSearch:
             yield {"nodes": count, "uses": used, **rest} if best else {"nodes": count, "uses": None, "plan": None}
 
     def answer(self, found: Found) -> Answer:
-        """What there is to say of a plan: of the whole training, and the plan itself."""
+        """Figures of the whole training by a plan, and the plan itself."""
         plan, sizes = found.document(), self.sizes
         devices, seconds = sizes.devices(found.count), plan.batch_time or 0.0
         span = plan.batch_time_range

@@ -47,7 +47,7 @@ FOUND = ("fewest", "cheapest", "fastest", "nearest")
 
 @frozen
 class Wanted:
-    """What is asked.
+    """Deadline, budget and tokens of a question.
 
     Attributes:
         within: seconds that the training may take.
@@ -62,7 +62,7 @@ class Wanted:
 
 @frozen
 class Recommendation:
-    """What each cluster needs for a training.
+    """Nodes of each cluster for a training.
 
     Attributes:
         tokens: of the training.
@@ -78,7 +78,7 @@ class Recommendation:
 
     @property
     def met(self) -> bool:
-        """Whether any cluster meets the deadline."""
+        """True if any cluster meets the deadline."""
         return any(each["fewest"] is not None for each in self.clusters)
 
     @property
@@ -111,7 +111,7 @@ def recommendation(
     progress: Told | None = None,
     jobs: int | None = None,
 ) -> Recommendation:
-    """What each of some clusters needs for the training of a problem.
+    """Find the nodes of each cluster for the training of a problem.
 
     Args:
         source: the problem; its global batch is kept.
@@ -232,7 +232,7 @@ def _answer_of(answer: dict[str, Any], alike: _Alike, name: str, problem: Proble
 
 @frozen
 class _Search:
-    """What clusters need; `priced`: models priced on those before, in this process."""
+    """A search over clusters; `priced`: models priced on earlier ones, in this process."""
 
     known: Registry
     wanted: Wanted
@@ -243,12 +243,12 @@ class _Search:
         return _search_elsewhere, (self.wanted, self.known.strict)
 
     def __call__(self, item: tuple[int, Problem]) -> tuple[int, dict[str, Any]]:
-        """What is needed of the cluster of a problem, and its place among those asked about."""
+        """Search the cluster of a problem; its place among those asked about comes back too."""
         place, problem = item
         return place, self.known.run(lambda: self.of(problem))
 
     def of(self, problem: Problem) -> dict[str, Any]:
-        """What is needed of the cluster of a problem; one that cannot be used has an `error`."""
+        """Search the cluster of a problem; one that cannot be used has an `error`."""
         blank = dict.fromkeys(("nodes", "devices_per_node", *FOUND, "reason"))
         answer: dict[str, Any] = {**blank, "price": None, "error": None, "rows": []}
         try:

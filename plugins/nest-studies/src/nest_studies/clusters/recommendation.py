@@ -46,7 +46,7 @@ def _rows(cluster: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _nodes(answer: Mapping[str, Any]) -> str:
-    """How many nodes, of several kinds by their pools."""
+    """Number of nodes, of several kinds by their pools."""
     if "pools" not in answer:
         return str(answer["nodes"])
     return " + ".join(f"{count} {name}" for name, count in answer["pools"].items() if count)
@@ -61,7 +61,7 @@ def _figures(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
-    """Whether the deadline is met, and what else comes nearest."""
+    """Say if the deadline is met, and what else comes nearest."""
     from nest.public.text import format_tokens
 
     training = f"{format_tokens(document['tokens'])} tokens in {within}"
@@ -82,7 +82,7 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
 
 
 def _one_machine(names: Sequence[str], batch: int) -> str:
-    """What limits clusters of one machine, which types of clouds are by themselves."""
+    """Explain the limit of clusters of one machine, such as types of clouds."""
     if not names:
         return ""
     more = f" {names[0]} is one machine; `--cluster {names[0]}-1024` has 1,024 devices."

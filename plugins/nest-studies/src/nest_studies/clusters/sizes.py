@@ -81,7 +81,7 @@ class Sizes:
         return count * self.devices_per_node
 
     def hourly(self, count: int) -> float:
-        """What an hour of so many nodes costs; where nobody says, their devices."""
+        """Cost of an hour of so many nodes; without a price, their devices."""
         return self.devices(count) * (1.0 if self.price is None else self.price)
 
     def named(self, count: int) -> None:
@@ -124,7 +124,7 @@ class Sizes:
         return min(seconds, default=inf) * (1 - AGREEMENT)
 
     def _same_blocks(self) -> bool:
-        """Whether blocks of fewer nodes are among those of more, as far as these are admitted, and compute as long.
+        """Return whether all admitted blocks of fewer nodes are among those of more, and compute as long.
 
         Not where a strategy takes the highest degree possible, nor where stages have candidates of their own; what
         strategies and models of costs of plug-ins read of a cluster is not known.

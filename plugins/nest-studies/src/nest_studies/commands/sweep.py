@@ -107,7 +107,7 @@ def _show(result: "SweepResult", output: Path) -> None:
 
 
 def _says_something(name: str, result: "SweepResult") -> bool:
-    """Whether any plan has another degree than 1; what is no degree always does."""
+    """Return whether any plan has another degree than 1; what is no degree always does."""
     return name in ("schedule", "zero", "recompute") or any(row.get(name) not in (None, 1) for row in result.rows)
 
 

@@ -31,7 +31,7 @@ class Dask:
         return evolve(self, jobs=jobs, scheduler=scheduler)
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """What `function` makes of each item, as they come; what a worker had when it ended goes to another."""
+        """Apply `function` to each item, as they come; the items of a worker that ended go to another."""
         try:
             from distributed import Client, KilledWorker, LocalCluster, as_completed
         except ImportError:

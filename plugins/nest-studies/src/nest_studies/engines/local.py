@@ -46,11 +46,11 @@ class Local:
 
     @property
     def forks(self) -> bool:
-        """Whether `beside` forks this process."""
+        """True if `beside` forks this process."""
         return can_fork()
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """What `function` makes of each item, as they come."""
+        """Apply `function` to each item, as they come."""
         jobs = min(self.jobs or processors(), len(items))
         if jobs <= 1:
             yield from map(function, items)
@@ -129,7 +129,7 @@ def processors() -> int:
 
 
 def can_fork() -> bool:
-    """Whether this process may be forked: on Linux, where no thread may hold a lock that a fork leaves locked for ever.
+    """Return whether this process may fork: on Linux, if no thread may hold a lock that the fork would keep.
 
     The thread that draws rich's line is no matter: what is forked draws none. (Libraries of macOS do not bear a fork:
     Python's documentation of `multiprocessing`, "Contexts and start methods".)

@@ -103,12 +103,12 @@ def _number(value: float | None) -> float:
 
 
 def _at_even_odds(row: Row) -> bool:
-    """Whether a problem that leaves its memory risk open was searched at even odds."""
+    """Return whether a problem that leaves its memory risk open was searched at even odds."""
     return row["status"] == "infeasible" or not likely_enough(row.get("fit_probability"))
 
 
 def _bound(row: Row) -> float:
-    """What no plan of a row is faster than; without a plan, any time."""
+    """Time that no plan of a row undercuts; without a plan, infinite."""
     return numpy.inf if row["status"] == "infeasible" else row.get("lower_bound") or 0.0
 
 

@@ -17,7 +17,7 @@ ROWS_TOGETHER = 500
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file's name says that it has rows of a sweep."""
+    """Return whether a file's name says that it has rows of a sweep."""
     return path.suffix in (".parquet", ".csv", ".jsonl")
 
 
@@ -108,7 +108,7 @@ def _json(value: Any) -> str:
 
 
 def type_of(values: Iterable[Any]) -> str:
-    """What a column of such values holds, of `integer`, `number`, `truth` and `text`; None is none."""
+    """Type of a column of such values: `integer`, `number`, `truth` or `text`; None is none."""
     kinds = {_kind(value) for value in values if value is not None}
     if kinds == {"integer", "number"}:
         return "number"

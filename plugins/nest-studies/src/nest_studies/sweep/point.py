@@ -52,7 +52,7 @@ LINKS = ("bandwidth", "latency")
 
 @frozen
 class Item:
-    """What an engine is given of a point.
+    """A point as an engine gets it.
 
     Attributes:
         values: what is varied, by path.
@@ -115,7 +115,7 @@ class PointSolver:
         return Asked(Item(values, self._key(whole.to_dict())), None, sharing(whole), inf if memory is None else memory)
 
     def _key(self, problem: Mapping[str, Any]) -> str:
-        """What an answer is known by: the problem, the time it has, and the versions."""
+        """Key of an answer: the problem, its time limit, and the versions."""
         return _digest([problem, self.time_limit, self.versions])
 
     def __call__(self, item: Item) -> str:
@@ -170,7 +170,7 @@ def normalised(written: Mapping[str, Any], folder: Path, known: Registry) -> Pro
 
 
 def sharing(problem: Problem) -> tuple[str, str]:
-    """What problems have in common that are solved one after the other.
+    """Group problems that share work when solved one after the other.
 
     That is first the graphs of their layers, whatever the links of the network can do, then what layers cost.
     """
@@ -230,7 +230,7 @@ def answer(plan: PlanDocument, known: Registry) -> dict[str, Any]:
 
 
 def _alike(of_stages: tuple[Any, ...]) -> Any:
-    """What all stages have; where they differ, each value once, in pipeline order."""
+    """The value of all stages, or each value once in pipeline order."""
     values = list(dict.fromkeys(of_stages))
     return values[0] if len(values) == 1 else "/".join(map(str, values))
 
@@ -245,7 +245,7 @@ class _Best:
 
 @define(eq=False)
 class _Neighbours:
-    """What points that were solved before save the next ones.
+    """Results of solved points that save work for the next.
 
     Attributes:
         priced: their models.
@@ -305,7 +305,7 @@ _here = local()
 
 
 def _neighbours(known: Registry) -> _Neighbours:
-    """What this thread has solved with what is registered now."""
+    """Results of this thread with the plug-ins registered now."""
     state = (known, len(known.warnings))
     if getattr(_here, "state", None) != state:
         _here.state, _here.neighbours = state, _Neighbours()

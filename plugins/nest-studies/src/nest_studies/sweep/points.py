@@ -96,7 +96,7 @@ def _with_levels(cluster: Any) -> Any:
 
 
 def value_at(item: Any, steps: Steps) -> Any:
-    """What a mapping has where steps lead; None: nothing."""
+    """Value of a mapping at the end of some steps; None if there is none."""
     for step in steps:
         if isinstance(item, dict):
             item = item.get(step)

@@ -92,7 +92,7 @@ def result_of(study: Path) -> Path:
 
 
 def varied_columns(path: Path) -> tuple[str, ...]:
-    """What varies in a result: the columns in front of `key`.
+    """Varied keys of a result: the columns in front of `key`.
 
     Raises:
         InputError: it cannot be read, or is no result.
@@ -104,7 +104,7 @@ def varied_columns(path: Path) -> tuple[str, ...]:
 
 
 def row_count(path: Path) -> int:
-    """How many rows a result has."""
+    """Number of rows of a result."""
     return sum(1 for _ in result_rows(path))
 
 
@@ -179,7 +179,7 @@ def study_point(number: int, row: Mapping[str, Any], columns: Sequence[str], lin
 
 
 def _decisions(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """What a plan decides in a few words, but for how often it is replicated."""
+    """Decisions of a plan in a few words, without the number of replicas."""
     candidate = plan["candidate"]
     told = {name: degree for name, degree in candidate["degrees"].items() if degree != 1}
     told = {name: degree for name, degree in told.items() if name not in USUALLY_TP or degree != told.get("tp")}

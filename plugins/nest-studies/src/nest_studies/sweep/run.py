@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]
 
 @frozen
 class SweepResult:
-    """What a sweep has found.
+    """Rows and counts of a sweep.
 
     Attributes:
         columns: of the rows, but for the plan.
@@ -67,7 +67,7 @@ class SweepResult:
 
     @property
     def statuses(self) -> Mapping[str, int]:
-        """How many points have each status."""
+        """Number of points of each status."""
         return Counter(row["status"] for row in self.rows)
 
 
@@ -136,7 +136,7 @@ def _told(
 
 
 def _neighbours_together(asked: Iterable[Asked]) -> tuple[Item, ...]:
-    """What is to be solved, those that share graphs and prices one after the other, else in the order of the points.
+    """Points to solve: those that share graphs and prices one after the other, else in their order.
 
     Of these, points of more memory go first: the best plan of one is that of the others it fits.
     """

@@ -32,7 +32,7 @@ KNOWN = frozenset(
 
 
 def arguments(target: str, read: Sequence[Sizes], written: Sequence[Sizes]) -> list[Any]:
-    """What follows the tensors among the arguments of a call, as far as `nest_torch.program` asks for it.
+    """Arguments of a call behind its tensors, as far as `nest_torch.program` needs them.
 
     An eager `dropout` is taken for one that drops nothing: whether it does is an argument, and what really drops
     is exported as `native_dropout`.
@@ -107,7 +107,7 @@ def _lost(source: Sizes, result: Sizes) -> list[int]:
 
 
 def in_line(target: str, read: Sequence[Sizes], written: Sequence[Sizes]) -> bool:
-    """Whether every number of the result comes from those at its place in the operands."""
+    """Return whether every number of the result comes from those at its place in the operands."""
     if target in GATHERING or target in REDUCTIONS or target in ("cat", "concat", "stack") or len(written) != 1:
         return False
     return all(_broadcasts(sizes, written[0]) for sizes in read)

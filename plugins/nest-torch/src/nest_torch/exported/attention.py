@@ -73,7 +73,7 @@ def attentions(nodes: Sequence[Node]) -> dict[str, Attention]:
 
 
 def is_fused(target: str) -> bool:
-    """Whether a call is attention in one piece."""
+    """Return whether a call is attention in one piece."""
     return target.startswith((FUSED, f"_{FUSED}")) and "backward" not in target
 
 
@@ -109,7 +109,7 @@ def _outer(shape: Sequence[int]) -> int:
 
 
 def _is_product(node: Node, known: Mapping[str, Node]) -> bool:
-    """Whether a node multiplies two tensors neither of which is a parameter."""
+    """Return whether a node multiplies two tensors neither of which is a parameter."""
     if node.target not in PRODUCTS:
         return False
     for name in node.inputs:
@@ -191,7 +191,7 @@ def _followed(
 
 
 def _is_causal(masks: Sequence[str], known: Mapping[str, Node]) -> bool:
-    """Whether a mask compares places with places, or is half a matrix; tables looked up by place are no masks."""
+    """Return whether a mask compares places with places, or is half a matrix; tables looked up by place are not."""
     return any(_hides(node) for name in masks for node in _ancestors(name, known))
 
 

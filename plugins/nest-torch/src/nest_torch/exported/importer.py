@@ -49,7 +49,7 @@ class ExportedProgramImporter:
     examples: tuple[Mapping[str, Any], ...] = field(default=(EXAMPLE,), eq=False)
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping that holds one list of nodes, itself or under `graph`."""
+        """Return whether `source` is a mapping that holds one list of nodes, itself or under `graph`."""
         return exported_nodes(source) is not None
 
     def load(self, source: Any, training: Training) -> OperatorGraph:

@@ -58,7 +58,7 @@ class Node:
 
     @property
     def floating(self) -> bool:
-        """Whether a gradient can flow back to what comes out."""
+        """True if a gradient can flow back to what comes out."""
         return self.dtype.startswith(("float", "bfloat", "double", "half", "complex"))
 
     @property

@@ -41,7 +41,7 @@ class Placeholder:
 
 
 def origin(name: str) -> str:
-    """What a placeholder of this name is."""
+    """Origin of a placeholder of this name."""
     return next((kind for prefix, kind in ORIGINS.items() if name.startswith(prefix)), INPUT)
 
 

@@ -29,7 +29,7 @@ JOINS = ("cat", "concat", "stack")
 
 @frozen
 class Traced:
-    """What following a program gives.
+    """Result of following a program.
 
     Attributes:
         operators: in the order in which they run.

@@ -23,7 +23,7 @@ _NUMBERS = itertools.count()
 
 
 def together(work: Callable[[], Any], told: str = "apply cannot try this module", remedy: str = CHANGE) -> Any:
-    """What `work` makes; where it fails on one rank, all refuse with the words of the first.
+    """Run `work`; if it fails on one rank, all refuse with the words of the first.
 
     A rank that fails alone may leave others in a collective of `work`. It waits `PATIENCE` for them and raises; when
     its process ends, gloo frees those that wait, and NCCL leaves them to the launcher, which ends them.
@@ -70,7 +70,7 @@ def _followed(place: Any, refused: str, ranks: int) -> None:
 
 
 def _first_refusal(place: Any) -> str:
-    """What the first rank that failed refused with; empty: nobody knows."""
+    """Refusal of the first rank that failed; empty if nobody knows."""
     try:
         return str(place.get("refused").decode()) if place.check(["refused"]) else ""
     except Exception:  # The rank that kept it has left.
@@ -78,7 +78,7 @@ def _first_refusal(place: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What was raised, in a sentence; PyTorch's pipelines raise another error from it."""
+    """Describe an error in a sentence; PyTorch's pipelines raise another error from it."""
     while error.__cause__ is not None and not isinstance(error, InputError):
         error = error.__cause__
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

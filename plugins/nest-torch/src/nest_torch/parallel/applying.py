@@ -259,7 +259,7 @@ def _parallel(
 
 
 def _example(model: nn.Module, inputs: Any, shape: Deployment) -> dict[str, Any]:
-    """What the module is tried with: its example inputs, else token ids."""
+    """Inputs for a trial of the module: its example inputs, else token ids."""
     if inputs is not None:
         return stages.named_inputs(model, inputs)
     if not shape.sequence_length:

@@ -94,7 +94,7 @@ class _Task:
 
 
 def _run(task: _Task, folder: Path, ranks: int) -> list[dict[str, Any]]:
-    """What one process alone and each rank report; the former first."""
+    """Reports of one process alone and of each rank; the former first."""
     try:
         pickle.dumps(task)
     except Exception:
@@ -149,7 +149,7 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
 
 
 def _told(folder: Path, rank: int, code: int) -> bool:
-    """Whether a process that has ended leaves a result; where it could not even say why not, how it ended is noted."""
+    """Return whether an ended process left a result; note how it ended if it could not say why."""
     if (folder / f"{rank}.pickle").exists():
         return True
     if not (folder / f"{rank}.failed").exists():

@@ -40,7 +40,7 @@ class Difference:
 
 @frozen
 class Execution:
-    """What a check saw.
+    """Observations of a check.
 
     Attributes:
         plan: that ran: the one given, or one of the same shape on fewer ranks.
@@ -64,7 +64,7 @@ class Execution:
 
     @property
     def ok(self) -> bool:
-        """Whether every loss and gradient norm is that of one process."""
+        """True if every loss and gradient norm is that of one process."""
         return not self.differences
 
     @property

@@ -64,7 +64,7 @@ def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
 
 
 def _gradient_scale(shape: Deployment) -> float:
-    """What makes the mean over data-parallel ranks of what arrives at the ranks that hold an expert.
+    """Factor that turns the gradients arriving at the ranks of an expert into the mean over data-parallel ranks.
 
     Each of `ep` ranks brings tokens of its own; FSDP takes the mean over the ranks that hold the same experts only.
     Where tensor-parallel ranks are more than expert-tensor-parallel ones, each token arrives several times.

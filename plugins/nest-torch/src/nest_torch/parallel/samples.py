@@ -12,7 +12,7 @@ from nest_torch.parallel import stages
 def observed(
     model: nn.Module, inputs: Mapping[str, Any], precision: Any, device: Any = "cpu"
 ) -> tuple[dict[str, int], tuple[int, ...]]:
-    """How many rows the tables have that inputs index, and the sizes of what the module returns for two samples."""
+    """Observe the rows of the tables that inputs index, and the sizes of results for two samples."""
     given = {
         name: torch.zeros(
             (2, *each.shape[1:]), dtype=precision if each.is_floating_point() else each.dtype, device=device

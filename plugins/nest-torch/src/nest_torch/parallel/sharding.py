@@ -57,7 +57,7 @@ def shard(
 
 
 def before_backward(model: nn.Module, zero: int, last: bool) -> None:
-    """What FSDP does after a micro-batch: ZeRO 0 and 1 reduce gradients after the last, ZeRO 3 keeps no weights."""
+    """Do what FSDP does after a micro-batch: ZeRO 0 and 1 reduce gradients after the last, ZeRO 3 keeps no weights."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(last or zero >= 2)
         model.set_reshard_after_backward(last or zero == 3)

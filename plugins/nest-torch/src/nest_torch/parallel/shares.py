@@ -15,7 +15,7 @@ from nest_torch.parallel.tensors import TensorParallel
 def refused(
     model: nn.Module, found: Mapping[str, Split], blocks: Sequence[str], inputs: Mapping[str, Any]
 ) -> str | None:
-    """What the code of a module says to a share of its heads and widths; None: it runs, or does not without numbers."""
+    """Try the code of a module on a share of its heads and widths; None if it runs, or cannot without numbers."""
     sizes = [cut.size for each in found.values() for cuts in each.cuts.values() for cut in cuts if cut.axis in TENSOR]
     common = gcd(*(size for size in sizes))
     ranks = next((each for each in range(2, common + 1) if common % each == 0), None)
@@ -63,5 +63,5 @@ class _Ranks:
         self._count = count
 
     def size(self) -> int:
-        """How many."""
+        """Number of elements."""
         return self._count

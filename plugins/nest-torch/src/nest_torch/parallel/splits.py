@@ -36,7 +36,7 @@ class Cut:
 
 @frozen
 class Split:
-    """What tensor and expert parallelism do with the parameters of a module.
+    """Treatment of a module's parameters by tensor and expert parallelism.
 
     Attributes:
         path: of the module.
@@ -100,7 +100,7 @@ def splits(graph: OperatorGraph, module: Any) -> dict[str, Split]:
 
 
 def _among_split(operator: Operator, readers: Mapping[str, Sequence[Operator]]) -> bool:
-    """Whether what an operator reads or writes is split.
+    """Return whether what an operator reads or writes is split.
 
     Of one that reads parameters only, as `1 + weight`, its readers tell.
     """
@@ -130,7 +130,7 @@ def _path(operator: Operator, module: Any) -> str:
 
 
 def _holds(module: Any, path: str, operator: Operator) -> bool:
-    """Whether a module has parameters of the operator, of as many numbers."""
+    """Return whether a module has parameters of the operator, of as many numbers."""
     try:
         found = module.get_submodule(path)
     except AttributeError:

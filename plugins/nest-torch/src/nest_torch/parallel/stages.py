@@ -124,7 +124,7 @@ def recorded(model: nn.Module, inputs: Mapping[str, Any], blocks: Mapping[str, s
 
 
 def _with_layers(parts: Sequence[Part]) -> Iterator[Part]:
-    """What runs in front of all blocks belongs to the embedding, behind them to the head, between to that before."""
+    """Assign what runs before all blocks to the embedding, after them to the head, between to the block before."""
     last = max(index for index, part in enumerate(parts) if part.layer)
     current = ENDS[0]
     for index, part in enumerate(parts):

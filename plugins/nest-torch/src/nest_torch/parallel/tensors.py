@@ -27,7 +27,7 @@ def moved(source: Any, mesh: DeviceMesh, before: Any, after: Any) -> Any:
 
 
 def entering(source: Any, mesh: DeviceMesh) -> Any:
-    """What every rank holds whole, on its way into a split product: the ranks' gradients of it are added up."""
+    """Pass a whole tensor into a split product; the ranks' gradients of it are added up."""
     laid = source if isinstance(source, DTensor) else DTensor.from_local(source, mesh, [Replicate()], run_check=False)
     return laid.to_local(grad_placements=[Partial()])
 
@@ -221,7 +221,7 @@ class TensorParallel:
         owner.register_forward_pre_hook(gathered, with_kwargs=True)
 
     def _beside_experts(self, path: str) -> bool:
-        """Whether a module lies beside routed experts, which see the whole sequence."""
+        """Return whether a module lies beside routed experts, which see the whole sequence."""
         parents = [split.path.rpartition(".")[0] for split in self.found.values() if split.expert]
         return any(path.startswith(f"{parent}.") for parent in parents)
 

@@ -55,7 +55,7 @@ class Subject:
 
 @frozen
 class _Alone:
-    """What one process makes of the samples of this rank, and has afterwards."""
+    """Results of one process alone on the samples of this rank, and its state afterwards."""
 
     inputs: Mapping[str, Any]
     targets: Any

@@ -127,7 +127,7 @@ def _kind(rows: Sequence[Recorded]) -> str:
 
 
 def _saves(rows: Sequence[Recorded], inside: set[Stored], leaving: set[Stored]) -> list[Stored]:
-    """What the backward pass needs: of tensors that stay inside, the inputs they are made from again."""
+    """Tensors for the backward pass: of those that stay inside, the inputs they are made from again."""
     sources: dict[Stored, dict[Stored, None]] = {}
     kept: dict[Stored, None] = {}
 

@@ -34,7 +34,7 @@ def graph_of(operators: Sequence[Recorded], layers: Layering, family: str) -> Op
 
 
 def _assumptions(operators: Sequence[Operator]) -> Iterator[str]:
-    """What is taken for granted of products of samples with samples: a graph is of one micro-batch on one device."""
+    """Assumptions on products of samples with samples: a graph is of one micro-batch on one device."""
     first = next((each.name for each in operators if has_axis(each.space, OTHER_SAMPLES)), None)
     if first is not None:
         yield f"samples are compared with those of their micro-batch on their device ({first})."

@@ -19,7 +19,7 @@ _SERIES = re.compile(r"(?P<container>(?:[^.]+\.)*?[A-Za-z]\w*_)(?P<index>\d+)(?:
 
 @frozen
 class Layering:
-    """Which layer each operator belongs to.
+    """Layer of each operator.
 
     Attributes:
         layers: names, in the order in which they run.
@@ -81,7 +81,7 @@ def _beside(operators: Sequence[Recorded], names: Sequence[str]) -> list[str]:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many modules around two are the same."""
+    """Number of common modules around two."""
     count = 0
     for left, right in zip(one.split("."), other.split("."), strict=False):
         if left != right:
@@ -106,7 +106,7 @@ def shorten(operators: Sequence[Recorded]) -> None:
 
 
 def _series(operators: Sequence[Recorded]) -> frozenset[str]:
-    """What the names of modules that are numbered from 0 have in front of their numbers."""
+    """Prefix of the names of modules that are numbered from 0."""
     found = {(match["container"], match["index"]) for each in operators if (match := _SERIES.match(each.path))}
     return frozenset(container for container, index in found if index == "0" and (container, "1") in found)
 

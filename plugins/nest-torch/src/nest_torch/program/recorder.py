@@ -153,7 +153,7 @@ def result_dims(call: Call, index: int = 0) -> tuple[Dim, ...]:
 
 
 def _reduced(call: Call, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
-    """What a reduction leaves of the dimensions of its operand."""
+    """Dimensions that a reduction leaves of its operand's."""
     along = _along(call)
     if along is None or len(dims) == len(shape):
         kept = dims if len(dims) == len(shape) else ()
@@ -195,7 +195,7 @@ def _has_gradient(value: Value) -> bool:
 
 
 def _is_idle(call: Call) -> bool:
-    """Whether a call does nothing: a conversion to what there is, or dropout that drops nothing."""
+    """Return whether a call does nothing: a conversion to what there is, or dropout that drops nothing."""
     value = call.values[0]
     if call.target in ("to", "_to_copy", "type_as", "float", "half", "bfloat16"):
         return value.itemsize == call.itemsizes[0]

@@ -42,7 +42,7 @@ def scans(operators: Sequence[Recorded]) -> list[Recorded]:
 
 
 def _sign(operator: Recorded) -> tuple[object, ...]:
-    """What two steps have in common."""
+    """Signature that two equal steps share."""
     sizes = tuple(tuple(map(size, stored.dims)) for stored in operator.outputs)
     return (operator.target, operator.path, sizes, len(operator.inputs), len(operator.parameters))
 
@@ -52,7 +52,7 @@ def _whole(items: Sequence[Stored]) -> list[Stored]:
 
 
 def _loop(operators: Sequence[Recorded], signs: Sequence[object], start: int) -> int:
-    """How many operators from `start` on are a loop; 0: none."""
+    """Number of operators from `start` on that form a loop; 0 if none do."""
     for period in range(1, min(LONGEST, (len(signs) - start) // FEWEST) + 1):
         end = start + period
         while end < len(signs) and signs[end] == signs[end - period]:
@@ -64,7 +64,7 @@ def _loop(operators: Sequence[Recorded], signs: Sequence[object], start: int) ->
 
 
 def _hands_on(rows: Sequence[Recorded], period: int) -> bool:
-    """Whether every step reads something that the one before has made."""
+    """Return whether every step reads something that the one before has made."""
     made: set[Stored] = set()
     for begin in range(0, len(rows), period):
         step = rows[begin : begin + period]

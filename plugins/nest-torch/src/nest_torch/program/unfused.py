@@ -41,7 +41,7 @@ def _written(operator: Recorded) -> Iterator[Stored]:
 
 
 def _through(start: Recorded, following: Callable[[Recorded], list[Recorded]]) -> Iterator[Recorded]:
-    """What comes next to `start`, through operators that only change every number, up to the first that does more."""
+    """Follow `start` through operators that only change every number, up to the first that does more."""
     operator = start
     while True:
         found = list(dict.fromkeys(each for each in following(operator)))

@@ -32,7 +32,7 @@ class Stored:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return prod(map(size, self.dims))
 
     def whole(self) -> "list[Stored]":
@@ -56,7 +56,7 @@ class Value:
 
     @property
     def known(self) -> bool:
-        """Whether it depends on an input or on a parameter."""
+        """True if it depends on an input or on a parameter."""
         return self.stored.origin != CONSTANT
 
     def seen_as(self, dims: tuple[Dim, ...]) -> "Value":

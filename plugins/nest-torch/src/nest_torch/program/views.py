@@ -45,7 +45,7 @@ def _moved(dims: Dims, arguments: Sequence[Any], _: Sequence[int]) -> Dims:
 
 
 def _expanded(dims: Dims, _: Sequence[Any], sizes: Sequence[int]) -> Dims:
-    """What is repeated becomes an axis of its own, which takes no memory."""
+    """Turn repetition into an axis of its own, which takes no memory."""
     offset = len(sizes) - len(dims)
     shown = []
     for index, length in enumerate(sizes):
