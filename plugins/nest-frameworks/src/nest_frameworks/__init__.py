@@ -56,7 +56,7 @@ class Framework(Tool):
     limited_by: str = field(kw_only=True)
 
     def limits(self, problem: Problem) -> Limits:
-        """What it can run of a problem."""
+        """Limits of the framework for a problem."""
         module, _, name = self.limited_by.partition(".")
         from nest_frameworks.limits import Asked
 
@@ -69,7 +69,7 @@ class MegatronCore(Framework):
     """A framework that counts ranks as Megatron Core does."""
 
     def rank_order(self, plan: PlanDocument) -> tuple[str, ...]:
-        """How it counts the ranks of a plan, the fastest coordinate first."""
+        """Order in which the framework counts the ranks of a plan, the fastest coordinate first."""
         from nest_frameworks.megatron.flags import rank_order
 
         return rank_order(plan)
@@ -109,11 +109,11 @@ class Reader(Record):
     examples: tuple[str, ...]
 
     def read(self, text: str, nodes: int | None = None) -> Reading:
-        """What a file says."""
+        """Read a file."""
         return self.read_launch(text, LaunchOptions(nodes))
 
     def read_launch(self, text: str, options: LaunchOptions) -> Reading:
-        """What a file says, with what a user says of its launch."""
+        """Read a file, with the user's words on its launch."""
         reading: Reading = getattr(import_module(f"nest_frameworks.{self.module}"), self.function)(text, options)
         return reading
 

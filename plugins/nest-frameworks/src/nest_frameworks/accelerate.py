@@ -37,7 +37,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
 
 
 def _sharded(shape: Deployment) -> bool:
-    """Whether parameters are sharded over anything."""
+    """Return whether parameters are sharded over anything."""
     return shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
 
 
@@ -165,7 +165,7 @@ HARMLESS = (
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a configuration has Accelerate do.
+    """Read a configuration of Accelerate.
 
     `options`: what else is said of the launch; its machines stand in place of the file's.
 
@@ -180,7 +180,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | None]:
-    """What a configuration says in the words of a problem, and how many processes it starts; mistakes stay in `keys`.
+    """Translate a configuration into a problem's words, with its number of processes; mistakes stay in `keys`.
 
     None: nobody says how many.
     """

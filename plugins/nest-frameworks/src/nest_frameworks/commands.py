@@ -23,7 +23,7 @@ RECIPE = "YOUR_RECIPE.py"
 
 @frozen
 class Command:
-    """What one process runs.
+    """The command of one process.
 
     Attributes:
         words: the program and its arguments.
@@ -39,7 +39,7 @@ class Command:
 
     @property
     def imported(self) -> bool:
-        """Whether Python must find modules among the files."""
+        """True if Python must find modules among the files."""
         return any(name.endswith(".py") for name in self.files)
 
     @property
@@ -88,7 +88,7 @@ folder of its own files (nemo/core/config/hydra_runner.py)."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:
-    """What every rank of a plan runs.
+    """Command of every rank of a plan.
 
     Args:
         plan: its target is the framework; without one `SCRIPT` stands for all there is to run.

@@ -201,7 +201,7 @@ HARMLESS = (
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a configuration has DeepSpeed do.
+    """Read a configuration of DeepSpeed.
 
     `options`: what else is said of the launch, machines of eight processes unless it says others; without machines the
     batch says how many ranks there are, or they are all of the cluster's.

@@ -28,7 +28,7 @@ Chosen = TypeVar("Chosen")
 
 
 def _asks(value: Any) -> bool:
-    """Whether a value asks for something; `true` does, which Python takes for 1."""
+    """Return whether a value asks for something; `true` does, which Python takes for 1."""
     return value is True or (value.lower() if isinstance(value, str) else value) not in IDLE
 
 
@@ -49,7 +49,7 @@ class Keys:
     notes: list[str] = field(factory=list)
 
     def value(self, path: str) -> Any:
-        """What the key holds; None where it is not given, or holds nothing."""
+        """Value of the key; None if it is absent or empty."""
         self.asked.add(path)
         found: Any = self.content
         for part in path.split("."):
@@ -69,7 +69,7 @@ class Keys:
         return value
 
     def truth(self, path: str, default: bool = False) -> bool:
-        """Whether a key is true."""
+        """Return whether a key is true."""
         value = self.value(path)
         if value is None:
             return default
@@ -79,7 +79,7 @@ class Keys:
         return value
 
     def choice(self, path: str, choices: Mapping[Any, Chosen], default: Chosen) -> Chosen:
-        """What stands in `choices` for the word of a key; words are compared without regard to case."""
+        """Entry of `choices` for the word of a key, without regard to case."""
         value = self.value(path)
         if value is None:
             return default

@@ -43,7 +43,7 @@ Yaml = dict[str, Any]
 
 @frozen
 class Pods:
-    """What the pods of a job have in common.
+    """Common parts of the pods of a job.
 
     Attributes:
         nodes: the machines, by their first rank.

@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @frozen
 class Node:
-    """What one host runs.
+    """Processes of one host.
 
     Attributes:
         name: of the host.
@@ -32,12 +32,12 @@ class Node:
 
     @property
     def mapped(self) -> bool:
-        """Whether some process runs on another accelerator than that of its local rank."""
+        """True if some process runs on another accelerator than that of its local rank."""
         return self.gpus != tuple(range(len(self.gpus)))
 
     @property
     def adjacent(self) -> bool:
-        """Whether its ranks follow one another."""
+        """True if its ranks follow one another."""
         return self.ranks == tuple(range(self.ranks[0], self.ranks[0] + len(self.ranks)))
 
 
@@ -57,7 +57,7 @@ Components = tuple[tuple[int, tuple[Node, ...]], ...]
 
 
 def components(plan: PlanDocument, placed: Sequence[Placed]) -> Components:
-    """What a job asks of Slurm: one component, unless machines of several pools differ in accelerators.
+    """Components of a Slurm job: one, unless machines of several pools differ in accelerators.
 
     An allocation asks the same of all its nodes (sbatch(1), `--gpus-per-node`). Then those with equally many
     accelerators and ranks are one component of a heterogeneous job (slurm.schedmd.com/heterogeneous_jobs.html).
@@ -232,7 +232,7 @@ def started(groups: Components, ranks: int) -> list[str]:
 
 
 def stand_ins(nodes: Sequence[Node]) -> bool:
-    """Whether names of hosts are `node` and a number that stand for the nodes of an allocation."""
+    """Return whether names of hosts are `node` and a number that stand for the nodes of an allocation."""
     alike = len({node.gpus for node in nodes}) == 1
     return alike and all(_STAND_IN.fullmatch(node.name) and not node.named for node in nodes)
 

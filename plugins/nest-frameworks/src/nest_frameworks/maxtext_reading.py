@@ -88,7 +88,7 @@ _SETTING = re.compile(r"([a-z][a-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What settings have MaxText do.
+    """Read settings of MaxText.
 
     `options`: what else is said of the launch; its devices fill the axes that are -1. Without machines the sizes of the
     mesh say how many there are.

@@ -157,7 +157,7 @@ HARMLESS = (
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a file has nanotron do.
+    """Read a file of nanotron.
 
     `options`: what else is said of the launch; its machines must make the ranks of the file's degrees.
 

@@ -31,7 +31,7 @@ def actions(shape: Deployment, passes: Sequence[Sequence[Pass]]) -> Order:
 
 
 def csv_text(order: Order) -> str:
-    """What PyTorch's `_load_csv` reads: a row for each rank."""
+    """Input of PyTorch's `_load_csv`: a row for each rank."""
     return "".join(",".join(row) + "\n" for row in order)
 
 

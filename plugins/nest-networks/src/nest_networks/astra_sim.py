@@ -44,7 +44,7 @@ class Dimension:
 
     @property
     def uniform(self) -> bool:
-        """Whether every two devices of a row are equally far apart, as in a ring of three."""
+        """True if every two devices of a row are equally far apart, as in a ring of three."""
         return self.kind != RING or self.size <= 3
 
     @property
@@ -124,7 +124,7 @@ class AstraSimImporter:
     )
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with the keys of such a file, or with logical dimensions."""
+        """Return whether `source` is a mapping with the keys of such a file, or with logical dimensions."""
         return isinstance(source, Mapping) and (
             set(KEYS[:2]) <= set(source) or OLD_KEYS[0] in source or LOGICAL in source
         )

@@ -99,7 +99,7 @@ def _rate(bandwidth: float) -> str:
 
 
 def findings(section: ClusterSpec, levels: Levels, plan: PlanDocument | None) -> list[Finding]:
-    """What the importer's sentences, the levels and the order of hosts show."""
+    """Findings from the importer's sentences, the levels and the order of hosts."""
     found: list[Finding] = []
     for sentence in section.assumed or ():
         for pattern, kind, mend in RULES:

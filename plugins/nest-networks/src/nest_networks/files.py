@@ -44,7 +44,7 @@ def all_of(source: object) -> str:
 
 
 def text_of(path: Path) -> str:
-    """What a file says.
+    """Text of a file.
 
     Raises:
         InputError: it cannot be read, is too large or is no text; errors do not name the file, whoever asked does.

@@ -19,7 +19,7 @@ class NodeLinkImporter:
     name = "node-link"
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with nodes, and no model of or request to topograph, which may have some."""
+        """Return whether `source` is a mapping with nodes, but no model of topograph or request to it."""
         others = {"provider", "switches", "blocks", "capacity_blocks"}
         return isinstance(source, Mapping) and "nodes" in source and not others & set(source)
 
@@ -47,7 +47,7 @@ class GraphFileImporter:
     parse: Callable[[str], Any]
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of such a file."""
+        """Return whether `source` is the path of such a file."""
         return isinstance(source, Path) and source.suffix.lower() == f".{self.name}"
 
     def load(self, source: Path) -> LinkGraph:

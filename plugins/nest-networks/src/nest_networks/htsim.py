@@ -45,7 +45,7 @@ class HtsimImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a text with `Nodes`, `Tiers` and `Tier`."""
+        """Return whether `source` is the path of a text with `Nodes`, `Tiers` and `Tier`."""
         text = beginning(source)
         return all(mark.search(text) for mark in _MARKS)
 

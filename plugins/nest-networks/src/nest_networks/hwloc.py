@@ -40,7 +40,7 @@ class HwlocImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of such a file."""
+        """Return whether `source` is the path of such a file."""
         return _FIRST.match(beginning(source)) is not None
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

@@ -42,7 +42,7 @@ class IbnetdiscoverImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a text with nodes as `ibnetdiscover` prints them."""
+        """Return whether `source` is the path of a text with nodes as `ibnetdiscover` prints them."""
         return bool(_KIND.search(beginning(source)))
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

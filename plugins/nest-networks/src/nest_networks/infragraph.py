@@ -197,7 +197,7 @@ class InfragraphImporter:
     )
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with components, or with devices and instances."""
+        """Return whether `source` is a mapping with components, or with devices and instances."""
         if not isinstance(source, Mapping):
             return False
         kinds = set(source)

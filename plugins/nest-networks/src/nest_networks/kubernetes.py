@@ -102,7 +102,7 @@ class KubernetesImporter:
     )
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping that Kubernetes calls a list of nodes, or a node."""
+        """Return whether `source` is a mapping that Kubernetes calls a list of nodes, or a node."""
         if not isinstance(source, Mapping):
             return False
         if source.get("kind") in ("Node", "NodeList"):
@@ -163,7 +163,7 @@ class _Node:
 
     @property
     def equipped(self) -> bool:
-        """Whether it has accelerators; nodes whose accelerators are all out of order have 0 to allocate."""
+        """True if it has accelerators; nodes whose accelerators are all out of order have 0 to allocate."""
         return self.product is not None if self.host.devices is None else self.host.devices > 0
 
 
@@ -208,7 +208,7 @@ def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _names_place(key: str) -> bool:
-    """Whether a key says that its values are places; zones and regions are `SITES`."""
+    """Return whether a key says that its values are places; zones and regions are `SITES`."""
     words = re.split(r"[./_-]", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower())
     return (
         bool(PLACES & set(words)) and words[-1] not in ("zone", "region", "hostname") and words[-2:] != ["zone", "id"]

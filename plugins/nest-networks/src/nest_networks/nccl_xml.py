@@ -59,7 +59,7 @@ class NcclXmlImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of such a file, or of one with NCCL's graphs."""
+        """Return whether `source` is the path of such a file, or of one with NCCL's graphs."""
         match = _FIRST.match(_BEFORE.sub("", beginning(source)))
         return match is not None and match[2] in _INSIDE[match[1]]
 

@@ -36,7 +36,7 @@ class NetqImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a JSON list with what NetQ calls compounded nodes or links."""
+        """Return whether `source` is the path of a JSON list with what NetQ calls compounded nodes or links."""
         text = beginning(source).lstrip()
         return text.startswith("[") and any(mark in text for mark in GRAPH_MARKS)
 
@@ -85,7 +85,7 @@ class NetqDomainsImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a JSON list of compute nodes with domains."""
+        """Return whether `source` is the path of a JSON list of compute nodes with domains."""
         text = beginning(source).lstrip()
         return text.startswith("[") and DOMAIN_MARK in text and not any(mark in text for mark in GRAPH_MARKS)
 

@@ -42,7 +42,7 @@ class Ns3Importer:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a text that begins with counts and has lines of links."""
+        """Return whether `source` is the path of a text that begins with counts and has lines of links."""
         text = beginning(source)
         return bool(_HEADER.match(text) and _LINK.search(text))
 
@@ -140,7 +140,7 @@ class _Words:
         return word
 
     def read(self, reader: Callable[[str], float], what: str) -> float:
-        """What `reader` makes of the next word.
+        """Apply `reader` to the next word.
 
         Raises:
             InputError: there is none, or it cannot be read; the text names the line.

@@ -33,7 +33,7 @@ class NvidiaSmiImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a file with such a matrix."""
+        """Return whether `source` is the path of a file with such a matrix."""
         return _header(_lines(all_of(source)), rows=True) is not None
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

@@ -45,7 +45,7 @@ class RocmSmiImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a file with kinds of links."""
+        """Return whether `source` is the path of a file with kinds of links."""
         return KINDS in all_of(source)
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
@@ -66,7 +66,7 @@ class AmdSmiImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is the path of a file with such a table of kinds of links."""
+        """Return whether `source` is the path of a file with such a table of kinds of links."""
         return _TABLE.search(all_of(source)) is not None
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

@@ -48,7 +48,7 @@ class SlurmConfImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is such a file, by its lines."""
+        """Return whether `source` is such a file, by its lines."""
         path = path_of(source)
         if path is None:
             return False
@@ -239,7 +239,7 @@ class SlurmYamlImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is such a file: a list in YAML of topologies and their kinds."""
+        """Return whether `source` is such a file: a list in YAML of topologies and their kinds."""
         path = path_of(source)
         if path is None:
             return False

@@ -48,7 +48,7 @@ class SlurmNodesImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a file with lines of nodes."""
+        """Return whether `source` is a file with lines of nodes."""
         return isinstance(source, Path) and _NODE.search(beginning(source)) is not None
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
@@ -78,7 +78,7 @@ class SinfoImporter:
     profiled = True
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a file with such a line of column names."""
+        """Return whether `source` is a file with such a line of column names."""
         return isinstance(source, Path) and any(map(_columns, beginning(source).splitlines()))
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:

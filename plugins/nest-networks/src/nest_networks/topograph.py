@@ -34,7 +34,7 @@ class TopographModelImporter:
     examples = ({"switches": {"top": {"switches": ["leaf"]}}, "blocks": [{"switch": "leaf", "nodes": ["n[1-4]"]}]},)
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with blocks of hosts, or switches that have hosts."""
+        """Return whether `source` is a mapping with blocks of hosts, or switches that have hosts."""
         if not isinstance(source, Mapping):
             return False
         blocks = source.get(BLOCKS, source.get(OLD_BLOCKS))
@@ -62,7 +62,7 @@ class TopographInstancesImporter:
     examples = ({"instances": [{"id": name, "network_layers": ["leaf", "spine"]} for name in ("one", "two")]},)
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with a list of instances, or with a provider and an engine."""
+        """Return whether `source` is a mapping with a list of instances, or with a provider and an engine."""
         if not isinstance(source, Mapping):
             return False
         listed = isinstance(source.get("instances"), (list, tuple)) and "devices" not in source
@@ -102,7 +102,7 @@ class AwsInstancesImporter:
     examples = ({"Instances": [{"InstanceId": each, "NetworkNodes": ["top", "leaf"]} for each in ("i-1", "i-2")]},)
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with such instances."""
+        """Return whether `source` is a mapping with such instances."""
         instances = source.get("Instances") if isinstance(source, Mapping) else None
         return isinstance(instances, (list, tuple)) and all(
             isinstance(each, Mapping) and "InstanceId" in each for each in instances

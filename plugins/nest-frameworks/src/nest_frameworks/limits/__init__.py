@@ -27,7 +27,7 @@ ULYSSES = "ulysses"
 
 @frozen(eq=False, repr=False, slots=False)
 class Asked:
-    """What a framework is asked to run, as far as its limits depend on it.
+    """A problem's demands on a framework, as far as limits depend on them.
 
     Attributes:
         training: how the model is trained.
@@ -49,7 +49,7 @@ class Asked:
 
     @classmethod
     def of(cls, problem: Problem) -> "Asked":
-        """What `problem` asks for."""
+        """Demands of `problem`."""
         return cls(
             problem.training,
             problem.model,
@@ -201,7 +201,7 @@ def whole_batches(asked: Asked, framework: str) -> dict[str, str]:
 
 
 def like_llama(architecture: Architecture) -> bool:
-    """Whether a model is built as Llama but for widths, experts, latent attention, and norms of heads as in Qwen 3.
+    """Return whether a model is a Llama but for widths, experts, latent attention, and norms of heads as in Qwen 3.
 
     Llama's blocks normalise by RMSNorm what each sub-layer reads, rotate queries and keys, attend to all earlier
     tokens, have gated networks, and no biases.

@@ -23,7 +23,7 @@ OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
 
 
 def megatron(asked: Asked, *, recipe: bool = False) -> Limits:
-    """What Megatron-LM can run of `problem`; with a `recipe` that builds the model, also what only such build.
+    """Limits of Megatron-LM for `problem`; a `recipe` that builds the model lifts some.
 
     Raises:
         InputError: the model or the training is beyond it.
@@ -141,7 +141,7 @@ arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax
 
 
 def biased_sigmoid_router(model: Any) -> bool:
-    """Whether the router of a problem's `model`, as its configuration says, scores by sigmoid and has such a bias."""
+    """Return whether the router in the configuration of a problem's `model` scores by sigmoid with such a bias."""
     if not isinstance(model, Mapping) or "model_type" not in model:
         return False
     said = (model.get("scoring_func"), model.get("topk_method"))
@@ -188,7 +188,7 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
 
 
 def flag_obstacles(model: Architecture) -> Iterator[str]:
-    """What Megatron Core builds, but the flags that nest writes do not: clauses that follow "because"."""
+    """Models that Megatron Core builds but nest's flags do not: clauses that follow 'because'."""
     if any(isinstance(block.attention, GroupedQueryAttention) and block.attention.sinks for block in model.blocks):
         yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
 
@@ -212,12 +212,12 @@ def _without_window(attention: GroupedQueryAttention | LatentAttention) -> Group
 
 
 def rotates(attention: GroupedQueryAttention | LatentAttention) -> bool:
-    """Whether queries and keys have rotary positions."""
+    """Return whether queries and keys have rotary positions."""
     return isinstance(attention, LatentAttention) or attention.rotary
 
 
 def biases(model: Architecture) -> tuple[set[bool], set[bool]]:
-    """Whether the query, key and value projections have biases, and whether the others have; experts have none."""
+    """Return whether query, key and value projections have biases, and whether others have; experts have none."""
     queries, others = set(), set()
     for block in model.blocks:
         attention, network = block.attention, block.feed_forward
@@ -235,7 +235,7 @@ MODES = ("none", "selective", "full")
 
 
 def training_obstacles(training: Training) -> Iterator[str]:
-    """What no plan can have Megatron-LM do: clauses that follow "because"."""
+    """Trainings that no plan can have with Megatron-LM: clauses that follow 'because'."""
     if training.optimizer not in OPTIMIZERS:
         yield f"it has no optimizer {training.optimizer!r}; those it has are {', '.join(OPTIMIZERS)}"
     if training.precision == "fp32" and gradient_format(training) != "fp32":
@@ -267,13 +267,13 @@ def _has_master_gradients(training: Training) -> bool:
 
 
 def precision_aware(training: Training) -> bool:
-    """Whether the optimizer must be told what it keeps in which precision, or where."""
+    """Return whether the optimizer must be told what it keeps in which precision, or where."""
     bare = training.gradients == "bf16" and training.master_gradients is False
     return bare or training.optimizer in ("adam-bf16", "adam-8bit") or "optimizer" in training.offload
 
 
 def eight_bit_weights(training: Training) -> bool:
-    """Whether weights are kept in 8 bits; the catalogue's `fp8` and `mxfp8` do unless told otherwise."""
+    """Return whether weights are kept in 8 bits; the catalogue's `fp8` and `mxfp8` do unless told otherwise."""
     return training.precision in EIGHT_BITS and training.primary_weights != "bf16"
 
 

@@ -45,7 +45,7 @@ MAXTEXT_EXPERTS = {
 
 
 def maxtext(asked: Asked) -> Limits:
-    """What MaxText can run.
+    """Limits of MaxText.
 
     Raises:
         InputError: it does not place such layers, or this exporter does not write that precision.
@@ -123,7 +123,7 @@ GALVATRON = {
 
 
 def galvatron(asked: Asked) -> Limits:
-    """What Galvatron can run.
+    """Limits of Galvatron.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -161,7 +161,7 @@ NANOTRON = {
 
 
 def nanotron(asked: Asked) -> Limits:
-    """What nanotron can run.
+    """Limits of nanotron.
 
     Raises:
         InputError: the model is not built like Llama, or it does not train in that precision.

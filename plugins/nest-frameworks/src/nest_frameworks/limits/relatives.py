@@ -46,7 +46,7 @@ FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 
 
 def bridge(asked: Asked) -> Limits:
-    """What Megatron-Bridge can run of `problem`: what Megatron-LM can, and gpt-oss, which its recipes build.
+    """Limits of Megatron-Bridge for `problem`: Megatron-LM's, but its recipes also build gpt-oss.
 
     Recipes: src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py of the version that megatron/bridge.py names.
 
@@ -58,7 +58,7 @@ def bridge(asked: Asked) -> Limits:
 
 
 def nemo(asked: Asked) -> Limits:
-    """What NeMo can run of `problem`: what Megatron-LM can, with its distributed optimizer and even stages.
+    """Limits of NeMo for `problem`: Megatron-LM's, with the distributed optimizer and even stages.
 
     Raises:
         InputError: the model or the training is beyond it.
@@ -74,7 +74,7 @@ def nemo(asked: Asked) -> Limits:
 
 
 def verl(asked: Asked) -> Limits:
-    """What verl's actor can run of `problem`: what Megatron-LM can, with its distributed optimizer.
+    """Limits of verl's actor for `problem`: Megatron-LM's, with the distributed optimizer.
 
     Raises:
         InputError: the model or the training is beyond it.
@@ -91,7 +91,7 @@ def verl(asked: Asked) -> Limits:
 
 
 def swift(asked: Asked) -> Limits:
-    """What Megatron-SWIFT can run of `problem`: what Megatron-LM can, without what its arguments do not say.
+    """Limits of Megatron-SWIFT for `problem`: Megatron-LM's, and those of its own arguments.
 
     Raises:
         InputError: the model or the training is beyond it.

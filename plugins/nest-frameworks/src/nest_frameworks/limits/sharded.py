@@ -37,7 +37,7 @@ PYTORCH = {
 
 
 def pytorch(asked: Asked) -> Limits:
-    """What PyTorch's own FSDP and pipelines can run.
+    """Limits of PyTorch's own FSDP and pipelines.
 
     Raises:
         InputError: they do not place such layers.
@@ -81,7 +81,7 @@ TORCHTITAN_EXPERTS = {
 
 
 def torchtitan(asked: Asked) -> Limits:
-    """What one of the versions can run.
+    """Limits of one of torchtitan's versions.
 
     Raises:
         InputError: torchtitan does not train in that precision, or with that optimizer.
@@ -145,7 +145,7 @@ ACCELERATE = {
 
 
 def accelerate(asked: Asked) -> Limits:
-    """What Accelerate can run.
+    """Limits of Accelerate.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -169,7 +169,7 @@ def accelerate(asked: Asked) -> Limits:
 
 
 def transformers(asked: Asked) -> Limits:
-    """What Hugging Face's Trainer can run with Accelerate.
+    """Limits of Hugging Face's Trainer with Accelerate.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -180,7 +180,7 @@ def transformers(asked: Asked) -> Limits:
 
 
 def axolotl(asked: Asked) -> Limits:
-    """What Axolotl can run with FSDP2.
+    """Limits of Axolotl with FSDP2.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -208,7 +208,7 @@ LIGHTNING = {
 
 
 def lightning(asked: Asked) -> Limits:
-    """What Lightning's `ModelParallelStrategy` can run.
+    """Limits of Lightning's `ModelParallelStrategy`.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -252,7 +252,7 @@ DEEPSPEED_EXPERTS = {
 
 
 def deepspeed(asked: Asked) -> Limits:
-    """What DeepSpeed can run.
+    """Limits of DeepSpeed.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -287,7 +287,7 @@ def deepspeed(asked: Asked) -> Limits:
 
 
 def llama_factory(asked: Asked) -> Limits:
-    """What LLaMA-Factory can run with DeepSpeed.
+    """Limits of LLaMA-Factory with DeepSpeed.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
@@ -301,7 +301,7 @@ def llama_factory(asked: Asked) -> Limits:
 
 
 def _adapted(asked: Asked) -> bool:
-    """Whether what is trained are adapters alone, which files of LLaMA-Factory and Axolotl say."""
+    """Return whether what is trained are adapters alone, which files of LLaMA-Factory and Axolotl say."""
     trained = asked.training.trained
     return trained is not None and trained.lora is not None and not trained.layers
 

@@ -192,7 +192,7 @@ SECTIONS = ("peft", "model", "train", "dataset", "optimizer", "ddp", "dist", "mi
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What an overlay, or a whole configuration as Megatron-Bridge saves it, says.
+    """Read an overlay, or a whole configuration as Megatron-Bridge saves it.
 
     `options`: what else is said of the launch, of which the file says nothing.
 

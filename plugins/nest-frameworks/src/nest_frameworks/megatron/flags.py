@@ -38,7 +38,7 @@ FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pip
 
 
 def rank_order(plan: PlanDocument) -> tuple[str, ...]:
-    """How Megatron-LM counts ranks, run with these flags: with the pipeline inside or outside data parallelism.
+    """Order in which Megatron-LM counts ranks with these flags: the pipeline inside or outside data parallelism.
 
     Raises:
         InputError: nothing is known of the model.

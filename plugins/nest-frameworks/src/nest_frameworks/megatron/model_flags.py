@@ -163,7 +163,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
 
 
 def left_out(source: Any, model: Architecture) -> Iterator[str]:
-    """What the flags do not say of what the model computes, a sentence each without its full stop."""
+    """Parts of the model's computation that the flags do not say, a sentence each without its full stop."""
     config = configuration(source)
     flags = detail_flags(source, model)
     silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]

@@ -95,7 +95,7 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
 
 
 def communication_flags(shape: Deployment, training: Training, model: Architecture, domain: int) -> Flags:
-    """How ranks of one device group exchange what they need of each other, and what of that overlaps.
+    """Flags for the exchanges inside a device group, and for their overlap.
 
     `domain`: devices that are joined by the scale-up network, beyond which tensor parallelism cannot overlap.
     """
@@ -112,7 +112,7 @@ def communication_flags(shape: Deployment, training: Training, model: Architectu
 
 
 def dispatcher_flags(shape: Deployment, training: Training) -> Flags:
-    """How tokens reach their experts.
+    """Flags for the way of tokens to their experts.
 
     HybridEP forwards tokens within nodes as DeepEP does, on all devices from Ampere on, pads to a capacity, and knows
     domains larger than a node (Megatron-Bridge@067f987d, training/flex_dispatcher_backend.py). The flex dispatcher
@@ -187,7 +187,7 @@ def _letters(run: Run, blocks: int) -> str:
 
 
 def usual_layout(blocks: int, stages: int, chunks: int, further: int) -> list[str] | None:
-    """How Megatron-LM splits `blocks` by itself: as many in each chunk; None: they do not come out even.
+    """Megatron-LM's own split of `blocks`: as many in each chunk; None if they do not come out even.
 
     Those that predict further tokens come with the last chunk.
     """

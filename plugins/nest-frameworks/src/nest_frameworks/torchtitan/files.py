@@ -28,7 +28,7 @@ FROM_FILE = "PipelineScheduleMulti"
 
 
 def from_file(shape: Deployment) -> bool:
-    """Whether torchtitan reads the pipeline schedule from a file."""
+    """Return whether torchtitan reads the pipeline schedule from a file."""
     return shape.stages > 1 and shape.schedule not in CLASSES
 
 

@@ -134,14 +134,14 @@ def flavor(architecture: Architecture | None, version: str) -> Flavor | None:
 
 
 def unknown_llama(architecture: Architecture | None) -> bool:
-    """Whether it is a `llama3` of a size that torchtitan 0.2.2 lacks and can be taught (`registration`)."""
+    """Return whether it is a `llama3` of a size that torchtitan 0.2.2 lacks and can be taught (`registration`)."""
     if architecture is None or architecture.tied:
         return False
     return family(architecture) == LLAMA and flavor(architecture, OLD) is None
 
 
 def figures(architecture: Architecture) -> tuple[int, ...]:
-    """What `Flavor.figures` says, of any model."""
+    """Figures of any model, as `Flavor.figures`."""
     attention = architecture.blocks[0].attention
     if isinstance(attention, LatentAttention):
         kv_heads, head = attention.heads, attention.value
@@ -237,7 +237,7 @@ def rotary_details(source: Any) -> dict[str, float]:
 
 
 def unsaid(architecture: Architecture | None, source: Any) -> str | None:
-    """What a configuration says of rotary positions that no size of torchtitan's llama3 has a field for."""
+    """Rotary positions of a configuration that no size of torchtitan's llama3 has a field for."""
     if family(architecture) != LLAMA:
         return None
     config = configuration(source)
@@ -255,7 +255,7 @@ def _number(value: Any, otherwise: float) -> float:
 
 
 def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
-    """What a configuration says of norms and rotary positions other than torchtitan's size of these widths does."""
+    """Norms and rotary positions of a configuration that differ from torchtitan's size of these widths."""
     if not configuration(source) or family(architecture) != LLAMA or (rotary := rotary_details(source)) == _FLAVORS:
         return None
     own = ", ".join(f"{name} {rotary[name]:g}" for name in rotary if rotary[name] != _FLAVORS[name])

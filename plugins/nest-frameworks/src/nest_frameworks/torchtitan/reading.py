@@ -53,7 +53,7 @@ HARMLESS = (
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a TOML file has torchtitan do.
+    """Read a TOML file of torchtitan.
 
     `options`: what else is said of the launch, machines of eight processes unless it says others; without machines the
     degrees say how many ranks there are, or they are all of the cluster's.

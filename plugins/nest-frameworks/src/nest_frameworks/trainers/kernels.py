@@ -24,7 +24,7 @@ PARTS = {
 
 
 def kernels(keys: Keys, names: Names) -> dict[str, str]:
-    """What is not as the stack says: operators run one by one unless compiled, or in kernels of Liger."""
+    """Deviations from the stack: operators run one by one unless compiled, or in kernels of Liger."""
     named = keys.value("plugins")
     plugins = {str(each).rpartition(".")[2] for each in ([named] if isinstance(named, str) else named or ())}
     for each in sorted(plugins.difference(PLUGINS)):

@@ -77,7 +77,7 @@ _UNPRICED = {
 
 @frozen
 class Adapters:
-    """What a framework calls low-rank adapters.
+    """A framework's names for low-rank adapters.
 
     Attributes:
         switch: the key that says that there are some, and what it says then.
@@ -103,7 +103,7 @@ SAVED = {"embed_tokens": "embedding", "lm_head": "head"}
 
 @frozen
 class Names:
-    """What one framework calls what they all name.
+    """One framework's names for common settings.
 
     Attributes:
         framework: its name.
@@ -322,7 +322,7 @@ AXOLOTL = Names(
 
 
 def hugging_face_name(model: Any) -> str:
-    """What Hugging Face calls `model` of a plan's problem; `UNKNOWN`: it is none of the catalogue's.
+    """Hugging Face's name of the `model` of a plan's problem; `UNKNOWN` if it is not in the catalogue.
 
     A configuration is one of these where it says all that the catalogue says of it.
     """

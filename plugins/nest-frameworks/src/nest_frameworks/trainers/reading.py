@@ -46,17 +46,17 @@ axolotl/monkeypatch/ring_attn: the first gathers them, as Llama 3 did; the secon
 
 
 def read_transformers(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What arguments have Hugging Face's Trainer do: JSON, or YAML, as `HfArgumentParser` reads."""
+    """Read arguments of Hugging Face's Trainer: JSON, or YAML, as `HfArgumentParser` reads."""
     return _read(TRANSFORMERS, text, options or LaunchOptions())
 
 
 def read_llama_factory(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a YAML file has LLaMA-Factory do."""
+    """Read a YAML file of LLaMA-Factory."""
     return _read(LLAMA_FACTORY, text, options or LaunchOptions())
 
 
 def read_axolotl(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a YAML file has Axolotl do."""
+    """Read a YAML file of Axolotl."""
     return _read(AXOLOTL, text, options or LaunchOptions())
 
 

@@ -87,7 +87,7 @@ _BOARDS = re.compile(r"SXM|H20$|GH200|MI250|MI3")
 
 
 def is_card(vendor: int | None, number: int | None) -> bool | None:
-    """Whether a PCI device is a card that need not have direct links; None: it is not known by name."""
+    """Return whether a PCI device is a card that need not have direct links; None: it is not known by name."""
     if vendor is None or number is None or (vendor, number) not in PRODUCTS:
         return None
     product, device = PRODUCTS[vendor, number]
@@ -236,7 +236,7 @@ def pci_nominal(rate: float, lanes: int) -> float:
 
 
 def pci_reached(nominal: float) -> float:
-    """What messages reach of it: the catalogue's share for PCI Express 4."""
+    """Share of its bandwidth that messages reach: the catalogue's for PCI Express 4."""
     return nominal * reached(PCI_LINK)[0]
 
 

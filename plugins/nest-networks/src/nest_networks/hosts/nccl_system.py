@@ -150,7 +150,7 @@ def bus(number: str) -> str:
 
 
 def is_accelerator(pci: Attributes) -> bool:
-    """Whether a PCI device is a GPU by its class: 0x03 is a display controller, 0x12 an accelerator.
+    """Return whether a PCI device is a GPU by its class: 0x03 is a display controller, 0x12 an accelerator.
 
     So NCCL (NVIDIA/nccl@5067397 src/graph/topo.cc, `kvDictPciClass`) and RCCL (ROCm/rccl@0cbce2a, the same). Where the
     file names another vendor than those of GPUs, it is the screen of the board's management controller.

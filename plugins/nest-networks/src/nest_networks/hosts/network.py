@@ -244,7 +244,7 @@ def _bus_links(machine: Machine) -> Links:
 
 
 def _joined(devices: Sequence[str], links: Links) -> bool:
-    """Whether `links` join all devices."""
+    """Return whether `links` join all devices."""
     ends = [link[:2] for link in links]
     nodes = dict.fromkeys([*devices, *(name for pair in ends for name in pair)])
     return set(components(nodes, ends)[0]).issuperset(devices)

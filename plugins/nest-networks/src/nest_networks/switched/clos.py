@@ -171,7 +171,7 @@ def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float]
 
 
 def usual_links(links: Mapping[str, int]) -> tuple[int, list[str]]:
-    """How many links a host is planned with, those of most links in all, and a sentence on hosts with other numbers."""
+    """Number of links a host is planned with, those of most links in all, and a sentence on other hosts."""
     counts = Counter(links.values())
     usual = max(counts, key=lambda count: (count * counts[count], count), default=0)
     others = [name for name, count in links.items() if count != usual]
@@ -185,7 +185,7 @@ WHOLE = (4, 8, 16)
 
 @frozen
 class Figures:
-    """What hosts on a fabric have that their file does not say.
+    """Figures of hosts on a fabric that their file does not say.
 
     Attributes:
         profile: complete.

@@ -40,7 +40,7 @@ class SourcedProfile:
     usual: LinkProfile
 
     def source(self, key: str) -> str:
-        """Which profile says `key`, for sentences."""
+        """Name of the profile that says `key`, for sentences."""
         owner = self.given if getattr(self.given, key) else self.usual
         return f"link profile {owner.name}" if owner.name else "the link profile"
 
@@ -68,7 +68,7 @@ def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedPro
 
 
 def profile_sentences(profile: SourcedProfile, counted: bool = False) -> list[str]:
-    """What of hosts and accelerators is taken from the usual profile, a sentence each; `counted`: not how many."""
+    """Sentences on figures of hosts and accelerators from the usual profile; `counted`: not their number."""
     sentences = []
     if profile.device is not None and profile.given.device is None:
         sentences.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
@@ -129,7 +129,7 @@ MACHINES: tuple[tuple[str, str], ...] = (
 
 
 def machine_profile(kind: str) -> LinkProfile | None:
-    """What the catalogue or a cloud's table says of a machine type such as `p5.48xlarge`; None: nothing."""
+    """Profile of a machine type such as `p5.48xlarge`, from the catalogue or a cloud's table; None without one."""
     entry = clusters().get(kind)
     if entry is not None and entry.levels and entry.device:
         host, *above = (TierSpec(each.link, each.bandwidth, each.latency) for each in entry.levels)
@@ -159,7 +159,7 @@ _SLICE = re.compile(r"\d+g[._]\d+gb", re.IGNORECASE)
 
 
 def is_slice(product: str) -> bool:
-    """Whether a product is a part of a GPU: `...-MIG-1g.10gb`, or Slurm's `h100_1g.10gb` (gres.conf(5), MIG)."""
+    """Return whether a product is a part of a GPU: `...-MIG-1g.10gb`, or Slurm's `h100_1g.10gb` (gres.conf(5), MIG)."""
     return _SLICE.search(product) is not None or "MIG" in re.split(r"[^A-Z0-9]+", product.upper())
 
 

@@ -43,7 +43,7 @@ class Tier:
         return network_levels([self.spec(1)])[0]
 
     def equals(self, other: "Tier") -> bool:
-        """Whether two accelerators have the same between them in both."""
+        """Return whether two accelerators have the same between them in both."""
         return (self.bandwidth, self.link, self.latency) == (other.bandwidth, other.link, other.latency)
 
 
@@ -123,7 +123,7 @@ def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[
 
 
 def tier_sentences(tiers: Sequence[Tier]) -> list[str]:
-    """What a profile says of `tiers`, a sentence for those that are alike."""
+    """Sentences on `tiers` from a profile, one for those that are alike."""
     alike: dict[tuple[float, str | None, float | None, str], list[str]] = {}
     for tier in tiers:
         if tier.source:
@@ -170,7 +170,7 @@ class Partition:
 
     @property
     def uniform(self) -> bool:
-        """Whether all groups have as many hosts."""
+        """True if all groups have as many hosts."""
         return len(set(self.sizes)) == 1
 
 
@@ -252,6 +252,6 @@ def _of_switches(
 
 
 def _finer(inner: Sequence[str], outer: Sequence[str]) -> bool:
-    """Whether every group of `inner` is in one group of `outer`."""
+    """Return whether every group of `inner` is in one group of `outer`."""
     parents: dict[str, str] = {}
     return all(parents.setdefault(one, other) == other for one, other in zip(inner, outer, strict=True))

@@ -319,7 +319,7 @@ class _Sets:
         self._head: dict[str, str] = {}
 
     def head(self, name: str) -> str:
-        """What the set of `name` is called."""
+        """Name of the set of `name`."""
         return self._head.get(name, name)
 
     def unite(self, one: str, two: str) -> bool:

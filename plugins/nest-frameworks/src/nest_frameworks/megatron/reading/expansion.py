@@ -72,7 +72,7 @@ class Expander:
         return result
 
     def value(self, token: Token) -> str:
-        """What a variable is set to: expansions part no words."""
+        """Value of a variable; expansions part no words."""
         return "".join(" ".join(self._parts(piece)) for piece in token.pieces)
 
     def _parts(self, piece: Piece) -> list[str]:
@@ -232,7 +232,7 @@ _NUMBERS = {
 
 
 def holds(words: Sequence[str]) -> bool | None:
-    """Whether the test in `words`, without its brackets, holds; None: the script does not say.
+    """Return whether the test in `words`, without its brackets, holds; None: the script does not say.
 
     Files are not looked at, so what hangs on them is not said either.
     """
@@ -265,7 +265,7 @@ def holds(words: Sequence[str]) -> bool | None:
 
 
 def either(first: bool | None, second: bool | None) -> bool | None:
-    """Whether one of two holds; None: that hangs on what nobody knows."""
+    """Return whether one of two holds; None: that hangs on what nobody knows."""
     if first or second:
         return True
     return None if first is None or second is None else False
@@ -276,5 +276,5 @@ def _both(first: bool | None, second: bool | None) -> bool | None:
 
 
 def negated(value: bool | None) -> bool | None:
-    """Whether `value` does not hold."""
+    """Return whether `value` does not hold."""
     return None if value is None else not value

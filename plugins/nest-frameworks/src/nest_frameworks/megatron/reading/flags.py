@@ -38,12 +38,12 @@ class FlagReader:
     notes: list[str] = field(factory=list)
 
     def has(self, flag: str) -> bool:
-        """Whether `flag` is given."""
+        """Return whether `flag` is given."""
         self.asked.add(flag)
         return flag in self.words
 
     def word(self, flag: str, default: str | None = None) -> str | None:
-        """What follows `flag`; `default` where it is not given."""
+        """Word behind `flag`; `default` without it."""
         self.valued.add(flag)
         if not self.has(flag):
             return default
@@ -87,7 +87,7 @@ class FlagReader:
             return None
 
     def choice(self, flag: str, choices: dict[str, Chosen], default: Chosen) -> Chosen:
-        """What stands in `choices` for the word behind `flag`."""
+        """Entry of `choices` for the word behind `flag`."""
         text = self.word(flag)
         if text is None:
             return default

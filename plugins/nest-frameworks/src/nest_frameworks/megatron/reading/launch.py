@@ -31,7 +31,7 @@ KNOWN = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers", "
 
 @frozen
 class Launch:
-    """How Megatron-LM is called.
+    """A call of Megatron-LM.
 
     Attributes:
         words: its arguments.
@@ -162,7 +162,7 @@ def _of_manifest(text: str, options: LaunchOptions) -> Launch:
 
 
 def world_size(devices: int | None, said_by: str) -> tuple[int | None, tuple[str, ...]]:
-    """How many ranks there are, and the sentence on it."""
+    """Number of ranks, and the sentence on it."""
     if devices is None:
         return None, ("nothing here is launched: all devices of the cluster are taken, unless --nodes and "
                       "--devices-per-node are given.",)  # fmt: skip
@@ -216,7 +216,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
 
 
 def undefined_variables(script: Walk) -> list[str]:
-    """What to tell of lines and files that were passed over."""
+    """Notes on lines and files that were passed over."""
     absent = ", ".join(dict.fromkeys(script.absent))
     return [
         *(
@@ -232,7 +232,7 @@ def _flags_known(call: tuple[Call, int]) -> int:
 
 
 def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
-    """What to tell of other calls, which train otherwise.
+    """Notes on other calls, which train otherwise.
 
     Raises:
         InputError: a loop makes them, so that none of them is the one.

@@ -91,7 +91,7 @@ def _words(values: Mapping[str, str]) -> Iterator[str]:
 
 
 def _idle(values: Mapping[str, str], name: str) -> bool:
-    """Whether an argument has a value that changes nothing."""
+    """Return whether an argument has a value that changes nothing."""
     needed = UNLESS.get(name, "num_experts" if name.startswith("moe_") else None)
     costs_nothing = f"--{name.replace('_', '-')}" in COSTLY and values[name] in ("0", "none", "0.0")
     virtual = name.startswith("num_virtual_stages") and _given(values, "num_layers_per_virtual_pipeline_stage")

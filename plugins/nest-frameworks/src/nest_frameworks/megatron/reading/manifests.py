@@ -52,7 +52,7 @@ class Pods:
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a text is made of manifests."""
+    """Return whether a text is made of manifests."""
     return _MANIFEST.search(text) is not None
 
 

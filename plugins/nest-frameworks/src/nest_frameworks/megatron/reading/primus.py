@@ -62,7 +62,7 @@ torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_conte
 
 
 def is_experiment(text: str) -> bool:
-    """Whether a text is an experiment of Primus."""
+    """Return whether a text is an experiment of Primus."""
     return bool(_EXPERIMENT.search(text)) and "framework:" in text and "overrides:" in text
 
 

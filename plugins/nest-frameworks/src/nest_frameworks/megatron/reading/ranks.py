@@ -111,7 +111,7 @@ def count_ranks(
 
 
 def launches(words: Sequence[str]) -> bool:
-    """Whether a command calls a launcher."""
+    """Return whether a command calls a launcher."""
     return any(_called(words, at) for at in range(len(words)))
 
 

@@ -29,7 +29,7 @@ REFUSED = (
 
 
 def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
+    """Read a bash script, a map of flags, or a log with its arguments of Megatron-LM.
 
     `options`: what else is said of the launch; None: nothing.
 
@@ -53,7 +53,7 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def read_launch(launch: Launch, part: str | None = None, known: Architecture | None = None) -> Reading:
-    """What flags have Megatron-LM, or a framework that runs Megatron Core as they say, do.
+    """Read flags of Megatron-LM, or of a framework that runs Megatron Core by them.
 
     `part`: the part of the model to price; None: all of it. `known`: the model where no flags
     describe one and something else does; it is not in what is returned.

@@ -76,7 +76,7 @@ def submitted(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def node_count(command: str, variables: Mapping[str, Sequence[str]]) -> str | None:
-    """What a command that counts the nodes of the job prints; None: it does not, or nobody knows."""
+    """Output of a command that counts the nodes of the job; None if it does not, or nobody knows."""
     if not _COUNTED.search(command):
         return None
     for pattern, name in _LISTS:

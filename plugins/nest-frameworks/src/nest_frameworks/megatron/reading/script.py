@@ -87,7 +87,7 @@ class _Walker(Cursor):
         self.depth -= 1
 
     def _runs(self, joint: str, result: bool | None, token: Token, active: bool) -> bool:
-        """Whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
+        """Return whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
         if joint not in ("&&", "||"):
             return True
         if result is None and self.tested and active:

@@ -54,12 +54,12 @@ def printed(command: str) -> str:
 
 
 def is_printed(word: str) -> bool:
-    """Whether all of a word is what only a run would tell, so that it may be any number of words."""
+    """Return whether all of a word is what only a run would tell, so that it may be any number of words."""
     return bool(re.fullmatch(rf"{UNKNOWN}\$[({{][^{UNKNOWN}]*{UNKNOWN}", word))
 
 
 def unseen(word: str, where: str) -> str:
-    """What to tell of such a word, which is `where`."""
+    """Note on such a word, which is `where`."""
     return (
         f"`{word.replace(UNKNOWN, '')}` {where}, and nest does not see what it prints, as it runs nothing; write that "
         "into the script."
@@ -77,7 +77,7 @@ def wanted(text: str) -> tuple[str, ...]:
 
 
 def remedy(text: str) -> str:
-    """What to write behind `--` for what `text` hangs on; empty: that would not help."""
+    """Words behind `--` that settle what `text` depends on; empty if none would help."""
     names = [name for name in wanted(text) if not name.isdecimal()]
     said = [" ".join(f"{name}=VALUE" for name in names)] if names else []
     last = max((int(name) for name in wanted(text) if name.isdecimal()), default=0)
@@ -383,12 +383,12 @@ def counted(value: str) -> list[str]:
 
 
 def assigns(token: Token) -> bool:
-    """Whether a word is `NAME=...`."""
+    """Return whether a word is `NAME=...`."""
     first = token.pieces[0] if token.pieces else None
     return first is not None and first.kind == "text" and not first.quoted and bool(ASSIGNMENT.match(first.text))
 
 
 def is_script(words: Sequence[str], place: int) -> bool:
-    """Whether the word is what a shell is given with `-c`."""
+    """Return whether the word is what a shell is given with `-c`."""
     shell, option = words[place - 2 : place] if place > 1 else ("", "")
     return shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) is not None

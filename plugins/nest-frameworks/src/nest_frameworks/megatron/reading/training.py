@@ -113,7 +113,7 @@ def _weights(flags: FlagReader) -> dict[str, Any]:
 
 
 def _sharded_gradients(flags: FlagReader, reduced: bool) -> bool:
-    """Whether Megatron FSDP adds up gradients in bf16; `reduced`: whether --grad-reduce-in-bf16 says so."""
+    """Return whether Megatron FSDP adds up gradients in bf16; `reduced`: whether --grad-reduce-in-bf16 says so."""
     sums, sent = (flags.word(flag, "auto") for flag in FSDP_GRADIENTS)
     if sent not in ("auto", sums):
         flags.note(f"{FSDP_GRADIENTS[1]} {sent} is not priced: gradients are taken to be sent as they are added up.")
@@ -256,7 +256,7 @@ def _selective(flags: FlagReader, model: Architecture | None) -> list[str]:
 
 
 def _runs(operator: str, model: Architecture | None) -> bool:
-    """Whether the model has an operator that `--recompute-modules` speaks of."""
+    """Return whether the model has an operator that `--recompute-modules` speaks of."""
     if model is None:
         return operator not in OPTIONAL
     attention = model.blocks[0].attention

@@ -64,7 +64,7 @@ class Call:
 
 @define
 class Walk:
-    """What a script sets, would call, and leaves open.
+    """Variables, calls and open questions of a script.
 
     Attributes:
         variables: set by the script; arrays have several words.
@@ -107,12 +107,12 @@ def positional(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def is_positional(name: str) -> bool:
-    """Whether a variable is one of those."""
+    """Return whether a variable is one of those."""
     return name in ("@", "*", "#") or name.isdecimal()
 
 
 def beginning(text: str, options: LaunchOptions) -> Walk:
-    """What is known before the first line of a script: its lines for the scheduler, arguments and environment."""
+    """Knowledge before the first line of a script: its lines for the scheduler, arguments and environment."""
     result = Walk(files=Files(options.folder), chosen=dict(options.variables))
     result.variables |= {name: (value,) for name, value in options.variables.items()}
     result.variables |= positional(options.arguments)
@@ -129,7 +129,7 @@ SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift", "getopts", 
 
 
 def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """What one of `SETTERS` sets: what is read is what only a run would tell."""
+    """Names that one of `SETTERS` sets; only a run would tell what they read."""
     command, *rest = words
     if command == "shift":
         return positional(variables.get("@", ())[1:])

@@ -52,7 +52,7 @@ _FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 
 @frozen
 class Dialect:
-    """How a framework names Megatron-LM's flags.
+    """A framework's names of Megatron-LM's flags.
 
     Attributes:
         name: what people call the framework.
@@ -83,7 +83,7 @@ class Dialect:
     half_stack: str = STACK
 
     def read(self, keys: Keys, devices: int | None, extra: Flags, known: Architecture | None = None) -> Reading:
-        """What the keys have the framework do.
+        """Read the keys of the framework.
 
         Args:
             keys: of its file.
@@ -285,7 +285,7 @@ def _value_of(row: Row, flags: Flags) -> Any:
 
 
 def _sets_back(row: Row) -> bool:
-    """Whether a key that holds nothing takes back what a file may have that this one is laid over."""
+    """Return whether a key that holds nothing takes back what a file may have that this one is laid over."""
     return isinstance(row, str) and row.startswith(("--recompute", "--pipeline", "--decoder", "--num-virtual", "--mtp"))
 
 

@@ -159,7 +159,7 @@ DIALECT = Dialect(
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a file has NeMo do.
+    """Read a file of NeMo.
 
     `options`: what else is said of the launch; its machines stand in place of the file's.
 

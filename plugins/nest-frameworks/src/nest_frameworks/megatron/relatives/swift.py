@@ -132,7 +132,7 @@ DIALECT = Dialect(
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a script, or the YAML that stands in place of its arguments, has Megatron-SWIFT do.
+    """Read a script of Megatron-SWIFT, or the YAML in place of its arguments.
 
     `options`: what else is said of the launch; its machines stand in place of the file's.
 

@@ -180,7 +180,7 @@ DIALECT = Dialect(
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
-    """What a file, or a script that runs `verl.trainer`, has the actor train.
+    """Read a file, or a script that runs `verl.trainer`, for its actor.
 
     `options`: what else is said of the launch; its machines stand in place of the file's.
 
@@ -227,7 +227,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def _is_narrow(keys: Keys) -> bool:
-    """Whether FSDP keeps weights, and so the optimizer's state, in 16 bits alone."""
+    """Return whether FSDP keeps weights, and so the optimizer's state, in 16 bits alone."""
     return keys.choice(f"{FSDP}.model_dtype", FORMATS, None) is not None
 
 
