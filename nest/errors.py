@@ -8,7 +8,7 @@ class NestError(Exception):
 
 
 class InputError(NestError):
-    """Something the user wrote cannot be used: the text names the place and the remedy (exit code 2)."""
+    """Unusable input: the text names the place and the remedy (exit code 2)."""
 
 
 class InputErrors(InputError):  # noqa: N818 - the plural of InputError
@@ -16,7 +16,7 @@ class InputErrors(InputError):  # noqa: N818 - the plural of InputError
 
     Attributes:
         problems: one sentence or two for each mistake, each naming its place.
-        others: by sentence, the path of a second place that it names, for those that name one.
+        others: by sentence, the path of a second place that it names, if any.
     """
 
     def __init__(self, problems: Iterable[str], others: Mapping[str, str] | None = None) -> None:
@@ -26,14 +26,14 @@ class InputErrors(InputError):  # noqa: N818 - the plural of InputError
 
 
 class PlacedErrors(InputErrors):
-    """Mistakes whose sentences name their file already."""
+    """Mistakes whose sentences already name their file."""
 
 
 class NoPlanYet(NestError):  # noqa: N818 - says what there is
-    """A search was ended before it had any plan, or knew that there is none (exit code 1).
+    """A search ended without a plan and without proof that there is none (exit code 1).
 
     Attributes:
-        stopped: whether somebody ended it, not the time limit.
+        stopped: by the user, not the time limit.
     """
 
     def __init__(self, text: str, stopped: bool = False) -> None:
@@ -54,7 +54,7 @@ Steps = tuple[str | int, ...]
 
 
 def dotted(steps: Steps) -> str:
-    """A path as people write it: `cluster.levels[1].fanout`."""
+    """Format a path: `cluster.levels[1].fanout`."""
     text = ""
     for step in steps:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -62,7 +62,7 @@ def dotted(steps: Steps) -> str:
 
 
 class FieldErrors(ValueError):  # noqa: N818 - the plural of FieldError
-    """Values of a record, or of a text, that are not allowed.
+    """Invalid values of a record, or of a text.
 
     Attributes:
         errors: one for each value.
@@ -75,16 +75,16 @@ class FieldErrors(ValueError):  # noqa: N818 - the plural of FieldError
         return "; ".join(map(str, self.errors))
 
     def below(self, *steps: str | int) -> "list[FieldError]":
-        """The errors as seen from further up."""
+        """Return the errors with `steps` before their paths."""
         return [FieldError((*steps, *error.steps), error.sentence) for error in self.errors]
 
 
 class FieldError(FieldErrors):
-    """One value that is not allowed.
+    """One invalid value.
 
     Attributes:
         steps: the path to it, relative to the record.
-        sentence: what is wrong, to follow the path: `must be at least 1, is 0`.
+        sentence: the mistake, to follow the path: `must be at least 1, is 0`.
     """
 
     def __init__(self, steps: Steps, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""What records share: how they are compared, hashed and printed."""
+"""Common behaviour of records: comparison, hash and text."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,10 +9,10 @@ from attrs import fields
 
 
 class Record:
-    """Equality, hash and text of a frozen attrs class, as attrs writes them, read from its fields when asked for.
+    """Equality, hash and text of a frozen attrs class, as attrs writes them, read from its fields on demand.
 
-    What attrs writes for a class is compiled whenever nest starts: a tenth of `nest solve` of a small problem.
-    Classes that are compared in loops have their own all the same: these take three times as long.
+    attrs compiles its own whenever nest starts: a tenth of `nest solve` of a small problem. Classes compared in loops
+    still have those, which are three times as fast.
     """
 
     __slots__ = ()
@@ -36,5 +36,5 @@ class Record:
 
 @cache
 def _compared(of_class: Any) -> Callable[[object], Any]:
-    """Reads what two records of a class are compared by."""
+    """Return a function that reads the compared values of a record."""
     return attrgetter(*(each.name for each in fields(of_class) if each.eq))

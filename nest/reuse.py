@@ -1,8 +1,8 @@
-"""How nest remembers what it computed: with the object that computed it, for as long as that is there.
+"""Remembered results: kept with the object that computed them, and as long.
 
-What has no arguments is a `functools.cached_property`, what takes too much memory in a `BoundedCache`. What depends on
-the arguments of a function alone is in a bounded `functools.lru_cache`. What outlives a question is with the registry.
-Nothing is keyed by `id`, and only answers are kept on disk (`nest.whatif.disk_cache`).
+Without arguments a result is a `functools.cached_property`, large ones are in a `BoundedCache`, results of a function's
+arguments alone in a bounded `functools.lru_cache`, results that outlive a question with the registry. Nothing is keyed
+by `id`, and only answers are kept on disk (`nest.whatif.disk_cache`).
 """
 
 from collections.abc import Callable, Hashable
@@ -19,7 +19,7 @@ _MISSING: Any = object()
 def remembered(
     method: Callable[Concatenate[Owner, Arguments], Value],
 ) -> Callable[Concatenate[Owner, Arguments], Value]:
-    """A method whose object keeps each result by the arguments. Its class has a `__dict__` (`define(slots=False)`)."""
+    """Decorate a method so that its object keeps each result by the arguments; needs `define(slots=False)`."""
     name = f"{method.__qualname__} of"
 
     @wraps(method)
@@ -37,7 +37,7 @@ def remembered(
 
 
 def once(known: dict[Any, Any], key: Hashable, make: Callable[[], Value]) -> Value:
-    """What `known`, of one object or of several that share it, has of a key, made where it is missing."""
+    """Return the value of a key in `known`, which one or several objects share; made if missing."""
     if key not in known:
         known[key] = make()
     found: Value = known[key]
@@ -45,20 +45,20 @@ def once(known: dict[Any, Any], key: Hashable, make: Callable[[], Value]) -> Val
 
 
 class BoundedCache(Generic[Value]):
-    """Values by key, none of them None: those used longest ago make room, but never the latest."""
+    """Values by key, none of them None: the least recently used make room, but never the latest."""
 
     def __init__(self, most: float, size: Callable[[Value], float] = lambda _: 1, *, at_once: bool = True) -> None:
-        """For values of so much together, by their sizes; room is made `at_once`, or when that is asked for."""
+        """Hold values of at most that total size; room is made `at_once`, or on request."""
         self._most, self._size, self._at_once, self._total = most, size, at_once, 0.0
         self._values: dict[Hashable, tuple[Value, float]] = {}
 
     def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not there."""
+        """Return the value of a key, made if missing."""
         found = self.get(key)
         return self.keep(key, make()) if found is None else found
 
     def get(self, key: Hashable) -> Value | None:
-        """The value of a key, which is used now; None: there is none."""
+        """Return the value of a key, now the most recently used; None: there is none."""
         found = self._values.pop(key, None)
         if found is None:
             return None
@@ -66,7 +66,7 @@ class BoundedCache(Generic[Value]):
         return found[0]
 
     def keep(self, key: Hashable, value: Value) -> Value:
-        """The value, kept in place of the last of its key."""
+        """Keep and return the value, replacing the last of its key."""
         size = self._size(value)
         self._total += size - self._values.pop(key, (value, 0.0))[1]
         self._values[key] = value, size
@@ -75,7 +75,7 @@ class BoundedCache(Generic[Value]):
         return value
 
     def make_room(self) -> None:
-        """Let those used longest ago go."""
+        """Drop the least recently used."""
         for key in list(self._values)[:-1] if self._total > self._most else ():
             self._total -= self._values.pop(key, (None, 0.0))[1]  # Another thread may have been quicker.
             if self._total <= self._most:

@@ -1,4 +1,4 @@
-"""Quantities: numbers in SI units, or text with a unit (FORMATS.md), and how people like to read them."""
+"""Quantities: numbers in SI units, or text with a unit (FORMATS.md), and their formats for people."""
 
 import math
 import re
@@ -12,7 +12,7 @@ FlopPerSecond = NewType("FlopPerSecond", float)
 Count = Annotated[int, "a count"]
 """Samples, tokens and the like: `15T` is 15e12."""
 Positions = Annotated[int, "positions"]
-"""Positions of a sequence, which people count in powers of two: `8k` is 8192."""
+"""Positions of a sequence, counted in powers of two: `8k` is 8192."""
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
@@ -40,18 +40,18 @@ _FLOP_PER_SECOND = {
 }
 
 LARGEST_WHOLE = 2**53
-"""Whole numbers above this are not all told apart by float64."""
+"""Largest whole number up to which float64 is exact."""
 
 SMALLEST, LARGEST = 1e-30, 1e30
-"""Sizes of quantities other than 0, in SI units: products and quotients of a few of them stay far from overflow."""
+"""Sizes of quantities other than 0, in SI units: products and quotients of a few stay far from overflow."""
 
 
 class Quantity(NamedTuple):
     """A kind of quantity.
 
     Attributes:
-        name: what to call one.
-        units: its units and what each is in SI units.
+        name: of one.
+        units: with their size in SI units.
         examples: units for messages.
     """
 
@@ -61,12 +61,12 @@ class Quantity(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What may be written, to follow `must be`."""
+        """Return the allowed forms, to follow `must be`."""
         return f"{self.name}: a number in SI units, or text with a unit ({self.examples})"
 
     @property
     def pattern(self) -> str:
-        """A regular expression, as JSON schema understands them, that the texts `parse` takes match."""
+        """Return a regular expression (JSON schema) for the texts that `parse` takes."""
         units = "|".join(re.escape(unit) for unit in self.units)
         return rf"^\s*{_NUMBER}\s*({units})?\s*$"
 
@@ -83,7 +83,7 @@ COUNTS: Mapping[object, Mapping[str, int]] = {
     Count: {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20},
     Positions: {"k": 2**10, "K": 2**10, "M": 2**20, "Ki": 2**10, "Mi": 2**20},
 }
-"""The kinds of whole number that may have a suffix, each with what its suffixes stand for."""
+"""The kinds of whole number with suffixes, each with their values."""
 
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 # A unit begins unlike a number continues: otherwise a long row of digits could be split in as many ways as it is long.
@@ -91,7 +91,7 @@ _TEXT = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[^\s0-9.]\S*)?")
 
 
 def parse(value: object, kind: object) -> float:
-    """`value` in SI units.
+    """Return `value` in SI units.
 
     Args:
         value: a number in SI units, or text such as `"450 GB/s"`.
@@ -127,7 +127,7 @@ def _from_text(text: str, quantity: Quantity) -> float:
 
 
 def _nearest_units(unit: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The units that somebody may mean by `unit`: alike but for `/s` and capitals, or begun like it; at most 3."""
+    """Return units resembling `unit`: alike but for `/s` and capitals, or with the same beginning; at most 3."""
     stem, stems = _stem(unit), dict[str, str]()
     for each in known:
         stems.setdefault(_stem(each), each)
@@ -142,7 +142,7 @@ def _stem(unit: str) -> str:
 
 
 def parse_count(text: str, kind: object) -> int:
-    """The whole number that `text` says with a suffix, such as `"8k"`.
+    """Return the whole number of a text with a suffix, such as `"8k"`.
 
     Args:
         text: a number and a suffix.
@@ -165,7 +165,7 @@ def parse_count(text: str, kind: object) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that up to 9 ASCII digits are; None: `text` is anything else.
+    """Return the number of up to 9 ASCII digits; None: `text` is anything else.
 
     No count of devices, links or lanes has more digits. Python makes no number of 4,300, and no float of 309.
     """
@@ -173,7 +173,7 @@ def whole_number(text: str) -> int | None:
 
 
 def count_pattern(kind: object) -> str:
-    """A regular expression, as JSON schema understands them, that the texts `parse_count` takes match."""
+    """Return a regular expression (JSON schema) for the texts that `parse_count` takes."""
     number = _NUMBER.removeprefix("[+-]?")
     return rf"^\s*{number}\s*({'|'.join(COUNTS[kind])})\s*$"
 
@@ -186,7 +186,7 @@ def _as_float(value: float) -> float:
 
 
 def displayed(value: object) -> str:
-    """`value` in a message: what it is called, or what it is when that is short enough to read."""
+    """Return `value` for a message: in full if short, else its kind."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -202,7 +202,7 @@ def displayed(value: object) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number with three significant digits, whole ones in full: `59.0`, `80`, `0.312`, `1,110`."""
+    """Format with three significant digits, whole numbers in full: `59.0`, `80`, `0.312`, `1,110`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.3g}")
@@ -212,7 +212,7 @@ def three_digits(value: float) -> str:
 
 
 def percent(share: float, places: int = 1) -> str:
-    """A share in per cent: `92.1 %`; `0.03 %` where that would be zero."""
+    """Format a share in per cent: `92.1 %`; `0.03 %` instead of zero."""
     text = f"{100 * share:.{places}f}"
     if share and not float(text):
         text = f"{100 * share:.1g}" if abs(share) >= 1e-4 else "under 0.01"
@@ -228,7 +228,7 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable
 
 
 def format_seconds(value: float) -> str:
-    """Seconds for people: `12.3 ms`, `2.50 h`, `30 days`."""
+    """Format seconds: `12.3 ms`, `2.50 h`, `30 days`."""
     if value == 0:
         return "0 s"
     if value >= 600:
@@ -238,19 +238,19 @@ def format_seconds(value: float) -> str:
 
 
 def format_decimal(value: float, unit: str) -> str:
-    """Bytes, bytes per second or FLOP per second in decimal units, as makers of devices state them: `3.352 TB/s`."""
+    """Format bytes, bytes per second or FLOP per second in decimal units, as in data sheets: `3.352 TB/s`."""
     if value == 0:
         return f"0 {unit}"
     return _scaled(value, tuple((factor, prefix + unit) for prefix, factor in _PREFIXES), "{:.4g}".format)
 
 
 def format_bytes(value: float) -> str:
-    """Bytes for people, in binary units: `71.2 GiB`."""
+    """Format bytes in binary units: `71.2 GiB`."""
     if value == 0:
         return "0 B"
     return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: `a`, `a and b`, `a, b and c`; empty without any."""
+    """Join names: `a`, `a and b`, `a, b and c`; empty without any."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,4 +1,4 @@
-"""What the catalogue holds beside devices."""
+"""Entries of the catalogue besides devices."""
 
 from math import hypot
 from typing import Any
@@ -17,14 +17,14 @@ SINGLE, HALF = 4.0, 2.0
 """Bytes of a single-precision number, and of one of 16 bits (IEEE 754)."""
 
 GRADIENT_BYTES = {"fp32": SINGLE, "bf16": HALF, "fp16": HALF}
-"""Bytes per parameter of gradients by the number format `training.gradients` names."""
+"""Bytes per parameter of gradients by the number format of `training.gradients`."""
 
 _SHARE = [validators.gt(0.0), validators.le(1.0)]
 
 
 @frozen(eq=False, repr=False)
 class LinkLine(Record):
-    """A protocol by which a library runs collectives on a link (`nest.instance.CollectiveLine`).
+    """A library's protocol for collectives on a link (`nest.instance.CollectiveLine`).
 
     Attributes:
         protocol: its name, for readers.
@@ -32,8 +32,8 @@ class LinkLine(Record):
         base: seconds of a call.
         step: seconds of each step.
         efficiency: share of the nominal bandwidth that it reaches.
-        own: what the share of the buffer that a member need not receive costs, as part of what a share received costs.
-        in_switch: whether the switches reduce.
+        own: cost of the share of the buffer that a member need not receive, over that of a received share.
+        in_switch: the switches reduce.
         members: fewest members with which the library uses it.
     """
 
@@ -47,7 +47,7 @@ class LinkLine(Record):
     members: int = 2
 
     def on(self, bandwidth: float) -> CollectiveLine:
-        """The protocol on a link of so many nominal bytes per second."""
+        """Return the protocol on a link of so many nominal bytes per second."""
         return CollectiveLine(
             self.kinds, self.base, self.step, self.efficiency * bandwidth, self.own, self.in_switch, self.members
         )
@@ -58,17 +58,16 @@ class Link(Record):
     """A kind of network link.
 
     Attributes:
-        name: as a level's `link` names it.
+        name: as in a level's `link`.
         efficiency: share of the nominal bandwidth that messages reach, and collectives without `lines`.
         latency: seconds per step of them, end to end.
         bandwidth: nominal bytes per second, per device and direction; None: the level must give it.
-        sources: where each figure was read, or how it was fitted.
-        lines: how collectives run on it; none: by latency and efficiency alone.
-        generations: for a family of links, those of its members with a bandwidth of their own: a level of that
-            bandwidth is made of them.
+        sources: of each figure, or how it was fitted.
+        lines: protocols of collectives on it; none: by latency and efficiency alone.
+        generations: for a family of links, its members with a bandwidth, which levels of that bandwidth are made of.
         description: one line.
-        scale_up: whether it is of the network that joins the accelerators of a node or a rack directly (NVLink,
-            Infinity Fabric, a TPU's interconnect), through which frameworks overlap tensor parallelism piece by piece.
+        scale_up: joins the accelerators of a node or a rack directly (NVLink, Infinity Fabric, a TPU's interconnect);
+            frameworks overlap tensor parallelism through it piece by piece.
     """
 
     name: str
@@ -87,11 +86,11 @@ class ClusterEntry(Record):
     """A cluster of the catalogue, its levels innermost first.
 
     Attributes:
-        name: as `cluster` in a problem names it.
+        name: as in a problem's `cluster`.
         description: one line.
         device: name of its device.
-        memory: bytes per device where the cluster's differ from the device's.
-        sources: where its figures were read.
+        memory: bytes per device, if other than the device's.
+        sources: of its figures.
     """
 
     name: str
@@ -107,9 +106,9 @@ class LibraryModel(Record):
     """A named model.
 
     Attributes:
-        name: as a problem names it.
-        title: as its makers call it.
-        sources: where its figures were read.
+        name: as in a problem.
+        title: the makers' name.
+        sources: of its figures.
         config: the keys of its `config.json` that decide its operators.
     """
 
@@ -120,20 +119,20 @@ class LibraryModel(Record):
 
     @property
     def family(self) -> str:
-        """Its `model_type`."""
+        """Return its `model_type`."""
         return str(self.config["model_type"])
 
 
 @frozen(eq=False, repr=False)
 class Calibration(Record):
-    """What measured runs on the devices of one generation told of them (`nest calibrate devices`).
+    """Results of measured runs on the devices of one generation (`nest calibrate devices`).
 
     Attributes:
         name: of the generation, as `generation` of its devices.
-        efficiency: shares of roofs by kind of operator, in place of those that were published.
+        efficiency: shares of roofs by kind of operator, in place of published ones.
         coefficients: terms beside the roofs; their `sustained` is 1.
-        sustained: that of each device which was measured apart, by name; 1 for others.
-        sources: what it was fitted to, and how well it does.
+        sustained: that of each separately measured device, by name; 1 for others.
+        sources: the fitted data, and the quality of the fit.
     """
 
     name: str
@@ -143,7 +142,7 @@ class Calibration(Record):
     sources: tuple[str, ...] = ()
 
     def on(self, device: DeviceSpec) -> DeviceSpec:
-        """`device`, described by its published figures, with what was found."""
+        """Return `device`, described by published figures, with the calibration."""
         return evolve(
             device,
             efficiency={**device.efficiency, **self.efficiency},
@@ -154,22 +153,21 @@ class Calibration(Record):
 
 @frozen(eq=False, repr=False)
 class Precision(Record):
-    """A training precision: bytes per parameter, and the number formats products are computed in.
+    """A training precision: bytes per parameter, and the number formats of products.
 
     Attributes:
-        name: as `training.precision` names it.
+        name: as in `training.precision`.
         weights: bytes per parameter of the weights the forward pass reads.
-        gradients: bytes per parameter of the gradients that are accumulated and reduced.
-        products: formats of products with weights, preferred first; a device computes in the first it has a
-            peak for.
+        gradients: bytes per parameter of the accumulated and reduced gradients.
+        products: formats of products with weights, preferred first; a device uses the first it has a peak for.
         other: the same for everything else (attention core, vocabulary projection).
-        sources: where the figures were read.
-        copies: bytes per parameter of the narrow copies that are kept for products beside weights in 16 bits; 0:
-            products read the weights themselves.
-        loss_scaling: whether the loss is scaled up so that small gradients survive, and the step scales them down.
-        master_weights: whether the optimizer keeps a single-precision copy of the weights.
-        master_gradients: whether it keeps one of the gradients.
-        weights_once: whether that copy of the weights is the only one, and `weights` of it are not counted twice.
+        sources: of the figures.
+        copies: bytes per parameter of narrow copies kept for products beside weights in 16 bits; 0: products read the
+            weights themselves.
+        loss_scaling: the loss is scaled up so that small gradients survive, and the step scales them down.
+        master_weights: the optimizer keeps a single-precision copy of the weights.
+        master_gradients: it keeps one of the gradients.
+        weights_once: that copy of the weights is the only one, and `weights` of it are not counted twice.
     """
 
     name: str
@@ -185,7 +183,7 @@ class Precision(Record):
     weights_once: bool = False
 
     def formats_of(self, operator: Operator) -> tuple[str, ...]:
-        """The formats that `operator` is computed in, preferred first.
+        """Return the formats of `operator`, preferred first.
 
         Products with weights run in `products`; the vocabulary projection and all else do not (Transformer Engine
         converts linear layers inside blocks only).
@@ -194,10 +192,10 @@ class Precision(Record):
         return self.products if linear else self.other
 
     def trained(self, training: Training) -> "Precision":
-        """The precision with what `training` says of weights, gradients and copies of them.
+        """Return the precision with the weights, gradients and copies of `training`.
 
         Raises:
-            InputError: the weights are to be kept in 8 bits, but no product runs in them.
+            InputError: weights in 8 bits without products in them.
         """
         if training.primary_weights is not None and not self.copies:
             raise InputError(
@@ -218,11 +216,11 @@ class Precision(Record):
 
 @frozen(eq=False, repr=False)
 class TimeSpread(Record):
-    """How far step times lie from those predicted, as standard deviations of the logarithm.
+    """Spread of step times around predictions, as standard deviations of the logarithm.
 
     Attributes:
-        between: of the level of a cluster: what all its runs have in common.
-        within: of the runs of one cluster around its level.
+        between: of the common deviation of a cluster's runs.
+        within: of the runs of one cluster around that.
         apart: by how much plans of one task must differ, as a share of the shorter time, for their order to be trusted.
     """
 
@@ -232,36 +230,36 @@ class TimeSpread(Record):
 
     @property
     def stranger(self) -> EstimateError:
-        """The error of a time on a cluster none of whose runs are known."""
+        """Return the error of a time on a cluster without known runs."""
         return EstimateError(1.0, hypot(self.between, self.within))
 
 
 @frozen(eq=False, repr=False)
 class Optimizer(Record):
-    """An optimizer, as `training.optimizer` names it; `moments` are bytes per parameter of its own state."""
+    """An optimizer of `training.optimizer`; `moments` are bytes per parameter of its own state."""
 
     name: str
     moments: float = field(validator=validators.ge(0))
     sources: tuple[str, ...] = ()
 
     def state_bytes(self, precision: Precision) -> float:
-        """Bytes per parameter that ZeRO 1 shards.
+        """Return the bytes per parameter that ZeRO 1 shards.
 
-        The moments; the single-precision copy of the weights; and that of the gradients, which the step converts
-        first. With Adam that is 12 bytes for 16-bit weights and 32-bit gradients, 16 with 16-bit gradients, 8 in
-        single precision (Megatron-LM, docs/source/api-guide/dist_optimizer.md); 12 with 16-bit gradients of which
-        no copy is kept (ZeRO, arXiv 1910.02054, section 3.1); 10 where the copy of the weights is the only one, so that
-        weights, gradients and state take 16 (FSDP, arXiv 2304.11277, section 4.4).
+        The moments; the single-precision copy of the weights; and that of the gradients, which the step converts first.
+        With Adam that is 12 bytes for 16-bit weights and 32-bit gradients, 16 with 16-bit gradients, 8 in single
+        precision (Megatron-LM, docs/source/api-guide/dist_optimizer.md); 12 with 16-bit gradients without a copy (ZeRO,
+        arXiv 1910.02054, section 3.1); 10 if the copy of the weights is the only one, so that weights, gradients and
+        state take 16 (FSDP, arXiv 2304.11277, section 4.4).
         """
         bytes_kept = self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
         return bytes_kept - precision.weights if precision.weights_once and precision.master_weights else bytes_kept
 
     def update_bytes(self, precision: Precision) -> float:
-        """Bytes per parameter a step moves: state read and written, gradients read, weights written.
+        """Return the bytes per parameter a step moves: state read and written, gradients read, weights written.
 
-        Without a single-precision copy the weights are read, too. With loss scaling, the gradients, as the step uses
-        them, are first scaled down and looked through for overflows, in a pass of its own (arXiv 1710.03740, section
-        3.2; Megatron-LM's `_unscale_main_grads_and_check_for_nan`).
+        Without a single-precision copy the weights are read, too. With loss scaling, a separate pass scales the
+        gradients down and looks for overflows (arXiv 1710.03740, section 3.2; Megatron-LM's
+        `_unscale_main_grads_and_check_for_nan`).
         """
         moved = 2.0 * self.state_bytes(precision) + precision.gradients + precision.weights
         if not precision.master_weights:

@@ -1,4 +1,4 @@
-"""The files people and tools exchange (FORMATS.md), by name, with the class of the record each holds."""
+"""The file formats (FORMATS.md) by name, with the class of their records."""
 
 from collections.abc import Mapping
 from typing import Any

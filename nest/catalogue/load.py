@@ -1,4 +1,4 @@
-"""The catalogue by name: data files of `nest/library`, read once, and networks in numbers by the links that they name.
+"""The catalogue by name: data files of `nest/library`, read once, and levels of networks by their links.
 
 Files are TOML, one entry a file, named after it.
 """
@@ -33,7 +33,7 @@ from nest.tolerances import AGREEMENT
 Entry = TypeVar("Entry")
 
 LIBRARY = Path(__file__).parents[1] / "library"
-"""The catalogue's data files; `importlib.resources`, which would find them, takes 2 % of solving a small problem."""
+"""Folder of the data files; finding it with `importlib.resources` takes 2 % of solving a small problem."""
 
 KINDS = {
     "clusters": ("cluster", "cluster.name"),
@@ -45,12 +45,12 @@ KINDS = {
     "profiles": ("link profile", "cluster.link_profile"),
     "stacks": ("software stack", "training.stack"),
 }
-"""Folders of the catalogue, what each holds, and where such a name is written."""
+"""Folders of the catalogue, their entries, and where such a name is written."""
 
 
 @cache
 def _names(folder: str) -> tuple[str, ...]:
-    """The names of a folder of the catalogue."""
+    """Return the names in a folder of the catalogue."""
     folder_entries = LIBRARY.joinpath(folder).iterdir()
     return tuple(sorted(each.name.removesuffix(".toml") for each in folder_entries if each.name.endswith(".toml")))
 
@@ -60,10 +60,10 @@ def _content(path: str) -> dict[str, Any]:
 
 
 class Entries(Mapping[str, Entry]):
-    """The entries of a folder, by name, each read when it is asked for."""
+    """The entries of a folder, by name, each read on demand."""
 
     def __init__(self, folder: str, read: Callable[[str], Entry]) -> None:
-        """Those of `folder` that `read` gives by name."""
+        """Prepare the entries of `folder`, read by name."""
         self._names, self._read, self._known = dict.fromkeys(_names(folder)), read, dict[str, Entry]()
 
     def __getitem__(self, name: str) -> Entry:
@@ -84,14 +84,14 @@ class Entries(Mapping[str, Entry]):
 
 
 def _entries(folder: str, kind: type[Entry]) -> Mapping[str, Entry]:
-    """The entries of a folder, by name."""
+    """Return the entries of a folder, by name."""
     return Entries(folder, lambda name: entry(name, _content(f"{folder}/{name}"), kind))
 
 
 def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
-    """The entry of `kind` that the content of a file of the catalogue describes.
+    """Return the entry of `kind` described by the content of a file of the catalogue.
 
-    Whole numbers at its top stay whole: commands print them as they are written.
+    Whole numbers at its top stay whole, as commands print them.
     """
     record = structure({"name": name, **content}, kind)
     whole: dict[str, Any] = {key: value for key, value in content.items() if type(value) is int}
@@ -100,22 +100,22 @@ def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
 
 @cache
 def published_devices() -> Mapping[str, DeviceSpec]:
-    """Every device as its published figures describe it, by name."""
+    """Return every device by name, with its published figures."""
     return _entries("devices", DeviceSpec)
 
 
 @cache
 def estimate_error() -> EstimateError:
-    """How far what plans need of memory lies from the estimate, as `nest calibrate memory` found it."""
+    """Return the error of memory estimates found by `nest calibrate memory`."""
     written = _content("memory_error")
     return EstimateError(median=written["median"], spread=written["spread"])
 
 
 @cache
 def time_spread(generation: str = "") -> TimeSpread:
-    """How far step times lie from those predicted, as published runs of sources left out of the fit tell.
+    """Return the spread of step times around predictions, for published runs of sources left out of the fit.
 
-    The `generation` of devices of which least is known stands for those of which nothing is.
+    For a `generation` of devices without runs it is that of the least known one.
     """
     written = _content("time_spread")
     known = {name: TimeSpread(**each, apart=written["apart"]) for name, each in written["generations"].items()}
@@ -124,13 +124,13 @@ def time_spread(generation: str = "") -> TimeSpread:
 
 @cache
 def calibrations() -> Mapping[str, Calibration]:
-    """What is known of each generation of devices from measured runs, by its name."""
+    """Return the calibration of each generation of devices, by name."""
     return _entries("calibrations", Calibration)
 
 
 @cache
 def devices() -> Mapping[str, DeviceSpec]:
-    """Every device, calibrated where its generation is, by name."""
+    """Return every device by name, calibrated if its generation is."""
     return Entries("devices", _calibrated)
 
 
@@ -141,48 +141,48 @@ def _calibrated(name: str) -> DeviceSpec:
 
 @cache
 def links() -> Mapping[str, Link]:
-    """Every kind of link, by name."""
+    """Return every kind of link, by name."""
     return _entries("links", Link)
 
 
 @cache
 def clusters() -> Mapping[str, ClusterEntry]:
-    """Every cluster, by name."""
+    """Return every cluster, by name."""
     return _entries("clusters", ClusterEntry)
 
 
 @cache
 def profiles() -> Mapping[str, LinkProfile]:
-    """Every link profile, by name."""
+    """Return every link profile, by name."""
     return _entries("profiles", LinkProfile)
 
 
 @cache
 def precisions() -> Mapping[str, Precision]:
-    """Every training precision, by name."""
+    """Return every training precision, by name."""
     return _entries("precisions", Precision)
 
 
 @cache
 def stacks() -> Mapping[str, StackSpec]:
-    """Every software stack that nest brings, by name; `Registry.stacks` also has those of plug-ins."""
+    """Return every software stack that nest brings, by name; `Registry.stacks` also has those of plug-ins."""
     return _entries("stacks", StackSpec)
 
 
 @cache
 def optimizers() -> Mapping[str, Optimizer]:
-    """Every optimizer, by name."""
+    """Return every optimizer, by name."""
     return _entries("optimizers", Optimizer)
 
 
 @cache
 def library_models() -> Mapping[str, LibraryModel]:
-    """Every named model, by name."""
+    """Return every named model, by name."""
     return Entries("models", lambda name: entry(name, _model(name), LibraryModel))
 
 
 def _model(name: str) -> dict[str, Any]:
-    """What the file of a model says; `like` names another, whose configuration it has but for what it says itself.
+    """Return the content of a model's file; `like` names another whose configuration is its default.
 
     TOML has no null, which is written as a word.
     """
@@ -193,32 +193,32 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:
-    """The device called `name`; without one, the `InputError` names `place`."""
+    """Return the device called `name`; without one, the `InputError` names `place`."""
     return _named(devices(), name, "device", place, "Give the figures of any other in place of a name.")
 
 
 def two_vendors(one: DeviceSpec | None, other: DeviceSpec | None) -> bool:
-    """Whether two devices are known to be of different vendors: no library of collectives joins them."""
+    """Return whether two devices are of different known vendors: no library of collectives joins them."""
     return bool(one and other and one.vendor and other.vendor and one.vendor != other.vendor)
 
 
 def link(name: str, place: str = "cluster.levels") -> Link:
-    """The link called `name`; without one, the `InputError` names `place`."""
+    """Return the link called `name`; without one, the `InputError` names `place`."""
     return _named(links(), name, "link", place)
 
 
 def profile(name: str, place: str = "cluster.link_profile") -> LinkProfile:
-    """The link profile called `name`; without one, the `InputError` names `place`."""
+    """Return the link profile called `name`; without one, the `InputError` names `place`."""
     return _named(profiles(), name, "link profile", place)
 
 
 def precision(name: str) -> Precision:
-    """The precision called `name`; without one, the `InputError` names `training.precision`."""
+    """Return the precision called `name`; without one, the `InputError` names `training.precision`."""
     return _named(precisions(), name, "precision", "training.precision")
 
 
 def optimizer(name: str) -> Optimizer:
-    """The optimizer called `name`; without one, the `InputError` names `training.optimizer`."""
+    """Return the optimizer called `name`; without one, the `InputError` names `training.optimizer`."""
     return _named(optimizers(), name, "optimizer", "training.optimizer")
 
 
@@ -229,11 +229,11 @@ def _named(known: Mapping[str, Entry], name: str, kind: str, place: str, otherwi
 
 
 def network_levels(levels: Sequence[LevelSpec], place: str = "cluster.levels") -> tuple[Level, ...]:
-    """The levels in numbers.
+    """Return the levels in numbers.
 
-    A level that names a link reaches the link's share of its bandwidth, and takes from the link the latency
-    and bandwidth it leaves out, and how collectives run on it; with a latency of its own they run by the formulas of
-    PROBLEM.md section 1. A level without a link is taken as written; its latency, left out, is 0.
+    A level with a link reaches the link's share of its bandwidth, and takes missing latency and bandwidth from it, and
+    its protocols of collectives; with a stated latency, collectives follow PROBLEM.md section 1. A level without a link
+    is taken as written, with latency 0 by default.
 
     Raises:
         InputError: a link is unknown, or a level has no bandwidth.
@@ -263,7 +263,7 @@ def _level(level: LevelSpec, index: int, place: str) -> Level:
 
 
 def _generation(kind: Link, bandwidth: float) -> Link:
-    """The member of a family of links that has this bandwidth; the family itself where none has."""
+    """Return the member of a family of links with this bandwidth, else the family."""
     members = (link(name) for name in kind.generations)
     return next(
         (each for each in members if each.bandwidth and isclose(each.bandwidth, bandwidth, rel_tol=AGREEMENT)), kind
@@ -271,9 +271,9 @@ def _generation(kind: Link, bandwidth: float) -> Link:
 
 
 def scale_up_levels(levels: Sequence[Level]) -> int:
-    """How many levels, from the innermost outwards, are of the scale-up network.
+    """Return the number of levels, from the innermost outwards, in the scale-up network.
 
-    Where no link is named, that is the innermost level alone.
+    Without named links, that is only the innermost level.
     """
     count = 0
     for index, level in enumerate(levels):
@@ -284,7 +284,7 @@ def scale_up_levels(levels: Sequence[Level]) -> int:
 
 
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
-    """The cluster called `name`; `name-N` is the same network with `N` devices in place of its usual number.
+    """Return the cluster called `name`; `name-N` is the same network with `N` devices.
 
     Raises:
         InputError: there is none, or its network cannot have `N` devices.
@@ -306,7 +306,7 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
 
 
 def known_cluster(name: str | None) -> ClusterEntry | None:
-    """As `named_cluster`; None: there is none of that name."""
+    """Return a cluster as `named_cluster`; None: unknown."""
     known = clusters()
     if name not in known and (name or "").rpartition("-")[0] not in known:
         return None  # The error would say what is meant, which takes longer than all that is asked here.
@@ -321,7 +321,7 @@ def _capacities(levels: Sequence[LevelSpec]) -> list[int]:
 
 
 def _resized(levels: Sequence[LevelSpec], devices: int) -> tuple[LevelSpec, ...] | None:
-    """`levels` for another number of devices: inner groups stay whole, the outermost needed is resized."""
+    """Return `levels` for another number of devices: inner groups stay whole, the outermost needed is resized."""
     below = 1
     for index, level in enumerate(levels):
         if devices <= below * level.fanout or index == len(levels) - 1:
@@ -333,21 +333,20 @@ def _resized(levels: Sequence[LevelSpec], devices: int) -> tuple[LevelSpec, ...]
 
 
 MOST_LISTED = 24
-"""Names in a sentence; of more, the first."""
+"""Most names in a sentence."""
 
 
 def unknown_name(
     place: str, kind: str, name: str, known: Iterable[str], value: object = None, otherwise: str = ""
 ) -> InputError:
-    """The error for a `name` at `place` that is none of `known`: what it may stand for, or all that are known.
+    """Return the error for an unknown `name` at `place`, with its probable meaning or all known names.
 
     Args:
-        place: where the name was written, such as `cluster.device`.
-        kind: what it should have named, such as `device`; `name`: something to be computed with.
-        name: as written.
-        known: the names there are.
-        value: what was written under it.
-        otherwise: what to do with a name that is no slip.
+        place: such as `cluster.device`.
+        kind: of the named entry, such as `device`; `name`: something to compute with.
+        known: possible names.
+        value: written under the name.
+        otherwise: remedy if the name is no slip.
     """
     options = sorted(known)
     short_name = name if len(name) <= 60 else name[:57] + "..."
@@ -367,7 +366,7 @@ def unknown_name(
 
 
 def _of_another_kind(name: str, kind: str) -> str | None:
-    """What of the catalogue a name that is no `kind` resembles, and where that is written; None: nothing."""
+    """Return the entry of another kind that a name resembles, and where that is written; None: none."""
     matches = {folder: near(name, _names(folder)) for folder, (what, _) in KINDS.items() if what not in kind}
     for same in (True, False):
         for folder, close in matches.items():

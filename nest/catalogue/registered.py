@@ -10,32 +10,32 @@ from nest.instance import Cluster
 
 @hook
 def nest_stacks() -> list[Stack]:
-    """What frameworks do by themselves, each figure with its source (`nest/library/stacks`)."""
+    """Return the defaults of frameworks, each figure with its source (`nest/library/stacks`)."""
     return list(stacks().values())
 
 
 @hook
 def nest_topology_importers() -> list[TopologyImporter]:
-    """Clusters of the catalogue, well-known networks by their parameters, measured matrices."""
+    """Return importers of the catalogue's clusters, well-known networks by parameters, and measured matrices."""
     from nest.network.shapes import importers
 
     return [CatalogueImporter(), *importers]
 
 
 class CatalogueImporter:
-    """Reads the name of a cluster that `nest clusters` lists; `name-N` stands for `N` of its devices."""
+    """The importer of clusters listed by `nest clusters`; `name-N` stands for `N` of its devices."""
 
     name = "catalogue"
 
     def accepts(self, source: Any) -> bool:
-        """Whether `source` is such a name."""
+        """Return whether `source` is such a name."""
         if not isinstance(source, str):
             return False
         family, _, size = source.rpartition("-")
         return source in clusters() or (family in clusters() and size.isdecimal())
 
     def load(self, source: Any) -> Cluster:
-        """The cluster called `source`, with the memory of its usual device.
+        """Return the cluster called `source`, with the memory of its usual device.
 
         Raises:
             InputError: the cluster cannot have so many devices.

@@ -1,6 +1,6 @@
-"""Names of models, devices and clusters as people write them, and the catalogue's for them.
+"""Common spellings of models, devices and clusters, and the catalogue's names for them.
 
-Files say nest's own names; the command line takes these spellings, too.
+Files use nest's own names; the command line also takes these spellings.
 """
 
 import re
@@ -12,20 +12,20 @@ from nest.io import there_is
 from nest.io.names import plain
 
 _TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b")
-"""Words of names that tell apart models of the same widths."""
+"""Words that distinguish names of models with the same widths."""
 
 _RELEASE = re.compile(r"(-\d{4})?(-fp8)?$")
-"""Ends of names that do too: the month of a release, and the format of its weights."""
+"""Ends of names that do so, too: the month of a release, and the format of its weights."""
 
 
 def _key(name: str) -> str:
-    """What the names of models of the same widths have in common."""
+    """Return the common part of the names of models with the same widths."""
     words = re.sub(r"[\s_]+", "-", name.strip().rstrip("/").rpartition("/")[2].lower())
     return re.sub(r"[-.]", "", _RELEASE.sub("", re.sub("--+", "-", _TWINS.sub("", words)).strip("-")))
 
 
 def published(name: str) -> str:
-    """The name under which a model of the catalogue is published (huggingface.co); empty: nowhere."""
+    """Return the published name of a model of the catalogue (huggingface.co); empty: none."""
     for source in library_models()[name].sources:
         place, _, file = source.partition(" ")
         if place.startswith("huggingface.co/") and file == "config.json":
@@ -35,31 +35,31 @@ def published(name: str) -> str:
 
 @cache
 def _models() -> dict[str, str]:
-    """The models of the catalogue by what their own names and those they are published under have in common."""
+    """Return the models of the catalogue by the common part of their own and published names."""
     return {_key(each): name for name in library_models() for each in (published(name), name) if each}
 
 
 def catalogued(name: str) -> str | None:
-    """The catalogue's name of the model that others call `name`; None: it has none of these widths."""
+    """Return the catalogue's name of a model; None: it has none of these widths."""
     return _models().get(_key(name))
 
 
 def model_called(text: str) -> str:
-    """The catalogue's name of the model called `text`; `text` itself where it is a file, or of no model."""
+    """Return the catalogue's name of the model called `text`; `text` itself if it is a file or unknown."""
     is_path = text.count("/") > 1 or text.startswith(("/", ".", "~")) or bool(there_is(Path(text)))
     return text if is_path or text in library_models() else catalogued(text) or text
 
 
 _SAID_OF_ALL = frozenset("nvidia amd google cloud tesla instinct gpu hbm3 hbm3e oam nvl72".split())  # noqa: SIM905
-"""Words of products that tell no two devices of the catalogue apart; of other forms with other links, such as `NVL`
-and `PCIe`, there are none."""
+"""Words of products that do not distinguish devices of the catalogue; other forms with other links, such as `NVL` and
+`PCIe`, are absent."""
 
 _SIZE, CLOSE = re.compile(r"(\d+)g"), 0.05
-"""Memory in a name, and how far, as a share, a round number of gigabytes may lie from a device's."""
+"""Memory in a name, and the share by which a round number of gigabytes may differ from a device's."""
 
 
 def device_called(text: str) -> str | None:
-    """The catalogue's name of the device called `text`, such as `H100 SXM5 80GB`; None: of none, or of several."""
+    """Return the catalogue's name of the device called `text`, such as `H100 SXM5 80GB`; None: none or several."""
     apart = re.sub(r"sxm\d*|tpu", lambda match: f" {match[0][:3]} ", text.lower())
     words = set(re.split(r"[^a-z0-9.]+", re.sub(r"(\d+)\s*gi?b\b", r" \1g ", apart))) - {""} - _SAID_OF_ALL
     found = [name for name in devices() if _is_called(name, words)]
@@ -67,7 +67,7 @@ def device_called(text: str) -> str | None:
 
 
 def _is_called(name: str, words: set[str]) -> bool:
-    """Whether `words` name the product of a device, and say no other things of it than are so."""
+    """Return whether `words` name the product of a device without contradicting it."""
     own = name.split("-")
     product = own[1] if own[0] == "tpu" else own[0]
     return product in words and all(word in own or _is_memory(word, name) for word in words)
@@ -80,7 +80,7 @@ def _is_memory(word: str, name: str) -> bool:
 
 
 def cluster_called(text: str) -> str:
-    """The catalogue's name, NAME-N too, of the cluster called `text`, whatever the case; `text` itself: of none."""
+    """Return the catalogue's name (also NAME-N) of the cluster called `text` in any case; `text` itself if unknown."""
     if known_cluster(text) is not None:
         return text
     for name in clusters():

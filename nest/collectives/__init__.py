@@ -9,7 +9,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_collective_models() -> list[CollectiveModel]:
-    """The alpha-beta model of PROBLEM.md section 1."""
+    """Return the alpha-beta model of PROBLEM.md section 1."""
     from nest.collectives.alpha_beta import AlphaBeta
 
     return [AlphaBeta()]

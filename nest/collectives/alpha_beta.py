@@ -1,9 +1,9 @@
 """Collectives by latency and bandwidth (alpha-beta): the time of an all-reduce, all-gather, reduce-scatter, all-to-all.
 
-`ring_cost` has the formula of a ring on one level (PROBLEM.md section 1). Every call is affine in its bytes once the
-members are known, so the model is a table of costs `latency + bytes * per_byte`, of which the lowest counts. A level
-made of a link of the catalogue has several for each kind of collective, those of a communication library's protocols;
-other levels have the one of PROBLEM.md.
+`ring_cost` has the formula of a ring on one level (PROBLEM.md section 1). For known members every call is affine in its
+bytes, so the model is a table of costs `latency + bytes * per_byte`, the lowest of which counts. A level with a link of
+the catalogue has several for each kind of collective, from a communication library's protocols; other levels have the
+one of PROBLEM.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ Affine = tuple[float, float]
 """`(seconds, seconds per byte)`."""
 
 RailTerm = tuple[float, int, Affine]
-"""Of one level of rails: the seconds of a call, the level, and what its steps keep it occupied for."""
+"""Of one level of rails: the seconds of a call, the level, and the time its steps occupy it."""
 
 
 class AlphaBeta:
@@ -39,11 +39,11 @@ class AlphaBeta:
         levels: Sequence[Level],
         members: int | None = None,
     ) -> float:
-        """Seconds that `kind` takes on a set of devices (PROBLEM.md section 1). One member and no bytes cost nothing.
+        """Return seconds of `kind` on a set of devices (PROBLEM.md section 1). One member and no bytes cost nothing.
 
         Args:
             kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
-            bytes: the full (unsharded) buffer; for `all_to_all` what each member holds.
+            bytes: the full (unsharded) buffer; for `all_to_all` that of each member.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
             levels: the network, innermost first, as long as `shape`.
             members: devices in the set; None: as many as the product of `shape`.
@@ -62,7 +62,7 @@ class AlphaBeta:
         levels: Sequence[Level],
         members: int | None = None,
     ) -> Array:
-        """`time` for an array of `bytes`: seconds, of the same shape."""
+        """Return `time` for an array of `bytes`: seconds, of the same shape."""
         first, *others = _costs(kind, tuple(shape), tuple(levels), members)
         seconds = numpy.asarray(first.latency + bytes * first.per_byte)
         for cost in others:
@@ -71,7 +71,7 @@ class AlphaBeta:
         return seconds
 
     def per_byte(self, kind: str, shape: Sequence[int], levels: Sequence[Level], members: int | None = None) -> float:
-        """Seconds that each byte takes at least, however many there are."""
+        """Return the least seconds per byte for any number of bytes."""
         return min(cost.per_byte for cost in _costs(kind, tuple(shape), tuple(levels), members))
 
     def by_level(
@@ -82,10 +82,10 @@ class AlphaBeta:
         levels: Sequence[Level],
         members: int | None = None,
     ) -> Array:
-        """Seconds for which a member's port at each level is occupied, shape `(levels, *bytes.shape)`.
+        """Return the seconds for which a member's port at each level is occupied, shape `(levels, *bytes.shape)`.
 
-        Of a hierarchical ring each level's own term; a flat ring occupies the outermost level of the set; of rings over
-        several rails each level is occupied as long as its own links are at work.
+        Of a hierarchical ring each level's own term; a flat ring occupies the outermost level of the set; rings over
+        several rails occupy each level while its links work.
         """
         costs = _costs(kind, tuple(shape), tuple(levels), members)
         taken = numpy.array([cost.latency + bytes * cost.per_byte for cost in costs]).argmin(axis=0)
@@ -95,7 +95,7 @@ class AlphaBeta:
 
 @frozen(order=False, repr=False)
 class Cost:
-    """An alpha-beta term: what one way to run a collective costs, affine in its bytes.
+    """An alpha-beta term: the cost of one way to run a collective, affine in its bytes.
 
     Attributes:
         latency: seconds of no bytes.
@@ -109,28 +109,28 @@ class Cost:
 
     @classmethod
     def on(cls, level: int, levels: int, latency: float, per_byte: float) -> "Cost":
-        """A cost all of whose seconds occupy one of so many levels."""
+        """Return a cost that occupies only one of so many levels."""
         return cls(
             latency, per_byte, tuple((latency, per_byte) if each == level else (0.0, 0.0) for each in range(levels))
         )
 
     def __add__(self, then: "Cost") -> "Cost":
-        """One after the other."""
+        """Return the cost of one after the other."""
         ports = tuple((a + c, b + d) for (a, b), (c, d) in zip(self.ports, then.ports, strict=True))
         return Cost(self.latency + then.latency, self.per_byte + then.per_byte, ports)
 
     def on_share(self, share: float) -> "Cost":
-        """The same for a share of the bytes."""
+        """Return the cost of a share of the bytes."""
         return Cost(self.latency, self.per_byte * share, tuple((first, each * share) for first, each in self.ports))
 
 
 def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
-    """Seconds, and seconds per byte, of `kind` among members of one group: `base + p (m - 1) step + p n r / bandwidth`.
+    """Return seconds, and seconds per byte, of `kind` in one group: `base + p (m - 1) step + p n r / bandwidth`.
 
-    `m` members hold `n` bytes, as PROBLEM.md section 1 counts them; `p` is 2 for an all-reduce, which is a
-    reduce-scatter and an all-gather, else 1. A member receives the share `r = (m - 1 + own) / m` of the bytes in each
-    phase; with a base and an own share of 0 that is the ring of PROBLEM.md. A reduction in the switches moves all bytes
-    once, up and down their tree at the same time: `base + p (m - 1) step + n / bandwidth`.
+    `m` members hold `n` bytes, as PROBLEM.md section 1 counts them; `p` is 2 for an all-reduce (a reduce-scatter and an
+    all-gather), else 1. A member receives the share `r = (m - 1 + own) / m` of the bytes in each phase; with a base and
+    an own share of 0 that is the ring of PROBLEM.md. A reduction in the switches moves all bytes once, up and down
+    their tree at the same time: `base + p (m - 1) step + n / bandwidth`.
     """
     phases = PHASES[kind]
     latency = protocol.base + phases * (members - 1) * protocol.step
@@ -158,30 +158,30 @@ class LevelRing(Record):
     below: int
 
     def protocols(self, kind: str) -> list[CollectiveLine]:
-        """How the level's link runs `kind`; none: by the formula of PROBLEM.md."""
+        """Return the link's protocols for `kind`; none: the formula of PROBLEM.md."""
         return [each for each in self.level.lines if each.fits(kind, self.members)]
 
     def costs(self, kind: str, share: float) -> list[Cost]:
-        """`kind` among the members that meet here, per byte of what they hold a share of."""
+        """Return costs of `kind` among the members that meet here, per byte of a shared buffer."""
         used = self.protocols(kind) or [CollectiveLine((kind,), 0.0, self.level.latency, self.level.bandwidth)]
         costs = [Cost.on(self.index, self.levels, *ring_cost(each, kind, self.members)) for each in used]
         return [each.on_share(share) for each in costs]
 
     def sharded(self, kind: str) -> list[Cost]:
-        """`kind` where each member has the share that the levels inside left it."""
+        """Return costs of `kind` on the shares left by the levels inside."""
         return self.costs(kind, 1 / self.below)
 
 
 @lru_cache(maxsize=4096)
 def _ports(costs: tuple[Cost, ...]) -> Array:
-    """Seconds, and seconds per byte, for which each occupies a member's port; shape `(2, levels, costs)`."""
+    """Return seconds, and seconds per byte, of each occupying a member's port; shape `(2, levels, costs)`."""
     return numpy.array([cost.ports for cost in costs]).T
 
 
 # A solver asks for a few sets of devices very often.
 @lru_cache(maxsize=4096)
 def _costs(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int | None) -> tuple[Cost, ...]:
-    """The costs of which the lowest is that of `kind` among so many members; one member costs nothing.
+    """Return costs, the lowest of which is that of `kind` among so many members; one member costs nothing.
 
     Raises:
         ValueError: there is no such kind.
@@ -211,10 +211,10 @@ def _all_reduce(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], me
 
 
 def _all_to_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
-    """Each pair directly, over the level where it first meets; of an uneven set, as if all groups were the fullest.
+    """Return direct messages of each pair over the level where it first meets, as if all groups were full.
 
-    The flat ring is no alternative here: it would relay every block through the members between, which is
-    more traffic than its formula counts.
+    The flat ring is no alternative: it would relay every block through the members between, more traffic than its
+    formula counts.
     """
     even = prod(each.members for each in rings)
     return _level_by_level([each.costs(kind, each.members * each.below / even) for each in rings])
@@ -226,12 +226,12 @@ def _point_to_point(kind: str, rings: list[LevelRing], levels: tuple[Level, ...]
 
 
 def _level_by_level(steps: Iterable[list[Cost]]) -> list[Cost]:
-    """One after the other, each in its best way."""
+    """Return one after the other, each in its best way."""
     return reduce(lambda first, then: _lowest(one + other for one, other in product(first, then)), steps)
 
 
 def _over_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], members: int) -> list[Cost]:
-    """Rings over all members: one for each rail where every level has protocols, else the flat ring of PROBLEM.md."""
+    """Return rings over all members: one per rail if every level has protocols, else the flat ring of PROBLEM.md."""
     protocols = [[each for each in ring.protocols(kind) if not each.in_switch] for ring in rings]
     if all(protocols):
         return _rails(kind, rings, protocols, members)
@@ -242,13 +242,12 @@ def _over_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], memb
 
 
 def _rails(kind: str, rings: list[LevelRing], protocols: list[list[CollectiveLine]], members: int) -> list[Cost]:
-    """Rings over all members, as many as a group has devices, each of which leaves the group by another.
+    """Return rings over all members, as many as a group has devices, each of which leaves the group by another.
 
-    So a level's links carry what their share of the devices inside sends, all levels at the same time: the slowest
+    A level's links carry the traffic of their share of the devices inside, all levels at the same time: the slowest
     counts. A block passes every member: of a group's children, all but the last over links of that level. NCCL plans
-    its rings over several machines so (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
-    Every combination of the levels' protocols is one; what a level adds is the same in all: on five levels with two
-    protocols each there are 32.
+    rings over several machines alike (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
+    Every combination of the levels' protocols is one; on five levels with two protocols each there are 32.
     """
     # Of an uneven set at most so many groups of the levels inside have members.
     occupied = [min(members, prod(each.members for each in rings[index:])) for index in range(len(rings))]
@@ -273,7 +272,7 @@ def _rails(kind: str, rings: list[LevelRing], protocols: list[list[CollectiveLin
 
 
 def _side_by_side(chosen: Sequence[RailTerm]) -> tuple[float, float, Sequence[RailTerm]]:
-    """Seconds of no bytes and seconds per byte of rails over levels with these protocols, and the protocols."""
+    """Return seconds of no bytes, seconds per byte, and protocols of rails over these levels."""
     latency, slowest = max([base for base, _, _ in chosen]), 0.0
     for _, _, (steps, per_byte) in chosen:
         latency, slowest = latency + steps, max(slowest, per_byte)
@@ -281,7 +280,7 @@ def _side_by_side(chosen: Sequence[RailTerm]) -> tuple[float, float, Sequence[Ra
 
 
 def _lowest(costs: Iterable[Cost]) -> list[Cost]:
-    """The costs that are lowest somewhere from 0 bytes on, by falling seconds per byte: their lower hull."""
+    """Return the costs that are lowest somewhere from 0 bytes on, by falling seconds per byte: their lower hull."""
     hull: list[Cost] = []
     for cost in sorted(costs, key=lambda each: (each.latency, each.per_byte)):
         if hull and cost.per_byte >= hull[-1].per_byte:
@@ -293,7 +292,7 @@ def _lowest(costs: Iterable[Cost]) -> list[Cost]:
 
 
 def _is_above(middle: Cost, first: Cost, last: Cost) -> bool:
-    """Whether the lower of two costs is nowhere above the one between them."""
+    """Return whether the lower of two costs is nowhere above the one between them."""
     higher, rises = last.latency - first.latency, middle.latency - first.latency
     return higher * (first.per_byte - middle.per_byte) <= rises * (first.per_byte - last.per_byte)
 

@@ -1,8 +1,8 @@
-"""Built-in models of what operators take, and of what they make a layer take.
+"""Built-in models of the times of operators and layers.
 
 Belongs here: times of operators and layers on a device. Does not: collectives and memory.
 
-Of a layer, its operators run at the same time on different engines, or one after the other.
+The operators of a layer run in parallel on different engines, or one after the other.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_cost_models() -> list[CostModel]:
-    """The roofline."""
+    """Return the roofline."""
     from nest.costs.roofline import Roofline
 
     return [Roofline()]
@@ -23,20 +23,20 @@ def nest_cost_models() -> list[CostModel]:
 
 @hook
 def nest_layer_times() -> list[LayerTimes]:
-    """A schedule on the engines of the device, which is the default; and one operator after the other."""
+    """Return a schedule on the engines of the device, which is the default, and one operator after the other."""
     return [Scheduled(), Sequential()]
 
 
 REMEMBERED = 65_536
-"""Distinct layers whose makespan is remembered; a problem has some thousands: layers of each kind, by candidate,
+"""Distinct layers with a remembered makespan; a problem has some thousands: layers of each kind, by candidate,
 direction and recompute mode."""
 
 
 class Scheduled:
     """The least makespan; with one engine the sum, as `sequential`.
 
-    Each engine runs one operator at a time, and operators wait for what they read;
-    docs/explanation/operator-scheduling.md tells more.
+    Each engine runs one operator at a time, and operators wait for their inputs
+    (docs/explanation/operator-scheduling.md).
     """
 
     name = "scheduled"
@@ -44,10 +44,10 @@ class Scheduled:
     def seconds(
         self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
     ) -> float:
-        """Seconds from the first start to the last end.
+        """Return seconds from the first start to the last end.
 
-        Least up to rounding where `nest.solve.cpsat.makespan` proves it within its work limit, else those of the best
-        schedule it found: in no case more than one operator after the other would take.
+        Least up to rounding if `nest.solve.cpsat.makespan` proves it within its work limit, else those of the best
+        schedule found: never more than one operator after the other.
         """
         if len(set(engines)) < 2:
             return fsum(durations)
@@ -69,5 +69,5 @@ class Sequential:
     def seconds(
         self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
     ) -> float:
-        """Seconds of the operators together, rounded once: names and order change nothing."""
+        """Return seconds of all operators, rounded once: names and order change nothing."""
         return fsum(durations)

@@ -1,9 +1,9 @@
 """The roofline: an operator takes as long as its arithmetic or its memory traffic, whichever is longer.
 
-Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM 52(4), 2009), with
-both roofs lowered by the share a device is known to reach, and the arithmetic one by what the shape of a product or of
-attention costs (docs/explanation/cost-model.md). Without a calibration what is left beside the roofs is how products
-divide into tiles, where the device's `multiprocessors` are known.
+Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM 52(4), 2009). Both roofs are
+lowered by the device's efficiency, and the arithmetic one by the cost of the shape of a product or of attention
+(docs/explanation/cost-model.md). Without a calibration, only the tiling of products is counted besides the roofs, if
+the device's `multiprocessors` are known.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from nest.records import Record
 from nest.spec import DeviceSpec, Training
 
 BACKWARD_TRAFFIC = 2.0
-"""Backward bytes over forward bytes: the pass reads the gradients of what the forward pass wrote and
-again what that read, and writes gradients of it; gradients are as large as what they belong to."""
+"""Backward bytes over forward bytes: the pass reads the gradients of the forward outputs and the forward inputs again,
+and writes gradients of these; gradients are as large as their tensors."""
 
 USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
 
 KERNELS = {"cudnn": "cudnn", "flash3": "cudnn"}
-"""The entry of `efficiency` below `attention` that is about a kernel: those written for Hopper are as fast as each
-other (FlashAttention-3, arXiv 2407.08608, figures 5 and 6), and others have none."""
+"""The entry of `efficiency` below `attention` for a kernel: those written for Hopper are equally fast
+(FlashAttention-3, arXiv 2407.08608, figures 5 and 6), and others have none."""
 
 NARROW_LAUNCHES = 2.0
 """Kernels of a product whose operands are converted to a narrower format, over those of any other operator."""
@@ -45,8 +45,8 @@ class Peak(NamedTuple):
     Attributes:
         reached: FLOP per second that large operators of its kind reach; at most `nominal`.
         nominal: FLOP per second of its number format.
-        wide: FLOP per second of the format that everything but products with weights is computed in.
-        narrow: whether operands are converted to a narrower format first.
+        wide: FLOP per second of the format of everything but products with weights.
+        narrow: operands are first converted to a narrower format.
     """
 
     reached: float
@@ -64,7 +64,7 @@ class Roofline:
         self._updated: tuple[Training | None, float] = None, 0.0
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
-        """Cost of `operator` on `device`, seconds and bytes per micro-batch.
+        """Return the cost of `operator` on `device`, seconds and bytes per micro-batch.
 
         Raises: InputError: the device has no peak for the training precision, or precision or optimizer are
             unknown.
@@ -96,7 +96,7 @@ class Roofline:
         )
 
     def _update_bytes(self, training: Training) -> float:
-        """Bytes that the optimizer's step reads and writes for a parameter; operators in a row have one training."""
+        """Return bytes that the optimizer's step reads and writes per parameter; cached for operators in a row."""
         known, found = self._updated
         if known is not training:
             found = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
@@ -105,13 +105,11 @@ class Roofline:
 
 
 def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:
-    """Seconds forward and backward, without launching and converting.
+    """Return seconds forward and backward, without launches and conversion.
 
     Args:
-        operator: what runs.
-        device: where.
         peak: its arithmetic roof.
-        traffic: seconds of what it moves forward.
+        traffic: seconds of its forward memory traffic.
     """
     if _is_fused(operator):
         reached = peak.reached * _attention_share(operator, device)
@@ -131,15 +129,13 @@ def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float)
 
 
 def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) -> float:
-    """Seconds of a product over those of its FLOP at the speed that large ones reach.
+    """Return seconds of a product over those of its FLOP at the speed of large ones.
 
     Filling and draining a tile takes the time of `contracted_half` elements in the wide format, whatever the format of
     the product, and few rows leave the device waiting (docs/explanation/cost-model.md).
 
     Args:
-        shape: the product.
-        forward: the one of the forward pass, whose rows are tokens.
-        device: where it runs.
+        forward: the forward product, whose rows are tokens.
         peak: its arithmetic roof.
     """
     terms = device.calibration
@@ -151,7 +147,7 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
 
 
 def _attention_share(operator: Operator, device: DeviceSpec) -> float:
-    """Speed of a fused attention kernel over that of many keys, `USUAL_HEAD` channels and a key-value head per head."""
+    """Return the speed of fused attention over that of long sequences, `USUAL_HEAD` channels and no shared keys."""
     terms = device.calibration
     head, keys = axis_size(operator.space, "head"), axis_size(operator.space, "keys")
     channels = head / (head + terms.head_half) * (USUAL_HEAD + terms.head_half) / USUAL_HEAD
@@ -162,30 +158,30 @@ def _attention_share(operator: Operator, device: DeviceSpec) -> float:
 
 
 def _launches(operator: Operator, device: DeviceSpec, peak: Peak) -> float:
-    """How many launches of `host_launch` seconds an operator takes."""
+    """Return the launches of an operator, of `host_launch` seconds each."""
     if operator.kind == "router":
         return device.calibration.routing_launches
     return NARROW_LAUNCHES if peak.narrow else 1.0
 
 
 def _times_through_memory(operator: Operator, device: DeviceSpec, training: Training) -> float:
-    """How often an operator goes over what it reads and writes, over what one kernel that does all of it would."""
+    """Return the passes of an operator over its inputs and outputs, over those of one kernel."""
     return device.calibration.eager if operator.kind == "norm" and training.eager_norms else 1.0
 
 
 def _is_fused(operator: Operator) -> bool:
-    """Whether one kernel does all of attention: it reads queries, keys and values, and never stores the scores."""
+    """Return whether one kernel does all of attention: it reads queries, keys and values, and stores no scores."""
     return operator.kind == "attention" and len(operator.inputs) > 2
 
 
 def efficiency(device: DeviceSpec, kind: str, number_format: str = "") -> float:
-    """Share of a roof operators of `kind` reach: of `kind.format`, `kind` and `default` the first listed."""
+    """Return the share of a roof reached: the first listed of `kind.format`, `kind`, `default`."""
     known = device.efficiency
     return known.get(f"{kind}.{number_format}", known.get(kind, known.get("default", 1.0)))
 
 
 def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
-    """The arithmetic roof of an operator: the peak of the first of its formats that the device has."""
+    """Return the arithmetic roof of an operator: the peak of the first of its formats that the device has."""
     formats = precision(training.precision)
     wide_format, wide = _first_peak(formats.other, device, training)
     chosen, nominal = _first_peak(formats.formats_of(operator), device, training)
@@ -212,28 +208,28 @@ def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) 
 
 
 def _kind(operator: Operator) -> str:
-    """The kind whose efficiency counts: products of an attention that stores its scores are matrix products."""
+    """Return the kind for the efficiency: products of an attention that stores its scores are matrix products."""
     return "matmul" if operator.kind == "attention" and not _is_fused(operator) else operator.kind
 
 
 def _parameter_traffic(operator: Operator, training: Training) -> float:
-    """Bytes of parameters read: all of them, or, in a look-up, the rows that make the outputs."""
+    """Return bytes of parameters read: all of them, or, in a look-up, the rows of the outputs."""
     held = operator.parameter_count * precision(training.precision).weights
     return min(held, operator.bytes_written) if operator.kind == "embedding" else held
 
 
 def _gradient_bytes(operator: Operator) -> float:
-    """Bytes of the activation gradients alive while the operator runs backward: of its outputs and inputs."""
+    """Return bytes of the activation gradients of outputs and inputs while the operator runs backward."""
     return sum([tensor.bytes for tensor in (*operator.inputs, *operator.outputs) if tensor.differentiable])
 
 
 TILES = ((128, 256), (256, 128), (128, 128), (64, 128))
-"""Rows and columns of the result that one multiprocessor computes at a time: the sizes CUTLASS and cuBLAS take for
-large products (NVIDIA, Matrix Multiplication Background User's Guide, section 4.1)."""
+"""Rows and columns of one multiprocessor's result at a time: sizes of CUTLASS and cuBLAS for large products (NVIDIA,
+Matrix Multiplication Background User's Guide, section 4.1)."""
 
 FED = 1.0 / 3.0
-"""How much slower a tile runs per operand byte it loads beyond those of the largest: a tile of `a` by `b` loads
-`1/a + 1/b` elements per multiplication. An assumption: it decides only between tiles that fill a device badly."""
+"""Slow-down of a tile per operand byte it loads beyond those of the largest: a tile of `a` by `b` loads `1/a + 1/b`
+elements per multiplication. An assumption: it decides only between tiles that fill a device badly."""
 
 NARROWEST = min(1 / a + 1 / b for a, b in TILES)
 
@@ -256,7 +252,7 @@ class Product(Record):
 
     @property
     def backward(self) -> tuple[Product, Product]:
-        """The products that give the gradients of the left and of the right operand."""
+        """Return the products for the gradients of the left and of the right operand."""
         return (
             Product(self.count, self.rows, self.contracted, self.columns),
             Product(self.count, self.columns, self.contracted, self.rows),
@@ -264,7 +260,7 @@ class Product(Record):
 
 
 def product(operator: Operator) -> Product | None:
-    """The matrix product an operator is; None for one that contracts nothing or has no second operand.
+    """Return the matrix product of an operator; None: nothing contracted, or no second operand.
 
     Axes of both operands that are not contracted count products. A weight with one matrix per expert makes one product
     per expert, on an even share of the rows; an attention that stores its scores one per sample and head.
@@ -287,7 +283,7 @@ def product(operator: Operator) -> Product | None:
 
 
 def _product(space: Shape, contracted: set[str], rows: set[str], counted: set[str], experts: int) -> Product:
-    """The product over `space`; its axes that are none of those named are columns."""
+    """Return the product over `space`; its axes without a named role are columns."""
 
     def size(axes: set[str]) -> int:
         return prod(size for axis, size in space if axis in axes)
@@ -302,11 +298,11 @@ def _product(space: Shape, contracted: set[str], rows: set[str], counted: set[st
 
 @lru_cache(maxsize=65_536)
 def padding(count: float, rows: float, columns: float, multiprocessors: int) -> float:
-    """Time of products on whole tiles in whole waves over that of their FLOP alone: at least 1.
+    """Return the time of products on whole tiles in whole waves over that of their FLOP: at least 1.
 
-    A result is computed in tiles, as many at a time as there are multiprocessors; the last ones of a row, a column and
-    of the whole work in vain where sizes do not divide (NVIDIA, Matrix Multiplication Background User's Guide, sections
-    4.2 and 4.3: tile and wave quantisation). The library is taken to choose the best of `TILES`.
+    A result is computed in tiles, as many at a time as there are multiprocessors; if sizes do not divide, the last ones
+    of a row, a column and the whole do surplus work (NVIDIA, Matrix Multiplication Background User's Guide, sections
+    4.2 and 4.3: tile and wave quantisation). The library is assumed to choose the best of `TILES`.
     """
     return min(_padded(count, rows, columns, tile, multiprocessors) for tile in TILES)
 

@@ -1,7 +1,7 @@
-"""The document of a plan: of what a search found or `fixed` decides, whether it holds, and what CP-SAT proves of it.
+"""The document of a found or fixed plan, its check, and its proof by CP-SAT.
 
-Throughout, `problem` is self-contained, `instance` is of it, `formulation` what it was made of, `known` offers what
-they name, and a `deadline` ends searches.
+Throughout, `problem` is self-contained, `instance` and `formulation` are its, `known` holds the registered objects, and
+a `deadline` ends searches.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def plan_summary(
     known: Registry,
     formulation: Formulation | None,
 ) -> dict[str, Any]:
-    """The `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
+    """Return the `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
     flops = None if formulation is None else formulation.flops
     known_facts = model_facts(problem.model, problem.training, problem.cluster, known, flops)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
@@ -73,7 +73,7 @@ def plan_summary(
 
 
 def _coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | None:
-    """`summary.coverage`; None: no model of cost takes times of measurements."""
+    """Return `summary.coverage`; None: no cost model uses measured times."""
     pricings = [each for each in (formulation.pricing, *formulation.of_pools.values()) if each is not None]
     if not any(getattr(each.costs, "from_measurements", False) for each in pricings):
         return None
@@ -85,7 +85,7 @@ def _coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | 
 def solved_document(
     instance: Instance, formulation: Formulation | None, result: Result, problem: Problem, known: Registry
 ) -> PlanDocument:
-    """The document of the plan that a search found, without what is to be said of other plans.
+    """Return the document of a found plan, without other plans.
 
     Raises:
         InternalError: the solver's step time is not that of its plan.
@@ -111,7 +111,7 @@ def solved_document(
 
 
 EVEN_CHUNKS = "plans whose chunks hold as many transformer blocks each"
-"""Where a search of plans of several chunks ends at even splits (`nest.solve.dp.units.MOST_PATTERNS`)."""
+"""Limit of some searches with several chunks a stage (`nest.solve.dp.units.MOST_PATTERNS`)."""
 
 
 def _even_only(result: Result) -> bool:
@@ -119,15 +119,15 @@ def _even_only(result: Result) -> bool:
 
 
 def _only(result: Result) -> str:
-    """What was searched, as a further sentence of a diagnosis, where that was not all."""
+    """Return a sentence of a diagnosis on the searched plans, if not all."""
     return f" Of several chunks a stage only {EVEN_CHUNKS} were searched." if _even_only(result) else ""
 
 
 def _replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:
-    """Refuse a plan whose schedule comes from a plug-in and is contradicted by its own order.
+    """Refuse a plan whose plug-in schedule is contradicted by its own order.
 
     Raises:
-        PluginError: the schedule is contradicted.
+        PluginError: it is contradicted.
         InputError: it is, and the problem names no other one.
     """
     schedule = schedule_of(instance, solution)
@@ -178,7 +178,7 @@ def result_document(
     *,
     contenders: bool = True,
 ) -> PlanDocument:
-    """The document of what a search found: a plan with what is to be said of others, or why there is none.
+    """Return the document of a search: a plan with others beside it, or why there is none.
 
     Without `contenders` no search goes on for a runner-up.
 
@@ -208,7 +208,7 @@ def result_document(
 
 
 def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
-    """The document of the plan that a problem's `fixed` describes.
+    """Return the document of the plan of a problem's `fixed`.
 
     Raises:
         InputError: the decisions do not make a plan.
@@ -231,16 +231,16 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
 
 
 def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
-    """Whether every number of a plan follows from its decisions and its problem; plug-ins that differ come first.
+    """Check that every number of a plan follows from its decisions and its problem; changed plug-ins come first.
 
     Raises:
-        InputError: the plan names things that its problem does not have.
+        InputError: the plan names objects missing in its problem.
     """
     return checked_document(plan, known)[0]
 
 
 def checked_document(plan: PlanDocument, known: Registry) -> tuple[CheckReport, Instance, Formulation]:
-    """As `check_document`, with the instance that the plan's decisions belong to, and what that was made of."""
+    """Check a document; return also the instance of its decisions, and its formulation."""
     others = differences(plan.plugins, known)
     try:
         report, instance, formulation = _check_numbers(plan, known)
@@ -280,14 +280,14 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
 
 
 class Proof(NamedTuple):
-    """How CP-SAT proves a plan.
+    """Settings of a proof by CP-SAT.
 
     Attributes:
-        free: whether blocks may lie anywhere and in any order.
-        deadline: after which what is not proved is left open.
-        workers: threads CP-SAT uses.
-        progress: called now and then with how far the proof is.
-        beside: other processes, forked from this one, that bound cases; None: it is alone.
+        free: blocks may lie anywhere and in any order.
+        deadline: leaves the rest open.
+        workers: CP-SAT threads.
+        progress: called at intervals.
+        beside: other processes, forked from this one, that bound cases; None: none.
     """
 
     free: bool
@@ -298,7 +298,7 @@ class Proof(NamedTuple):
 
 
 def verdict_on(plan: PlanDocument, known: Registry, how: Proof) -> Verdict:
-    """What CP-SAT says of a plan that holds and fits, its problem formulated anew; arguments as for `verdict`."""
+    """Return CP-SAT's verdict on a plan that holds and fits, its problem formulated anew."""
     from nest.formulate.fixed_plan import decided_formulation
 
     problem = carried_problem(plan, known)
@@ -317,16 +317,7 @@ def verdict(
     known: Registry,
     how: Proof,
 ) -> Verdict:
-    """What CP-SAT says of a plan whose numbers hold.
-
-    Args:
-        instance: of its problem.
-        formulation: what that was made of.
-        plan: to be proved.
-        problem: self-contained.
-        known: registered strategies, importers and the like.
-        how: it is proved.
-    """
+    """Return CP-SAT's verdict on a plan whose numbers hold."""
     from nest.solve.cpsat import Price
     from nest.solve.cpsat import verify as prove
 
@@ -360,7 +351,7 @@ def _better(
     problem: Problem,
     known: Registry,
 ) -> PlanDocument:
-    """The document of a plan that CP-SAT found better; it must pass the check."""
+    """Return the document of a better plan from CP-SAT; it must pass the check."""
     _replay_plugin(instance, solution, known)
     priced = evaluate(instance, solution)
     bound = min(proof.bound or 0.0, priced.batch_time)
@@ -376,7 +367,7 @@ def _better(
 
 
 def proved(plan: PlanDocument, verdict: Verdict) -> PlanDocument:
-    """The plan with the proof's summary; a plan that is refuted is not called optimal any more."""
+    """Return the plan with the proof's summary; a refuted plan loses the status optimal."""
     if verdict.better is None:
         return evolve(plan, verification=verdict.verification)
     # The search was stopped early, or is wrong: the better plan is given, with what was found out about the other.

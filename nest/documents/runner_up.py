@@ -1,4 +1,4 @@
-"""Plans named beside the first one: the fastest, a safer and a simpler one, and the runner-up, on slower levels too."""
+"""Plans beside the first one: the fastest, a safer and a simpler one, and the runner-up, also on slower levels."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from nest.plan.check import CheckReport
 
 Offered = tuple[Instance, Formulation]
-"""An instance that has the candidates of a plan, and what it was made of."""
+"""An instance with a plan's candidates, and its formulation."""
 
 
 def runner_up(instance: Instance, formulation: Formulation, result: Result, best: Solution) -> dict[str, Any] | None:
-    """The `runner_up` of the plan that a search found; None: it met no other."""
+    """Return the `runner_up` of a found plan; None: the search met no other."""
     if result.runner_up is None:
         return None
     plans = (best, result.runner_up[0])
@@ -45,15 +45,11 @@ def searched(
     progress: Callable[[SearchProgress], None] | None,
     first_plan: Callable[[Instance], FirstPlan | None] | None,
 ) -> tuple[Instance, Formulation, Result]:
-    """The answer of a search, with all candidates that matter for plans beside it (`with_contenders`).
+    """Search, with all candidates that matter for plans beside the answer (`with_contenders`).
 
-    It begins with what an earlier one kept of the same model, and keeps that for the next one.
+    It reuses the kept state of the same model, and keeps its own for the next search.
 
     Args:
-        problem: self-contained.
-        known: registered strategies and the like.
-        deadline: until when plans are looked for.
-        progress: called now and then with how far the search is.
         first_plan: as for `formulate`.
 
     Raises:
@@ -72,7 +68,7 @@ def _searched(
     problem: Problem,
     reach: float,
 ) -> Answer:
-    """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
+    """Search as `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
     from nest.formulate.instance import Wanted, formulate, options_of
     from nest.formulate.risk import simpler_within
     from nest.solve.solver import solve
@@ -112,16 +108,16 @@ def with_contenders(
     wider: Callable[[float], Offered],
     search: Callable[..., Result],
 ) -> tuple[Instance, Formulation, Result]:
-    """An answer with all candidates that matter for plans beside it: where some are missing it is searched anew.
+    """Return an answer with all candidates that matter for plans beside it; searches again if some are missing.
 
     Such plans are simpler and safer ones that are hardly slower, and a runner-up.
 
     Args:
         instance: has the candidates that matter for the answer.
-        formulation: what it was made of.
+        formulation: of the instance.
         result: of its search.
         reach: share of the least step time that plans beside the answer may take longer.
-        wider: gives the instance that is complete to so many seconds of a step, with what it was made of.
+        wider: gives the instance complete up to so many seconds of a step, with its formulation.
         search: that search, of an instance, with a `known` plan.
     """
     from nest.solve.dp.attempt import SLOWER
@@ -140,9 +136,9 @@ def with_contenders(
 
 
 def block_batch_time(instance: Instance, result: Result, granularity: str, deadline: Deadline) -> float | None:
-    """Seconds of the best plan that parts no branched region, where a search left a gap; None: it is not proved either.
+    """Return seconds of the best plan without cuts in branched regions, if a search left a gap; None: not proved.
 
-    What `search.granularity: block` gives: coarser, but few cuts.
+    This is the coarser space of `search.granularity: block`, with few cuts.
     """
     space = instance.space
     left_a_gap = result.status == "feasible" and "questions" in result.statistics and not deadline.passed
@@ -162,15 +158,15 @@ def block_batch_time(instance: Instance, result: Result, granularity: str, deadl
 def _with_slower_levels(
     instance: Instance, formulation: Formulation, solution: Solution
 ) -> tuple[Solution, PricedPlan, tuple[float, ...]]:
-    """A plan, its price, and its `slower_times`."""
+    """Return a plan, its price, and its `slower_times`."""
     return solution, evaluate(instance, solution), slower_times(instance, formulation, solution)
 
 
 def slower_times(instance: Instance, formulation: Formulation, solution: Solution) -> tuple[float, ...]:
-    """Step time, seconds, of the plan kept as it is, for each level with `BANDWIDTH_SHORTFALL` less, innermost first.
+    """Return the step time, seconds, of the same plan for each level with `BANDWIDTH_SHORTFALL` less, innermost first.
 
-    All that depends on the network is priced anew: messages, ZeRO, and of a model the collectives inside layers. A
-    profile states what layers take, their collectives included.
+    Everything on the network is priced again: messages, ZeRO, and a model's collectives inside layers. Times of layers
+    in a profile include their collectives and stay.
     """
     return tuple(
         evaluate(_repriced(instance, formulation, levels, solution), solution).batch_time
@@ -179,7 +175,7 @@ def slower_times(instance: Instance, formulation: Formulation, solution: Solutio
 
 
 def _slower(levels: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
-    """The network with each level slower in turn; latencies and the seconds of calls and steps stay."""
+    """Yield the network with each level slower in turn; latencies and the seconds of calls and steps stay."""
     left = 1 - BANDWIDTH_SHORTFALL
     for index, level in enumerate(levels):
         lines = tuple(evolve(line, bandwidth=line.bandwidth * left) for line in level.lines)
@@ -188,7 +184,7 @@ def _slower(levels: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
 
 
 def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level, ...], solution: Solution) -> Instance:
-    """The instance on another network; only the candidates that the plan uses are priced anew."""
+    """Return the instance on another network; only the candidates of the plan are priced again."""
     cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
     if formulation.pricing is not None and formulation.classes is not None:
         from nest.formulate.candidate_costs import candidate
@@ -204,11 +200,11 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
 
 
 BESIDE = ("fastest", "safer", "simpler")
-"""Plans beside the first one that a document tells of."""
+"""Plans beside the first one in a document."""
 
 
 def plans_beside(instance: Instance, result: Result, plan: PlanDocument) -> dict[str, Any]:
-    """The plans beside the first one that a search found, by the key of the document."""
+    """Return the plans beside the first one that a search found, by the key of the document."""
     found = {name: getattr(result, name) for name in BESIDE}
     return {
         name: None if each is None else _described(instance, each[0], evaluate(instance, each[0]), plan)
@@ -219,7 +215,7 @@ def plans_beside(instance: Instance, result: Result, plan: PlanDocument) -> dict
 def contenders_report(
     plan: PlanDocument, instance: Instance, formulation: Formulation, problem: Problem, known: Registry
 ) -> CheckReport:
-    """Whether what a plan that holds says of others beside it follows from the decisions stated there."""
+    """Check the statements of a valid plan on others against the decisions given there."""
     from nest.formulate.fixed_plan import decided_formulation
     from nest.plan.check import CheckReport
 

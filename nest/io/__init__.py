@@ -29,13 +29,13 @@ from nest.io.writing import (
 )
 
 KEPT_IN = "NEST_CACHE"
-"""Environment variable with the folder of kept answers; Python keeps none where it is unset or empty."""
+"""Environment variable with the folder of kept answers; Python keeps none if it is unset or empty."""
 
 KEPT_NOWHERE = "off"
 """Its value that keeps nothing."""
 
 KEPT_WITH_CACHES = "default"
-"""Its value that keeps answers with the user's caches, as the command does where it is unset."""
+"""Its value for the user's cache folder, the command's default."""
 
 __all__ = [
     "KEPT_IN",

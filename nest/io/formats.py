@@ -1,4 +1,4 @@
-"""YAML, JSON and TOML: text to content, and the lines on which things were written, looked up for messages only."""
+"""YAML, JSON and TOML: text to content, and lines of values, looked up for messages only."""
 
 import json
 import re
@@ -14,20 +14,20 @@ LARGEST_YAML = 8 * 2**20
 """Characters of YAML, which ruamel.yaml reads at 0.2 to 0.4 MB/s (measured on lists of numbers and on keys)."""
 
 MOST_MERGED = 100_000
-"""Keys that YAML's merge keys may copy; what people write merges a few dozen."""
+"""Keys that YAML's merge keys may copy; people merge a few dozen."""
 
 MOST_OPEN = 1000
-"""Brackets that YAML may have open at once, quoted ones counted: ruamel.yaml goes through them all for each token."""
+"""Brackets that YAML may have open at once, also quoted ones: ruamel.yaml visits them all for each token."""
 
 Repeated = list[tuple[dict[str, Any], str]]
-"""Mappings of a text, each with a key that the text gives it more than once."""
+"""Mappings of a text, each with a key it repeats."""
 
 Trie = dict[str | int, Any]
 """Paths by their steps: the empty mapping ends one."""
 
 
 class UnreadableError(Exception):
-    """A text is not in its format; `line` says where, from 1, or None."""
+    """A text is not in its format; `line` counts from 1, or is None."""
 
     def __init__(self, sentence: str, line: int | None = None) -> None:
         self.line = line
@@ -35,7 +35,7 @@ class UnreadableError(Exception):
 
 
 def content_of(text: str, form: str, repeated: Repeated) -> Any:
-    """What `text` says, in the format `form`: `yaml`, `json` or `toml`.
+    """Parse `text` of the format `form`: `yaml`, `json` or `toml`.
 
     Raises:
         UnreadableError: it is not in this format.
@@ -45,7 +45,7 @@ def content_of(text: str, form: str, repeated: Repeated) -> Any:
 
 
 def json_content(text: str, repeated: Repeated) -> Any:
-    """What JSON `text` says; mappings with keys that they are given more than once join `repeated`.
+    """Parse JSON; mappings with repeated keys join `repeated`.
 
     Raises:
         ValueError: it is not JSON, or holds a number of too many digits.
@@ -111,7 +111,7 @@ def _yaml(text: str, _: object) -> Any:
 
 
 def _deepest(text: str) -> int:
-    """The most brackets that are open at once, as if none stood in quotes."""
+    """Return the most brackets open at once, quoted ones included."""
     depth = deepest = 0
     for bracket in re.findall(r"[][{}]", text):
         depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
@@ -121,10 +121,9 @@ def _deepest(text: str) -> int:
 
 @cache
 def _bounded_constructor() -> Any:
-    """ruamel.yaml's constructor, which stops when merge keys have copied too much.
+    """Return ruamel.yaml's constructor with a limit on the copies of merge keys.
 
-    A merge copies the keys of what it names, those merged there included: ten merges of ten merges and so on would
-    never end.
+    A merge copies keys merged elsewhere, too: nested merges grow exponentially.
     """
     from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 
@@ -158,7 +157,7 @@ def _short(text: str) -> str:
 
 
 def lines_of(text: str, form: str, paths: Sequence[Steps]) -> list[int | None]:
-    """The line (from 1) of what each path leads to, or of the deepest part of the way that is there."""
+    """Return the line (from 1) of each path, or of its deepest existing part."""
     if not text:
         return [None] * len(paths)
     lines: dict[Steps, int] = {}
@@ -176,7 +175,7 @@ def lines_of(text: str, form: str, paths: Sequence[Steps]) -> list[int | None]:
 
 
 def _yaml_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
-    """Paths of `trie` that are there, with their lines."""
+    """Yield existing paths of `trie` with their lines."""
     stack: list[tuple[Any, Trie, Steps]] = [(_tree(text), trie, ())]
     while stack:
         node, wanted, steps = stack.pop()
@@ -207,7 +206,7 @@ _DECODE = json.JSONDecoder().raw_decode
 
 
 def _json_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
-    """Paths of `trie` that are there, with their lines; of a key given twice, the later one's."""
+    """Yield existing paths of `trie` with their lines; of a repeated key, the later one's."""
     line, counted = 1, 0
     for steps, position in _json_positions(text, _skip(text, 0), trie, ()):
         line, counted = line + text.count("\n", counted, position), position
@@ -215,7 +214,7 @@ def _json_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
 
 
 def _json_positions(text: str, start: int, wanted: Trie, steps: Steps) -> Iterator[tuple[Steps, int]]:
-    """Paths of `wanted` below the value at `start` with their places; what nobody wants is decoded in one go."""
+    """Yield paths of `wanted` below the value at `start` with their places; other values are decoded in one go."""
     closing = {"{": "}", "[": "]"}.get(text[start])
     position, index = _skip(text, start + 1), 0
     while closing is not None and text[position] != closing:
@@ -244,7 +243,7 @@ _ASSIGNMENT = r"\s*([\w\"'.\- ]+?)\s*="
 
 
 def _toml_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
-    """Paths of `trie` that headers and assignments name, with their lines; inline values count for their key."""
+    """Yield paths of `trie` in headers and assignments with their lines; inline values count for their key."""
     table: Steps = ()
     counts: dict[Steps, int] = {}
     seen: set[Steps] = set()
@@ -267,7 +266,7 @@ def _names(text: str) -> Steps:
 
 
 def _within(names: Steps, counts: dict[Steps, int]) -> Steps:
-    """A header's names, with the latest index after each array of tables it passes through."""
+    """Return a header's names, with the latest index after each array of tables on the way."""
     steps: Steps = ()
     for position, name in enumerate(names):
         steps = (*steps, name)
@@ -285,4 +284,4 @@ def _holds(trie: Trie, steps: Steps) -> bool:
 
 
 _FORMATS = {"yaml": (_yaml, _yaml_lines), "json": (_json, _json_lines), "toml": (_toml, _toml_lines)}
-"""The reader and the finder of lines of each format."""
+"""Reader and finder of lines of each format."""

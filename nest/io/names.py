@@ -1,6 +1,6 @@
-"""What to say of a key or name that nobody knows: what others call it, or the nearest name.
+"""Remedies for unknown keys and names: nest's word for another tool's, or the nearest name.
 
-Nothing here is accepted in place of nest's own word, so that every file says a thing in one way.
+They are only suggested, never accepted, so that every file says a thing in one way.
 """
 
 import re
@@ -69,7 +69,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     ("moe_ffn", "model.transformer", "moe_ffn: <2048>", "moe_intermediate moe_ffn_hidden expert_ffn"),
     ("tied_embeddings", "model.transformer", "tied_embeddings: <true>", "tie_word_embeddings tie_embeddings"),
 )
-"""Key, the section it stands in, how it is written (in angle brackets an example of its value), what others say."""
+"""Key, its section, how it is written (in angle brackets an example of its value), names in other tools."""
 
 _OF_LESS_MEMORY = "nest has no ZB-V of half or least memory; the nearest is zb-v"
 
@@ -100,15 +100,15 @@ WORDS: tuple[tuple[str, str, str], ...] = (
     ("deepspeed", "deepspeed", "zero ds"),
     ("megatron-core", "megatron-core", "mcore megatron"),
 )
-"""A word nest knows, what to say in its place, what others say."""
+"""A word of nest, its suggested form, words of other tools."""
 
 
 class Meant(NamedTuple):
-    """What somebody means by a name that nest does not know.
+    """The meaning of a name unknown to nest.
 
     Attributes:
         name: nest's.
-        section: where it stands in a problem; empty: where the other name was.
+        section: of a problem; empty: where the other name was.
         written: how it is written there, or a sentence.
     """
 
@@ -117,7 +117,7 @@ class Meant(NamedTuple):
     written: str
 
     def remedy(self, value: object = None) -> str:
-        """What to write in code marks, with `value` where it may be one, and the section it belongs in."""
+        """Return the suggested text in code marks, with `value` if it fits, and its section."""
         if " " in self.written and ":" not in self.written.split()[0]:
             return self.written
         text = re.sub(_EXAMPLE, lambda match: _scalar(value) or match[1], self.written)
@@ -125,7 +125,7 @@ class Meant(NamedTuple):
 
 
 def _scalar(value: object) -> str:
-    """A value in the words of nest; empty: it is none that fits into a sentence."""
+    """Return a value in nest's words; empty: none that fits into a sentence."""
     if isinstance(value, str):
         words = (each.name for each in _table().get(plain(value), ()) if not each.section)
         return next(words, value) if len(value) <= LONGEST else ""
@@ -135,21 +135,21 @@ def _scalar(value: object) -> str:
 
 
 LONGEST = 20
-"""Characters of a value that is repeated."""
+"""Most characters of a repeated value."""
 
 _EXAMPLE = "<([^<>]+)>"
 _FILLER = r"(size|degree|world)+$"
 
 
 def plain(name: str) -> str:
-    """`name` without case, separators and what stands in front of a slash."""
+    """Return `name` without case, separators and anything before a slash."""
     return re.sub(r"[\s_-]", "", name.strip("/").rpartition("/")[2].lower())
 
 
 def meant(name: str, known: Collection[str]) -> Meant | None:
-    """What a `name` that is none of the `known` stands for elsewhere; None: nobody says so.
+    """Return the meaning in other tools of a `name` that is none of the `known`; None: unknown.
 
-    What is known where the name was written goes before what belongs in another section.
+    Names known at that place win over keys of another section.
     """
     written = plain(name[:100])
     meanings = _table().get(written) or _table().get(re.sub(_FILLER, "", written)) or ()
@@ -179,14 +179,14 @@ def _rows() -> Iterator[tuple[str, Meant]]:
 
 
 SHORTEST = 4
-"""Letters of a name that is looked for inside another."""
+"""Least letters of a name searched inside another."""
 
 MOST = 3
-"""Names offered."""
+"""Most names offered."""
 
 
 def near(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The `known` names that a `name` resembles, best first; case, separators and organisations make no difference."""
+    """Return the `known` names resembling `name`, best first, regardless of case, separators and organisations."""
     options = {plain(option): option for option in known}
     written = plain(name[:100])
     if written in options:
@@ -203,17 +203,16 @@ def near(name: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def any_of(names: Iterable[str]) -> str:
-    """The names as a question ends with them: `a`, `a or b`."""
+    """Join names for the end of a question: `a`, `a or b`."""
     return " or ".join(names)
 
 
 def hint(name: str, known: Iterable[str], value: object = None) -> str:
-    """What somebody may mean by a name that is none of the `known`: nest's for it, or the nearest; empty: who knows.
+    """Suggest nest's name, or the nearest ones, for a name that is none of the `known`; empty: none found.
 
     Args:
-        name: as written.
-        known: those that may stand there.
-        value: what was written under it.
+        known: names allowed there.
+        value: written under it.
     """
     options = list(known)
     other, close = meant(name, options), near(name, options)
@@ -223,7 +222,7 @@ def hint(name: str, known: Iterable[str], value: object = None) -> str:
 
 
 def nearest(name: str, known: Iterable[str], value: object = None) -> str:
-    """What `hint` says of a key, and all that are known where it says nothing; arguments as there."""
+    """Return `hint`'s suggestion or, without one, all `known` names."""
     options = list(known)
     if not options:
         return "no key is known here"

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def read(path: Path, cls: type[T]) -> T:
-    """The record of class `cls` that the file at `path` holds.
+    """Read the file at `path` as a record of class `cls`.
 
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
@@ -35,7 +35,7 @@ def read(path: Path, cls: type[T]) -> T:
 
 
 def read_text(text: str, cls: type[T], name: str) -> T:
-    """The record of class `cls` that `text` holds; `name` stands for the file in messages and gives the format.
+    """Read `text` as a record of class `cls`; `name` stands for the file in messages and gives the format.
 
     Raises:
         InputErrors: every mistake found.
@@ -44,7 +44,7 @@ def read_text(text: str, cls: type[T], name: str) -> T:
 
 
 def read_mapping_text(text: str, name: str) -> dict[str, Any]:
-    """What `text` says, as a mapping; `name` stands for the file in messages, and its suffix gives the format.
+    """Read `text` as a mapping; `name` stands for the file in messages, and its suffix gives the format.
 
     Raises:
         InputError: it is not YAML, JSON or TOML with a mapping at its top.
@@ -53,7 +53,7 @@ def read_mapping_text(text: str, name: str) -> dict[str, Any]:
 
 
 def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
-    """The record of class `cls` that `mapping` describes.
+    """Convert `mapping` to a record of class `cls`.
 
     Raises:
         InputErrors: every mistake found, each with its path.
@@ -65,7 +65,7 @@ def structure(mapping: Mapping[str, Any], cls: type[T]) -> T:
 
 
 def structure_source(source: Source, cls: type[T]) -> T:
-    """The record of class `cls` that `source` holds.
+    """Convert `source` to a record of class `cls`.
 
     Raises:
         InputErrors: every mistake found, each with its place in the source.
@@ -77,9 +77,9 @@ def structure_source(source: Source, cls: type[T]) -> T:
 
 
 def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[tuple[int, Any], ...]:
-    """The records in the file at `path`, each after the number of its line; lines without content are passed over.
+    """Read a file with a record per line, each after its line number, without empty lines.
 
-    `class_of` gives the class of the record a line holds, or raises `FieldError` where the line does not tell.
+    `class_of` gives the class of a line's record, or raises `FieldError`.
 
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
@@ -101,7 +101,7 @@ def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tu
 
 
 def _sources(path: Path) -> Iterator[tuple[int, Source]]:
-    """The lines with content, by number, as texts of their own whose names are file and line."""
+    """Yield lines with content, by number, as separate texts named by file and line."""
     for number, line in enumerate(read_text_of(path).split("\n"), 1):
         if line.strip():
             yield number, Source(f"{path}:{number}", line, "json", {})
@@ -132,10 +132,10 @@ _STEP = re.compile(r"\[(\d+)\]|([\w-]+)")
 
 
 def placed(path: Path, error: InputError, below: str = "") -> InputError:
-    """`error`, found after the file at `path` was read, with file and line before each sentence, in the order of lines.
+    """Return `error`, found after reading the file at `path`, with file and line before each sentence, in line order.
 
-    An error that names its file already stays as it is. Sentences may begin with a path, such as `fixed.tp is 3, ...`;
-    `below` is the key of the file under which these paths begin, empty: at its top.
+    An error that already names its file is unchanged. Sentences may begin with a path, such as `fixed.tp is 3, ...`;
+    `below` is the key above these paths, empty: at the top.
     """
     if isinstance(error, PlacedErrors):
         return error
@@ -160,7 +160,7 @@ def placed(path: Path, error: InputError, below: str = "") -> InputError:
 
 
 def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str]) -> list[str]:
-    """The sentences with the line of the second place they name behind it."""
+    """Return the sentences with the line of the second place they name."""
     lines = source.lines([_leading_path(others.get(text, "")) for text in sentences])
     return [
         text.replace(f" {others[text]} ", f" {others[text]} (line {line}) ", 1) if line and text in others else text
@@ -169,7 +169,7 @@ def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str])
 
 
 def steps_of(path: str) -> Steps | None:
-    """A path as people write it, `cluster.levels[1].fanout`, in steps (`nest.errors.dotted`); None: it is none."""
+    """Split a path such as `cluster.levels[1].fanout` into steps (`nest.errors.dotted`); None: it is none."""
     return _leading_path(path) if _PATH.fullmatch(path) else None
 
 

@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 HOLDS = "holds"
-"""Key of a field's metadata: the record class of which the field holds the written form, as a plain mapping."""
+"""Key of a field's metadata: the record class whose written form the field holds as a plain mapping."""
 
 _SCALARS: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _OF_LISTS = frozenset({"minItems", "uniqueItems", "items"})
@@ -22,7 +22,7 @@ _OF_MAPPINGS = frozenset({"minProperties", "items"})
 
 
 def schema(cls: Any, title: str) -> Schema:
-    """The schema of files that hold a record of class `cls`, or of one of several classes (a union)."""
+    """Return the schema of files with a record of class `cls`, or of one of several classes (a union)."""
     definitions: dict[str, Schema] = {}
     if attrs.has(cls):
         whole = _record(cls, definitions)
@@ -34,7 +34,7 @@ def schema(cls: Any, title: str) -> Schema:
 
 
 def field_descriptions(cls: Any) -> dict[str, str]:
-    """What the `Attributes` section of a class's docstring says of each field."""
+    """Return the descriptions of fields in the `Attributes` section of a class's docstring."""
     _, _, section = (inspect.getdoc(cls) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
     descriptions: dict[str, str] = {}
@@ -46,7 +46,7 @@ def field_descriptions(cls: Any) -> dict[str, str]:
 
 
 def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a record as a mapping; the classes it refers to join `definitions`."""
+    """Return the schema of a record as a mapping; the classes it refers to join `definitions`."""
     definitions.setdefault(cls.__name__, {})
     fields, hints, described = attrs.fields_dict(cls), get_type_hints(cls, include_extras=True), field_descriptions(cls)
     rest, short = getattr(cls, "REST_IN", None), getattr(cls, "WRITTEN_SHORT", None)
@@ -71,7 +71,7 @@ def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _sentence(cls: Any) -> str:
-    """What the docstring of a class begins with."""
+    """Return the first sentence of a class's docstring."""
     return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
@@ -91,7 +91,7 @@ def _field(field: Any, hint: Any, description: str | None, definitions: dict[str
 
 
 def _value(hint: Any, rule: Mapping[str, Any], definitions: dict[str, Schema]) -> Schema:
-    """The schema of a value of the type `hint` that passes the validator of keywords `rule`."""
+    """Return the schema of a value of the type `hint` that passes the validator of keywords `rule`."""
     if hint is Any:
         return {}
     if hint in QUANTITIES:
@@ -140,7 +140,7 @@ def _reference(cls: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _sequence(arguments: tuple[Any, ...], rule: Mapping[str, Any], definitions: dict[str, Schema]) -> Schema:
-    """Lists; where any number of items may stand, one item may stand for a list of one."""
+    """Return the schema of lists; one item may stand for a list of one, if any number is allowed."""
     below = rule.get("items", {})
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _value(arguments[0], below, definitions)
@@ -156,7 +156,7 @@ def _sequence(arguments: tuple[Any, ...], rule: Mapping[str, Any], definitions: 
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; another type alone."""
+    """Return the members of a union, or another type alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 

@@ -1,4 +1,4 @@
-"""Texts as mappings that remember where things were written."""
+"""Texts as mappings that remember the lines of values."""
 
 import math
 import re
@@ -17,17 +17,17 @@ from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
 from nest.units import displayed
 
 LARGEST_FILE = 64 * 2**20
-"""Bytes; a larger file is refused unread. A problem with a thousand measured layers takes a few MiB."""
+"""Bytes of the largest file read. A problem with a thousand measured layers takes a few MiB."""
 
 DEEPEST = 100
 """Levels of nesting; a plan with its problem has 10."""
 
 MOST_VALUES = 5_000_000
-"""Values one file may hold, counting what aliases repeat, of which YAML can make more than there are bytes. A
-thousand measured layers under 300 candidates are 4.5 million."""
+"""Values of one file, repetitions by aliases included, of which YAML can make more than there are bytes. A thousand
+measured layers under 300 candidates are 4.5 million."""
 
 STANDARD_INPUT = Path("-")
-"""Stands for what is piped to a command."""
+"""Stands for the pipe to a command."""
 
 MOST_DIGITS = 300
 """Digits in a row; no float holds a number of 309."""
@@ -37,7 +37,7 @@ MOST_REPORTED = 20
 
 
 class Source(NamedTuple):
-    """A text in the `format` yaml, json or toml, read as a mapping; `name` is the file's, empty where it is no file."""
+    """A text of `format` yaml, json or toml, read as a mapping; `name` is the file's, or empty."""
 
     name: str
     text: str
@@ -45,11 +45,11 @@ class Source(NamedTuple):
     mapping: dict[str, Any]
 
     def lines(self, paths: Sequence[Steps]) -> list[int | None]:
-        """The line (from 1) of what each path leads to, or of the deepest part of the way that is there."""
+        """Return the line (from 1) of each path, or of its deepest existing part."""
         return lines_of(self.text, self.format, paths)
 
     def errors(self, mistakes: Iterable[FieldError]) -> InputErrors:
-        """A sentence for each mistake, after its file and line, in the order of the lines."""
+        """Return a sentence for each mistake, after its file and line, in line order."""
         unique = list({(mistake.steps, mistake.sentence): mistake for mistake in mistakes}.values())
         lines = self.lines([mistake.steps for mistake in unique])
         ordered = sorted(zip(lines, unique, strict=True), key=lambda row: row[0] or 0)
@@ -65,9 +65,9 @@ class Source(NamedTuple):
 
 
 def read_mapping(path: Path, listed: str = "") -> Source:
-    """The file at `path`, `-` being standard input, as a mapping that remembers where things were written.
+    """Read the file at `path` (`-`: standard input) as a mapping that remembers its lines.
 
-    A list at its top is returned under the key `listed`, where that is not empty.
+    A list at its top is returned under the key `listed`, unless that is empty.
 
     Raises:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
@@ -77,20 +77,20 @@ def read_mapping(path: Path, listed: str = "") -> Source:
 
 
 def display_path(path: Path) -> str:
-    """How messages call a file: its path, or `<stdin>`."""
+    """Return a file's name in messages: its path, or `<stdin>`."""
     return "<stdin>" if path == STANDARD_INPUT else str(path)
 
 
 FileState = tuple[int, int] | None
-"""When a file was written last, nanoseconds since 1970, and its bytes; None: there is none."""
+"""Time of the last write, nanoseconds since 1970, and bytes; None: there is no file."""
 
 _noting: list[dict[Path, FileState]] = []
-"""Those who note which files are read."""
+"""Listeners for the files read."""
 
 
 @contextmanager
 def files_read() -> Iterator[dict[Path, FileState]]:
-    """Note the files whose text is read meanwhile, with their states before that."""
+    """Note the files read within the block, with their states before."""
     files: dict[Path, FileState] = {}
     _noting.append(files)
     try:
@@ -100,7 +100,7 @@ def files_read() -> Iterator[dict[Path, FileState]]:
 
 
 def file_state(path: Path) -> FileState:
-    """The state of the file at `path`, which tells whether it was written to."""
+    """Return the state of the file at `path`, which changes when it is written."""
     try:
         state = path.stat()
     except (OSError, ValueError):
@@ -109,7 +109,7 @@ def file_state(path: Path) -> FileState:
 
 
 def read_text_of(path: Path) -> str:
-    """What the file at `path` says; `-` is standard input. It and pipes of the shell are read once and remembered.
+    """Read the text at `path`; `-` is standard input. It and pipes of the shell are read once and remembered.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
@@ -140,11 +140,11 @@ def read_text_of(path: Path) -> str:
 
 
 _pipes: dict[tuple[int, int] | None, str] = {}
-"""What pipes of the shell said, by device and inode: a second reading finds nothing."""
+"""Texts of pipes of the shell, by device and inode: a second reading finds nothing."""
 
 
 def _empties(path: Path, mode: int) -> bool:
-    """Whether a file is a pipe without a name, such as `<(command)` and `/dev/stdin` are."""
+    """Return whether a file is an anonymous pipe, such as `<(command)` and `/dev/stdin`."""
     return stat.S_ISFIFO(mode) and path.is_absolute() and path.parts[1] in ("dev", "proc")
 
 
@@ -166,7 +166,7 @@ _TOO_LONG = re.compile(rf"(?<!\d)\d{{{MOST_DIGITS}}}")
 
 
 _read: list[tuple[object, str]] = []
-"""The standard input that was read, and what it said: commands read their file more than once."""
+"""The standard input and its text: commands read their file more than once."""
 
 _READING = Lock()
 
@@ -188,10 +188,10 @@ _LARGEST = f"{LARGEST_FILE // 2**20} MiB"
 
 
 def parse(text: str, name: str, listed: str = "") -> Source:
-    """`text` as `read_mapping` has it; the suffix of `name` tells the format, else how the text begins.
+    """Parse `text` as `read_mapping` does; the suffix of `name` tells the format, else its beginning.
 
     Raises:
-        InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds what no format shares.
+        InputError: it is not YAML, JSON or TOML with a mapping at its top, or holds values not shared by all formats.
     """
     form = SUFFIXES.get(Path(name).suffix.lower()) or _likely_format(text)
     if not text.strip():
@@ -225,7 +225,7 @@ def _likely_format(text: str) -> str:
 
 
 def read_value(text: str) -> Any:
-    """`text` as one YAML value.
+    """Parse `text` as one YAML value.
 
     Raises:
         InputError: it is not YAML.
@@ -248,7 +248,7 @@ def _kind(content: Any) -> str:
 
 
 def survey(content: Any, repeated: Repeated) -> list[FieldError]:
-    """What no file of nest may hold: numbers that are not finite, keys that are not words, keys given twice, ..."""
+    """Return contents forbidden in all files of nest: infinite numbers, keys that are no words, repeated keys, ..."""
     walk = _Walk()
     size = walk.visit(content, ())
     if size > MOST_VALUES:
@@ -262,9 +262,9 @@ def survey(content: Any, repeated: Repeated) -> list[FieldError]:
 
 
 class _Walk:
-    """One pass over a tree, which collects findings and the first path to each list and mapping, by its identity.
+    """One pass over a tree that collects findings and the first path to each list and mapping, by identity.
 
-    What aliases share is visited once.
+    Values shared by aliases are visited once.
     """
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class _Walk:
         self._sizes: dict[int, int] = {}
 
     def visit(self, item: Any, steps: Steps) -> int:
-        """The number of values in `item`."""
+        """Return the number of values in `item`."""
         if not isinstance(item, (dict, list, tuple)):
             self._leaf(item, steps)
             return 1
@@ -312,7 +312,7 @@ class _Walk:
         return size
 
     def _leaf(self, item: Any, steps: Steps) -> None:
-        """Note what is wrong with a single value."""
+        """Note the mistakes in a single value."""
         if isinstance(item, (float, int)):
             if not abs(item) <= sys.float_info.max:  # Hexadecimal numbers of YAML and TOML may be as large.
                 self.findings.append(FieldError(steps, f"must be a finite number, is {displayed(item)}"))
@@ -327,5 +327,5 @@ class _Walk:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether figures are given as a file of their own and not by a name of the catalogue."""
+    """Return whether figures are given as a file, not by a name of the catalogue."""
     return "/" in name or Path(name).suffix in SUFFIXES

@@ -1,8 +1,8 @@
-"""Plain mappings to frozen records and back: cattrs dispatches on types, and every mistake is collected with its path.
+"""Plain mappings to frozen records and back: cattrs dispatches on types, and mistakes are collected with their paths.
 
-A record class may say how it is written, by class variables:
+A record class may set its written form by class variables:
 
-- `WRITTEN_UNDER = "transformer"`: in place of other kinds of value it is written as `{transformer: {...}}`.
+- `WRITTEN_UNDER = "transformer"`: beside other kinds of value it is written as `{transformer: {...}}`.
 - `REST_IN = "values"`: keys that are no fields are gathered in this field.
 - `WRITTEN_SHORT = "name"`: a single word stands for a record with only this field.
 - `KEEP_NONE = True`: fields that are None by default are written too.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @cache
 def converter(own: bool = False) -> "Converter":
-    """The converter every file goes through; of what nest has written its `own` way, numbers and texts stay as is."""
+    """Return the converter of every file; nest's `own` files keep numbers and texts as they are."""
     from cattrs import Converter
 
     made = Converter(forbid_extra_keys=True, detailed_validation=False)
@@ -103,7 +103,7 @@ def _count(value: Any, kind: Any) -> int:
 
 
 def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, ...]]:
-    """Lists to tuples; where any number of items may stand, one item may stand for a list of one."""
+    """Convert lists to tuples; one item may stand for a list of one, if any number is allowed."""
     arguments = get_args(cls)
     open_ended = len(arguments) == 2 and arguments[1] is Ellipsis
 
@@ -148,7 +148,7 @@ def _mapping_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], dict[str,
 
 
 def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
-    """The member of a union that a value is written as: by its kind, and by `WRITTEN_UNDER`."""
+    """Choose the member of a union by the kind of value, and by `WRITTEN_UNDER`."""
     members = [member for member in get_args(cls) if member is not type(None)]
     optional = len(members) < len(get_args(cls))
     records = [member for member in members if attrs.has(member)]
@@ -179,7 +179,7 @@ def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
 
 
 def _written_as(value: Any, members: list[Any]) -> Any:
-    """The member of a union that `value` stands for; None: there is none."""
+    """Return the member of a union that `value` stands for; None: none."""
     for member in members:
         if type(value) is member:
             return member
@@ -205,7 +205,7 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _messages(members: list[Any]) -> str:
-    """What may stand there, in words."""
+    """Describe the allowed values."""
     words = [
         _WORDS.get(int if member in COUNTS else member)
         or (QUANTITIES[member].sentence if member in QUANTITIES else None)
@@ -250,7 +250,7 @@ def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
 
 
 def _into(values: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[FieldError]:
-    """Structure one field into `values`; its mistakes otherwise."""
+    """Structure one field into `values`; return its mistakes otherwise."""
     try:
         values[name] = item if hint is Any else made.structure(item, hint)
     except FieldErrors as wrong:
@@ -265,7 +265,7 @@ def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[FieldEr
 
 
 def _validate(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[FieldError]:
-    """Run each field's validator on its own, so that one mistake hides no other."""
+    """Run each field's validator separately, so that one mistake hides no other."""
     mistakes: list[FieldError] = []
     for name, value in values.items():
         validator = fields[name].validator
@@ -278,7 +278,7 @@ def _validate(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[Fiel
 
 
 def _build(cls: Any, values: Mapping[str, Any]) -> Any:
-    """The record; checks across fields speak up here."""
+    """Build the record, with its checks across fields."""
     try:
         return cls(**values)
     except InputError as error:
@@ -286,7 +286,7 @@ def _build(cls: Any, values: Mapping[str, Any]) -> Any:
 
 
 def unstructure(value: Any) -> Any:
-    """`value` as mappings, lists and scalars, as `structure` reads them.
+    """Convert `value` to mappings, lists and scalars, as `structure` reads them.
 
     A field that is None by default is left out, unless its class says `KEEP_NONE = True`.
     """

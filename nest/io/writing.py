@@ -17,7 +17,7 @@ from nest.errors import InputError
 
 
 def check_writable(path: Path, *read: object) -> None:
-    """Make sure, before hours are spent on what should be written, that `path` can name a file.
+    """Check, before hours of work, that a file can be written at `path`.
 
     Raises:
         InputError: its folder does not exist, it is a folder itself, or it is `read` and would be lost.
@@ -31,9 +31,9 @@ def check_writable(path: Path, *read: object) -> None:
 
 
 def there_is(path: Path) -> str:
-    """`file`, `folder` or `other`, what there is at `path`.
+    """Return the kind at `path`: `file`, `folder` or `other`.
 
-    Empty: nothing, or nothing that could be looked at, such as a loop of links or a name that no file can have.
+    Empty: nothing, or inaccessible, such as a loop of links or an impossible name.
     """
     with suppress(OSError, ValueError):
         mode = path.stat().st_mode
@@ -42,14 +42,14 @@ def there_is(path: Path) -> str:
 
 
 def _is_file(path: Path, read: str | Path) -> bool:
-    """Whether both name one file; a terminal or the like, which loses nothing, is none."""
+    """Return whether both name one file; a terminal or the like, which loses nothing, is none."""
     with suppress(OSError, ValueError, RuntimeError):
         return path.is_file() and path.samefile(read)
     return False
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put `text` at `path` in one step; what a link points to is replaced, and a device is written to as it is.
+    """Write `text` to `path` atomically; the target of a link is replaced, and a device is written directly.
 
     Raises:
         InputError: the folder does not exist or cannot be written to.
@@ -67,10 +67,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _target(path: Path) -> Path:
-    """What `path` leads to, which need not be there.
+    """Return the target of `path`, which need not exist.
 
     Raises:
-        OSError: it leads nowhere: a loop of links, a name that is too long.
+        OSError: there is none: a loop of links, a name that is too long.
     """
     with suppress(FileNotFoundError):
         path.stat()
@@ -78,7 +78,7 @@ def _target(path: Path) -> Path:
 
 
 def write_folder(path: Path, texts: Mapping[str, str]) -> None:
-    """Make a folder at `path` of texts by path in it: beside it, under another name, which is then changed to its own.
+    """Make a folder at `path` from texts by relative path: beside it under another name, then renamed.
 
     Raises:
         InputError: there is something at `path`, or it cannot be written to.
@@ -104,10 +104,10 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
 
 
 def write_files(path: Path, texts: Mapping[str, str]) -> None:
-    """Put texts by path in it into the folder at `path`, made if need be: all of them, or none.
+    """Write texts by relative path into the folder at `path`, made if need be: all of them, or none.
 
-    They are written beside each other first, then take their names; what had these names is put back where that fails.
-    A text that begins as a script, with `#!`, may be executed.
+    They are written beside each other first, then renamed; on failure, replaced files are restored. A text that begins
+    as a script, with `#!`, may be executed.
 
     Raises:
         InputError: there is a folder, or no regular file, in the place of one of the files, or it cannot be written to.
@@ -139,7 +139,7 @@ def _temporary_folder(within: Path) -> Path:
 
 
 def _made_folders(folders: Iterable[Path]) -> list[Path]:
-    """Folders that were missing and are made now, the outermost first."""
+    """Make missing folders and return them, the outermost first."""
     made: list[Path] = []
     for folder in folders:
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -150,7 +150,7 @@ def _made_folders(folders: Iterable[Path]) -> list[Path]:
 
 
 def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
-    """Write `texts` into a temporary folder, then move each to its place; put back what was there if that fails."""
+    """Write `texts` into a temporary folder, then move each to its place; restore replaced files on failure."""
     new = [temporary / f"{index}.new" for index in range(len(texts))]
     for file, text in zip(new, texts.values(), strict=True):
         file.write_text(text, encoding="utf-8", newline="\n")
@@ -175,7 +175,7 @@ def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give an empty file beside `path` that takes its place at the end; where that is not reached, `path` stays.
+    """Yield an empty file beside `path` that replaces it at the end; on failure `path` stays.
 
     Raises:
         InputError: the folder does not exist or cannot be written to.
@@ -223,11 +223,11 @@ BARE_KEY = r"[A-Za-z0-9_-]+"
 """Keys that need no quotes (TOML 1.0, "Keys")."""
 
 DELETE = "\x7f"
-"""The one control character that JSON leaves in strings and TOML does not allow there."""
+"""The one control character that JSON leaves in strings and TOML forbids there."""
 
 
 def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables by name, in the order given, as the standard library's `tomllib` reads them.
+    """Write tables by name, in the order given, as TOML for the standard library's `tomllib`.
 
     Values are text, numbers, truth values and lists of them, also in lists.
     """
@@ -244,7 +244,7 @@ def _key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Text, a number, a truth value, or a list of such."""
+    """Write text, a number, a truth value, or a list of such."""
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, bool):
@@ -263,15 +263,15 @@ def _string(text: str) -> str:
 
 
 WIDTH = 4096
-"""Columns before a line is broken: never, in files that people look for keys in."""
+"""Columns before a line break: none, in files that people search for keys."""
 
 PLAIN = r"(?i)(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z_][a-z0-9_./-]*"
-"""Text that neither YAML 1.1 (https://yaml.org/type/bool.html) nor 1.2 reads as something else; all other is quoted."""
+"""Text that neither YAML 1.1 (https://yaml.org/type/bool.html) nor 1.2 misreads; all other is quoted."""
 
 
 @cache
 def _representer() -> Any:
-    """ruamel.yaml's representer, which quotes whatever some reader takes for a number, truth value, date or null."""
+    """Return ruamel.yaml's representer, quoting text that some reader takes for a number, truth value, date or null."""
     from ruamel.yaml.representer import SafeRepresenter
 
     class Representer(SafeRepresenter):
@@ -291,7 +291,7 @@ def _representer() -> Any:
 
 
 def yaml_text(mapping: Mapping[str, Any]) -> str:
-    """`mapping` as YAML in block style, in the order given; readers of YAML 1.1 and 1.2 read the same."""
+    """Write `mapping` as YAML in block style, in the order given, alike for readers of YAML 1.1 and 1.2."""
     from ruamel.yaml import YAML
 
     writer = YAML(typ="safe", pure=True)

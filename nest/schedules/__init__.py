@@ -1,8 +1,8 @@
-"""Built-in pipeline schedules, a file for a kind: the bubble is what their `weights` say (PROBLEM.md section 4).
+"""Built-in pipeline schedules, a file for a kind: their `weights` give the bubble (PROBLEM.md section 4).
 
 Belongs here: weights, orders and moments. Does not: the replay.
 
-A new schedule is a file here with what `nest.instance.schedule.Schedule` asks for, a line in the list below, a test in
+A new schedule is a file with the members of `nest.instance.schedule.Schedule`, a line in the list below, a test in
 `tests/schedules`, and its name in the limits of the exporters whose frameworks run it.
 """
 
@@ -12,7 +12,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_schedules() -> list[Schedule]:
-    """The schedules nest knows without plug-ins, the default first."""
+    """Return the schedules nest knows without plug-ins, the default first."""
     from nest.schedules.dualpipe import DualPipe, DualPipeV
     from nest.schedules.gpipe import GPipe
     from nest.schedules.interleaved import Interleaved

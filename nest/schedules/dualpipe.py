@@ -1,13 +1,13 @@
 """DualPipe (DeepSeek-V3, arXiv 2412.19437, section 3.2.1; deepseek-ai/DualPipe) and its half, DualPipeV.
 
 DualPipe runs pipelines from both ends at once: half of the micro-batches begin at the first device, half at the last,
-whose devices hold two stages each: `i` and `s + 1 - i`. The two of a device overlap forward and backward passes as the
-two chunks of DualPipeV do. The bubble is `(s / 2 - 1) (f + 2 b - w)` (the README's `(PP / 2 - 1) (F&B + B - 3 W)`,
-whose `B` is a whole backward pass and whose `F&B` takes as long as both).
+and each device holds two stages: `i` and `s + 1 - i`. The two of a device overlap forward and backward passes like the
+two chunks of DualPipeV. The bubble is `(s / 2 - 1) (f + 2 b - w)` (the README's `(PP / 2 - 1) (F&B + B - 3 W)`, whose
+`B` is a whole backward pass and whose `F&B` takes as long as both).
 
 DualPipeV (PyTorch's `ScheduleDualPipeV`) is DualPipe cut in half, two chunks a stage in a V. Forward and backward
-passes of different chunks overlap, and gradients of weights fill both ends. With `s` stages its bubble is
-`(s - 1) (f + 2 b - w) / 2` (the README's formula, whose `PP` are the `2 s` chunks). Both are exact where `f = b >= w`.
+passes of different chunks overlap, and gradients of weights fill both ends. With `s` stages its bubble is `(s - 1) (f +
+2 b - w) / 2` (the README's formula, whose `PP` are the `2 s` chunks). Both are exact if `f = b >= w`.
 """
 
 from attrs import evolve
@@ -23,20 +23,20 @@ class DualPipe:
     copies = 2
 
     def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
-        """Both even, and `M >= 2 s` (dualpipe.py asserts that)."""
+        """Return whether both are even, and `M >= 2 s` (asserted by dualpipe.py)."""
         return not stages % 2 and not micro_batches % 2 and micro_batches >= 2 * stages
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bf = k`, `Bb = 2 k`, `Bw = -k` with `k = (s / 2 - 1) / s`, see the module."""
+        """Return `A = M`, `Bf = k`, `Bb = 2 k`, `Bw = -k` with `k = (s / 2 - 1) / s`, see the module."""
         share = (stages / 2 - 1) / stages
         return float(micro_batches), share, 2 * share, -share
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """`s + 1` on every device, of both its stages together (the README's `PP + 1`)."""
+        """Return `s + 1`, on every device for both its stages together (the README's `PP + 1`)."""
         return stages + 1
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """A V of half as many devices, unfolded: its chunks are the two stages of a device (the README's DualPipeV)."""
+        """Return an unfolded V of half as many devices, its chunks a device's two stages (the README's DualPipeV)."""
         half, near = micro_batches // 2, min(stage, stages + 1 - stage)
         second = stage != near
         return tuple(
@@ -54,28 +54,28 @@ class DualPipeV:
     placement = "v"
 
     def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
-        """`M >= 2 s`: as many micro-batches as chunks, as both frameworks ask."""
+        """Return whether `M >= 2 s`: as many micro-batches as chunks, as both frameworks require."""
         return micro_batches >= 2 * stages
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bf = k`, `Bb = 2 k`, `Bw = -k` with `k = (s - 1) / (2 s)`, see the module."""
+        """Return `A = M`, `Bf = k`, `Bb = 2 k`, `Bw = -k` with `k = (s - 1) / (2 s)`, see the module."""
         share = (stages - 1) / (2 * stages)
         return float(micro_batches), share, 2 * share, -share
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-        """As its order has them: `2 s + 1` chunks at most (the README's `PP + 1`)."""
+        """Return the moments of its order: at most `2 s + 1` chunks (the README's `PP + 1`)."""
         return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """Forward down and up the V, then pairs of a forward and a backward pass, then backward; see `in_a_v`."""
+        """Return forward passes down and up the V, then forward and backward ones in pairs, then backward: `in_a_v`."""
         return in_a_v(stage, stages, micro_batches)
 
 
 def in_a_v(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    """Passes of stage `stage` (1 is the first) of a V of `stages`, which runs two chunks.
+    """Return the passes of stage `stage` (from 1) of a V of `stages`, which runs two chunks.
 
-    As long as there are not enough of the backward passes, and once there are no forward ones to overlap them with,
-    backward passes run in parts, of which gradients of weights wait until a stage would.
+    While there are too few backward passes, and without forward ones to overlap with, backward passes run in parts,
+    whose gradients of weights wait until a stage would.
     """
     down, up = (FORWARD, 0), (FORWARD, 1)
     back, first_back = (BACKWARD, 1), (BACKWARD, 0)

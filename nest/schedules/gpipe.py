@@ -12,19 +12,19 @@ class GPipe:
     closed_form = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
-        """`A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages of `t` seconds a bubble of `(s - 1) t`."""
+        """Return `A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages a bubble of `(s - 1) t`."""
         return float(micro_batches - 1), 1.0
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """`M` (PROBLEM.md section 4)."""
+        """Return `M` (PROBLEM.md section 4)."""
         return micro_batches
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """Every forward pass, then every backward pass (the paper's figure 2c)."""
+        """Return every forward pass, then every backward pass (the paper's figure 2c)."""
         return tuple(Pass(kind, index) for kind in ("forward", "backward") for index in range(micro_batches))
 
     def suffices(self, forward: Sequence[float], backward: Sequence[float]) -> bool:
-        """Where one stage has the longest passes of both kinds: the batch takes `(M - 1) (max f + max b) + sum t`.
+        """Return whether one stage has the longest passes of both kinds: then `(M - 1) (max f + max b) + sum t`.
 
         The proof is in docs/explanation/proofs.md, "Where nothing need be replayed".
         """

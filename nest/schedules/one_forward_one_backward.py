@@ -12,20 +12,23 @@ class OneForwardOneBackward:
     closed_form = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
-        """`A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages of `t` seconds a bubble of `(s - 1) t`."""
+        """Return `A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages a bubble of `(s - 1) t`."""
         return float(micro_batches - 1), 1.0
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """`min(M, s - i + 1)` (PROBLEM.md section 4)."""
+        """Return `min(M, s - i + 1)` (PROBLEM.md section 4)."""
         return min(micro_batches, stages - stage + 1)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """As many forward passes as stages are left, `s - i + 1`, then a backward and a forward pass in turn."""
+        """Return `s - i + 1` forward passes, one for each stage left, then a backward and a forward pass in turn."""
         forward, backward = ([Pass(kind, each) for each in range(micro_batches)] for kind in ("forward", "backward"))
         return in_turn(forward, [[each] for each in backward], stages - stage + 1)
 
     def suffices(self, forward: Sequence[float], backward: Sequence[float]) -> bool:
-        """Where `max f + max b <= min t + max t` (docs/explanation/proofs.md, "Where nothing need be replayed")."""
+        """Return whether `max f + max b <= min t + max t`.
+
+        The proof is in docs/explanation/proofs.md, "Where nothing need be replayed".
+        """
         times = [sum(each) for each in zip(forward, backward, strict=True)]
         return max(forward) + max(backward) <= min(times) + max(times)
 
@@ -36,16 +39,15 @@ class NestBound(OneForwardOneBackward):
     name = "nest"
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
-        """`A = M + s - 1`, `B = 0` (PROBLEM.md section 4): `M + s - 1` slots of the slowest stage."""
+        """Return `A = M + s - 1`, `B = 0` (PROBLEM.md section 4): `M + s - 1` slots of the slowest stage."""
         return float(micro_batches + stages - 1), 0.0
 
 
 def in_turn(forward: Sequence[Pass], backward: Sequence[Sequence[Pass]], ahead: int) -> tuple[Pass, ...]:
-    """`ahead` forward passes, then what runs backward and forward in turn, then the rest.
+    """Return `ahead` forward passes, then backward and forward passes in turn, then the rest.
 
     Args:
-        forward: forward passes.
-        backward: for each forward pass, what runs backward of it or of another one.
+        backward: for each forward pass, the backward passes that follow it, of any micro-batch.
         ahead: forward passes before the first backward one.
     """
     order = [*forward[:ahead]]

@@ -1,13 +1,14 @@
 """Zero-bubble schedules: backward passes in two parts, of which the later one fills the bubble.
 
 Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, sections 2 and 3 and table 2. A backward pass is
-split into the gradients of inputs (B), which the stage in front waits for, and those of weights (W), which nobody does.
+split into the gradients of inputs (B), which the previous stage waits for, and those of weights (W), which nobody waits
+for.
 
-With fewer micro-batches than the schedule wants in flight there are not enough W passes to fill the bubble. What is
-left is the critical path: `s - 1` forward passes to the last stage, `M` forward and B passes there, `s - 1` B passes
-back to the first and its last W pass, `(M + s - 1) (f + b) + w` in all.
+With fewer micro-batches than the schedule wants in flight there are not enough W passes to fill the bubble. The
+critical path remains: `s - 1` forward passes to the last stage, `M` forward and B passes there, `s - 1` B passes back
+to the first and its last W pass, `(M + s - 1) (f + b) + w` in all.
 
-Memory counts whole micro-batches, although what is kept between B and W is less than before B: never too little.
+Memory counts whole micro-batches, although less is kept between B and W than before B: never too little.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,13 @@ from nest.schedules.one_forward_one_backward import in_turn
 
 
 def with_late_weights(places: Sequence[tuple[int, int]], chunks: int, ahead: int, late: int) -> tuple[Pass, ...]:
-    """`ahead` forward passes, then backward and forward in turn; weights `late` passes behind inputs.
+    """Return `ahead` forward passes, then backward and forward in turn; weights `late` passes behind inputs.
 
     Args:
-        places: chunks and micro-batches in the order in which they run forward; backward, chunks are the other way.
+        places: chunks and micro-batches in forward order; backward, chunks are the other way.
         chunks: of the stage.
         ahead: forward passes before the first backward one.
-        late: gradients of inputs that are found before the first ones of weights are, beside theirs.
+        late: gradients of inputs before the first ones of weights, besides theirs.
     """
     forward = [Pass("forward", index, chunk) for chunk, index in places]
     weights = [Pass("weight-gradients", index, chunks - 1 - chunk) for chunk, index in places]
@@ -45,23 +46,20 @@ class ZeroBubble:
     name = "zero-bubble"
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bf = Bb = (s - 1) / s`, `Bw = -(min(M, s) - 1) / s`.
+        """Return `A = M`, `Bf = Bb = (s - 1) / s`, `Bw = -(min(M, s) - 1) / s`.
 
         The bubble is `(s - 1) (f + b - w)` (the paper's table 2, its `T_F + T_B - T_W`), more with `M < s`, see the
-        module. Exact where `w <= f` and `w <= b`.
+        module. Exact if `w <= f` and `w <= b`.
         """
         share = (stages - 1) / stages
         return float(micro_batches), share, share, -(min(micro_batches, stages) - 1) / stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """`min(M, s)` on every stage (arXiv 2401.10241, section 2.1 and table 2).
-
-        The schedule keeps all stages at as many micro-batches in flight as the first one has.
-        """
+        """Return `min(M, s)` on every stage, as on the first one (arXiv 2401.10241, section 2.1 and table 2)."""
         return min(micro_batches, stages)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """One forward, one backward, with weights put off by one micro-batch more on each stage (section 2.1)."""
+        """Return one forward, one backward, with weights delayed by one more micro-batch per stage (section 2.1)."""
         places = [(0, index) for index in range(micro_batches)]
         return with_late_weights(places, 1, stages - stage + 1, stage - 1)
 
@@ -69,29 +67,30 @@ class ZeroBubble:
 class ZeroBubbleH2:
     """ZB-H2 (arXiv 2401.10241, section 2.2): no bubble, for about twice the memory.
 
-    Stages begin and end a batch one after the other, so none waits only where optimizer steps do not wait for those of
-    other stages (the paper's section 4).
+    Stages begin and end a batch one after the other, so the bubble vanishes only if optimizer steps do not wait for
+    those of other stages (the paper's section 4).
     """
 
     name = "zero-bubble-h2"
     staggered = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`, `Bf = 0`; with `M < 2 s - 1` `Bf` is more, with `M < s` also `Bw`.
+        """Return `A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`, `Bf = 0`, with few micro-batches more.
 
-        The paper's bubble is `(s - 1) (T_F + T_B - 2 T_W)`. Weights must not make up for more than gradients of inputs
-        add, so that `f` stands for one of the two `w`: exact where `w = f` and `w <= b`.
+        With `M < 2 s - 1` `Bf` is more, with `M < s` also `Bw`. The paper's bubble is `(s - 1) (T_F + T_B - 2 T_W)`.
+        Weights must not make up for more than gradients of inputs add, so `f` stands for one of the two `w`: exact if
+        `w = f` and `w <= b`.
         """
         ahead = min(max(micro_batches - stages, 0), stages - 1)
         share = (stages - 1) / stages
         return float(micro_batches), share - ahead / stages, share, -(min(micro_batches, stages) - 1) / stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-        """`min(M, 2 s - 1)` on every stage (arXiv 2401.10241, section 2.2 and table 2)."""
+        """Return `min(M, 2 s - 1)` on every stage (arXiv 2401.10241, section 2.2 and table 2)."""
         return min(micro_batches, 2 * stages - 1)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """Twice as many forward passes ahead, and weights put off by two micro-batches more on each stage."""
+        """Return twice as many forward passes ahead, and weights delayed by two micro-batches more on each stage."""
         places = [(0, index) for index in range(micro_batches)]
         return with_late_weights(places, 1, 2 * (stages - stage) + 1, 2 * (stage - 1))
 
@@ -100,10 +99,10 @@ class ZeroBubbleH2:
 class InterleavedZeroBubble(Record):
     """Interleaved ZB-H1 (PyTorch's `ScheduleInterleavedZeroBubble`): each stage runs `v` chunks of layers in turn.
 
-    The bubble of ZB-H1, `(s - 1) (f + b - w)`, is `v` times smaller, as chunks are. Exact where `w <= f` and `w <= b`.
+    The bubble of ZB-H1, `(s - 1) (f + b - w)`, is `v` times smaller, like chunks. Exact if `w <= f` and `w <= b`.
 
     Attributes:
-        chunks: chunks of each stage (`v`), 2 or more.
+        chunks: of each stage (`v`), 2 or more.
     """
 
     chunks: int = field(default=2, validator=validators.ge(2))
@@ -111,24 +110,24 @@ class InterleavedZeroBubble(Record):
     fills = True
 
     def with_chunks(self, chunks: int) -> "InterleavedZeroBubble":
-        """The same with `chunks` chunks for each stage."""
+        """Return the same with `chunks` chunks for each stage."""
         return evolve(self, chunks=chunks)
 
     def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
-        """`M` a multiple of `s`: rounds of `s` micro-batches."""
+        """Return whether `M` is a multiple of `s`: rounds of `s` micro-batches."""
         return not micro_batches % stages
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bf = Bb = k`, `Bw = -k` with `k = (s - 1) / (s v)`, see the class."""
+        """Return `A = M`, `Bf = Bb = k`, `Bw = -k` with `k = (s - 1) / (s v)`, see the class."""
         share = (stages - 1) / (stages * self.chunks)
         return float(micro_batches), share, share, -share
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-        """As its order has them: at most `v s` chunks, as much as `s` micro-batches, on every stage."""
+        """Return the moments of its order: at most `v s` chunks, as much as `s` micro-batches, on every stage."""
         return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """Rounds of `s` micro-batches, weights put off by one chunk more on each stage."""
+        """Return rounds of `s` micro-batches, weights delayed by one chunk more on each stage."""
         places = in_rounds(stages, micro_batches, self.chunks)
         return with_late_weights(places, self.chunks, self.chunks * stages - stage + 1, stage - 1)
 
@@ -136,13 +135,13 @@ class InterleavedZeroBubble(Record):
 class ZBV:
     """ZB-V (arXiv 2401.10241, section 6; arXiv 2405.15362, V-ZB): two chunks a stage in a V, and no bubble.
 
-    Stage `i` has chunks `i` and `2 s + 1 - i`, so that a micro-batch ends where it began. The order is PyTorch's
-    (`ScheduleZBVZeroBubble`). Stages begin and end a batch one after the other, as in ZB-H2, so that none waits only
-    where optimizer steps do not wait for those of other stages (arXiv 2401.10241, section 4).
+    Stage `i` has chunks `i` and `2 s + 1 - i`, so a micro-batch ends where it began. The order is PyTorch's
+    (`ScheduleZBVZeroBubble`). Stages begin and end a batch one after the other, as in ZB-H2, so the bubble vanishes
+    only if optimizer steps do not wait for those of other stages (arXiv 2401.10241, section 4).
 
-    The bubble is `(s - 1) (b - w)`, exact where `w <= f <= b`, and none where the three parts take equally long
-    (section 6). With `M < 2 s - 1` micro-batches there are not enough gradients of weights to fill it, and with `M < s`
-    the way down the V and up again is longer than the work; these weights were found from replays of the order.
+    The bubble is `(s - 1) (b - w)`, exact if `w <= f <= b`, and none if the three parts take equally long (section 6).
+    With `M < 2 s - 1` micro-batches there are not enough gradients of weights to fill it, and with `M < s` the way down
+    the V and up again is longer than the work; these weights were found from replays of the order.
     """
 
     name = "zb-v"
@@ -152,19 +151,19 @@ class ZBV:
     staggered = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`; with few micro-batches `Bf` and `Bw` are more, see the class."""
+        """Return `A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`; few micro-batches have more `Bf` and `Bw`, see the class."""
         ahead = min(max(micro_batches - stages, 0), stages - 1)
         forward = max(stages - micro_batches, 0) / stages
         return float(micro_batches), forward, (stages - 1) / stages, -ahead / stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-        """As its order has them: `2 s` chunks at most, as much as `s` micro-batches (arXiv 2405.15362, table 1)."""
+        """Return its order's moments: up to `2 s` chunks, as `s` micro-batches (arXiv 2405.15362, table 1)."""
         return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """Forward down and up the V, then each chunk forward and backward in turn; weights fill the end.
+        """Return forward passes down and up the V, then each chunk forward and backward in turn, weights at the end.
 
-        As of `2 s - 1` micro-batches at least, of which those that there are not are left out.
+        It is the order of at least `2 s - 1` micro-batches without the missing ones.
         """
         down, up = ((FORWARD, chunk) for chunk in (0, 1))
         first, last = ([(INPUT_GRADIENTS, chunk), (WEIGHT_GRADIENTS, chunk)] for chunk in (0, 1))

@@ -9,7 +9,7 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_strategies() -> list[Strategy]:
-    """Tensor, sequence, context, expert and batch parallelism."""
+    """Return tensor, sequence, context, expert and batch parallelism."""
     from nest.strategies.batch import BatchParallelism
     from nest.strategies.cp import ContextParallelism
     from nest.strategies.ep import ExpertParallelism, ExpertTensorParallelism

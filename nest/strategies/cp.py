@@ -1,10 +1,10 @@
 """Context parallelism: every operator runs on a share of the tokens, attention included.
 
 Ring attention (Liu, Zaharia and Abbeel, arXiv 2310.01889, section 3): keys and values travel from neighbour to
-neighbour while each rank attends to those at hand. Under a causal mask each rank holds two pieces of the sequence,
-one from its front and one from its back, so that all have the same work (Brandon et al., Striped Attention,
-arXiv 2311.09431; Megatron Core's `context_parallel` package cuts the sequence into `2*cp` pieces so).
-The alternative gathers keys and values first (Llama 3, arXiv 2407.21783, section 3.3.2).
+neighbour while each rank attends to those at hand. Under a causal mask each rank holds two pieces of the sequence, one
+from its front and one from its back, so that all have the same work (Brandon et al., Striped Attention, arXiv
+2311.09431; Megatron Core's `context_parallel` package also cuts the sequence into `2*cp` pieces). The alternative
+gathers keys and values first (Llama 3, arXiv 2407.21783, section 3.3.2).
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from nest.graph import Block, Collective, Communication, Operator, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 
 AXIS = "sequence"
-"""The axis of tensors that is divided."""
+"""The divided axis of tensors."""
 
 SCAN = "scan"
-"""Operators that go along the sequence step by step, each of which needs what the one before has made."""
+"""Operators along the sequence, each step of which needs the previous one's result."""
 
 PIECES = 2
-"""Pieces of the sequence each rank holds, so that a causal mask leaves all the same work."""
+"""Pieces of the sequence on each rank, for equal work under a causal mask."""
 
 TILE = 64
-"""Tokens of the smallest block of queries FlashAttention-2 works on (arXiv 2307.08691, section 3.3)."""
+"""Tokens of FlashAttention-2's smallest block of queries (arXiv 2307.08691, section 3.3)."""
 
 GATHERED = ".gathered"
-"""Ends the name of keys or values gathered over the ranks."""
+"""Suffix of keys or values gathered over the ranks."""
 
 
 class ContextParallelism:
@@ -37,7 +37,7 @@ class ContextParallelism:
     after: tuple[str, ...] = ("tp", "sp")
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Divisors of every share of the sequence, in pieces, whose blocks the cluster admits; none of a recurrence."""
+        """Return divisors of each share of the sequence, in pieces, in admitted blocks; none with a recurrence."""
         lengths = {axis_size(op.space, AXIS) for op in block.graph.operators if has_axis(op.space, AXIS)}
         if not lengths or any(op.kind == SCAN for op in block.graph.operators):
             return (1,)
@@ -54,7 +54,7 @@ class ContextParallelism:
         ]
 
     def searched(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Degrees that leave pieces no shorter than a tile of the attention kernel; others are tried where named.
+        """Return degrees with pieces of at least an attention kernel's tile; others are tried only if named.
 
         Below a tile a kernel does the same work for fewer tokens, which no cost model here counts.
         """
@@ -62,14 +62,14 @@ class ContextParallelism:
         return range(1, longest // (PIECES * TILE) + 1)
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks; gradients of every parameter are reduced over them."""
+        """Return the share of one of `degree` ranks; gradients of every parameter are reduced over them."""
         shares = block.graph.divided(AXIS, degree, self.name)
         gathering = context.training.context_exchange == "all_gather"
         graph = self._with_gathers(shares, degree) if gathering else self._with_rings(shares, degree)
         return block.with_axis(self.name, degree).replicating(self.name).applied(self.name, degree, graph)
 
     def _with_rings(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
-        """In `degree` steps a rank attends to one share after the other; all but the last hide the next one's way.
+        """Return the graph with rings: attention to one share per step, which hides the next share's transfer.
 
         Backward, keys and values travel once more, and the gradients of each share collect on their way to its owner.
         """
@@ -95,7 +95,7 @@ class ContextParallelism:
         return graph.map_operators(change)
 
     def _with_gathers(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
-        """Keys and values are gathered before attention, and again before its backward pass; only shares are kept."""
+        """Return the graph with keys and values gathered before attention and again before its backward pass."""
         gathered: set[str] = set()
 
         def change(operator: Operator) -> tuple[Operator, ...]:
@@ -128,7 +128,7 @@ class ContextParallelism:
 
 
 def keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
-    """What an attention operator reads at every key position: not its first input, nor which keys queries have."""
+    """Return the inputs of attention at every key position: all but its first input and the choice of keys."""
     if operator.kind != "attention" or not has_axis(operator.space, "keys"):
         return ()
     sources = (tensor for tensor in operator.inputs[1:] if not has_axis(tensor.shape, "keys"))

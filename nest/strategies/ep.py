@@ -1,14 +1,14 @@
 """Expert parallelism, and the routed experts' own degree of tensor parallelism.
 
 Lepikhin et al., GShard, arXiv 2006.16668, section 3; Rajbhandari et al., DeepSpeed-MoE, arXiv 2201.05596, section 5.
-Every rank holds a share of the routed experts. Tokens travel to the experts they chose by an all-to-all (dispatch)
-and back by another (combine). Expert ranks are laid over the ranks of tensor and context parallelism, and reach over
-several copies of the attention part where those are too few (Liu et al., MoE Parallel Folding, arXiv 2504.14960).
+Every rank holds a share of the routed experts. Tokens travel to the chosen experts by an all-to-all (dispatch) and back
+by another (combine). Expert ranks are laid over the ranks of tensor and context parallelism, and over several copies of
+the attention part if those are too few (Liu et al., MoE Parallel Folding, arXiv 2504.14960).
 
-Expert-tensor parallelism: Narayanan et al. split experts as all else; Megatron Core gives them a degree of their own
+Expert-tensor parallelism: Narayanan et al. split experts like the rest; Megatron Core gives them a separate degree
 (`--expert-tensor-parallel-size`; Liu et al., section 3). The inner width of every routed expert is divided over the
-ranks, which first gather each other's tokens; what they add up is scattered back. Where tensor-parallel ranks hold the
-same tokens anyway (no sequence parallelism), they are summed as in Megatron-LM (arXiv 1909.08053, section 3).
+ranks, which first gather each other's tokens; their sums are scattered back. If tensor-parallel ranks hold the same
+tokens anyway (no sequence parallelism), they are summed as in Megatron-LM (arXiv 1909.08053, section 3).
 """
 
 from collections.abc import Sequence
@@ -36,16 +36,16 @@ GROUP = "expert"
 """The parameter group of routed experts."""
 
 EXPERTS, INNER = "experts", "expert_ffn"
-"""The axes of their parameters that are divided: the experts, and the inner width of each."""
+"""The divided axes of their parameters: the experts, and the inner width of each."""
 
 
 class ExpertParallelism:
     """Splits the routed experts over ranks that each keep their own tokens.
 
-    Loads are taken to be balanced: a rank sends out as many tokens as it gets, each `top_k` times. The ranks divide
-    experts, not tokens: what passes through the experts of one rank stays as it was. Ranks of tensor parallelism that
-    hold the same tokens each send theirs, and experts see them as often; Megatron Core refuses that and asks for
-    sequence parallelism, where every token is sent once.
+    Loads are taken as balanced: a rank sends out as many tokens as it gets, each `top_k` times. The ranks divide
+    experts, not tokens, so the experts of one rank see as many as before. Ranks of tensor parallelism with the same
+    tokens each send theirs, and experts see them as often; Megatron Core refuses that and asks for sequence
+    parallelism, with which every token is sent once.
     """
 
     name = "ep"
@@ -53,11 +53,11 @@ class ExpertParallelism:
     within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Divisors of every number of experts whose ranks can be laid over blocks that the cluster admits."""
+        """Return divisors of every number of experts whose ranks can be laid over blocks the cluster admits."""
         return [degree for degree in _divisors(_experts(block)) if degree == 1 or _fits(block, degree, context)]
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks, with the all-to-alls in front of and behind its experts."""
+        """Return the share of one of `degree` ranks, with the all-to-alls before and after its experts."""
         routing = next((operator.routing for operator in block.graph.operators if operator.routing), None)
 
         def exchange(tensor: Tensor) -> Collective:
@@ -80,7 +80,7 @@ class ExpertParallelism:
 class ExpertTensorParallelism:
     """Splits every routed expert over adjacent ranks.
 
-    `nest evaluate` gives it the degree of `tp` where nothing is said (FORMATS.md, `fixed.etp`).
+    Its default in `nest evaluate` is the degree of `tp` (FORMATS.md, `fixed.etp`).
     """
 
     name = "etp"
@@ -89,9 +89,9 @@ class ExpertTensorParallelism:
     within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Divisors of every expert's width whose ranks can be laid over blocks that the cluster admits.
+        """Return divisors of every expert's width whose ranks can be laid over blocks the cluster admits.
 
-        Where tensor-parallel ranks hold the same tokens, they split the experts too or repeat them.
+        If tensor-parallel ranks hold the same tokens, they split the experts too or repeat them.
         """
         sizes = [axis_size(shape, INNER) for shape in _parameter_shapes(block) if has_axis(shape, INNER)]
         common = gcd(*sizes)
@@ -107,11 +107,11 @@ class ExpertTensorParallelism:
         ]
 
     def searched(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """1 and the degree of `tp`, which is all that frameworks set unasked; others are tried where named."""
+        """Return 1 and the degree of `tp`, the only ones frameworks choose themselves; others are tried if named."""
         return (1, block.degree("tp"))
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks, with its collectives."""
+        """Return the share of one of `degree` ranks, with its collectives."""
 
         def share(operator: Operator) -> Operator:
             parameters = tuple(evolve(p, shape=divide(p.shape, INNER, degree)) for p in operator.parameters)
@@ -123,7 +123,7 @@ class ExpertTensorParallelism:
         return block.folded(GROUP, ranks).applied(self.name, degree, graph)
 
     def _gathered(self, degree: int) -> Crossing:
-        """Every rank has tokens of its own: they are gathered, and the results reduced to each rank's own."""
+        """Return the collectives of ranks with different tokens: a gather, and a reduction to each rank's own."""
 
         def inside(shape: Shape) -> Shape:
             return divide(scale(shape, "sequence", degree), INNER, degree)
@@ -142,7 +142,7 @@ class ExpertTensorParallelism:
         return Crossing("gather", inside, enter, leave)
 
     def _summed(self, degree: int) -> Crossing:
-        """Every rank has the same tokens: partial results are summed, and partial gradients of what came in."""
+        """Return the collectives of ranks with the same tokens: sums of partial results and of input gradients."""
 
         def calls(tensor: Tensor) -> tuple[Communication, ...]:
             return (Communication("all_reduce", tensor.bytes, self.name),)
@@ -156,7 +156,7 @@ class ExpertTensorParallelism:
 
 
 def _experts(block: Block) -> int:
-    """The greatest common divisor of the numbers of experts; 1 without any."""
+    """Return the greatest common divisor of the numbers of experts; 1 without any."""
     sizes = [
         axis_size(p.shape, EXPERTS)
         for operator in block.graph.operators
@@ -175,7 +175,7 @@ def _parameter_shapes(block: Block) -> list[Shape]:
 
 
 def _shares_tokens(block: Block) -> bool:
-    """Whether the ranks of tensor parallelism hold the same tokens."""
+    """Return whether the ranks of tensor parallelism hold the same tokens."""
     return block.degree("tp") > 1 and block.degree("sp") == 1
 
 

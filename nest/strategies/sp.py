@@ -1,10 +1,9 @@
 """Sequence parallelism.
 
-Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, section
-4.2.2. The ranks of tensor parallelism also divide what it leaves whole: norms, residual sums and routers run
-on a share of the tokens. An all-reduce of partial sums becomes a reduce-scatter along the sequence; what a
-split operator reads is gathered first. The saved inputs of split operators stay shares and are gathered again
-in the backward pass.
+Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, section 4.2.2. The
+ranks of tensor parallelism also divide what it leaves whole: norms, residual sums and routers run on a share of the
+tokens. An all-reduce of partial sums becomes a reduce-scatter along the sequence; the inputs of split operators are
+gathered first. Their saved inputs stay shares and are gathered again in the backward pass.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ RANKS = "tp"
 """The strategy whose ranks divide the sequence."""
 
 GATHERED = ".gathered"
-"""Ends the name of a whole tensor made of the ranks' shares."""
+"""Suffix of whole tensors gathered from the ranks' shares."""
 
 
 class SequenceParallelism:
@@ -29,7 +28,7 @@ class SequenceParallelism:
     after: tuple[str, ...] = (RANKS,)
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """1 (off), and the tensor-parallel degree where it divides every sequence."""
+        """Return 1 (off), and the tensor-parallel degree if it divides every sequence."""
         degree = block.degree(RANKS)
         lengths = {size for op in block.graph.operators for axis, size in op.space if axis == "sequence"}
         if degree == 1 or not lengths or any(length % degree for length in lengths):
@@ -37,10 +36,10 @@ class SequenceParallelism:
         return (1, degree)
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks.
+        """Return the share of one of `degree` ranks.
 
-        Parameter groups of which tensor parallelism splits nothing, such as routed experts, meet other tokens on every
-        rank from now on, so that their gradients are reduced over the ranks.
+        Parameter groups that tensor parallelism never splits, such as routed experts, now meet other tokens on every
+        rank, so their gradients are reduced over the ranks.
         """
         whole = _whole_groups(block.graph)
         shared = evolve(block, replicated=(*block.replicated, *((group, RANKS) for group in whole)))
@@ -52,7 +51,7 @@ class _Rewriter:
 
     Attributes:
         gathered: by layer and name, the shared tensors that split operators of the layer read whole.
-        saved: those of them that the backward pass needs, and whether it needs them for gradients of weights only.
+        saved: those needed by the backward pass, and whether only for gradients of weights.
     """
 
     def __init__(self, graph: OperatorGraph, degree: int) -> None:
@@ -77,7 +76,7 @@ class _Rewriter:
                     self.saved[place] = self.saved.get(place, True) and bool(operator.parameters)
 
     def _gather_keys(self, operator: Operator) -> None:
-        """Note the keys of an attention that tensor parallelism leaves whole: of the queries each rank has a share."""
+        """Note the keys of an attention with a share of the queries on each rank."""
         for tensor in keys_and_values(operator):
             self.gathered[operator.layer, tensor.name] = tensor
             if tensor.name in operator.saves:
@@ -108,7 +107,7 @@ class _Rewriter:
         return self.graph.map_operators(change)
 
     def _shared(self, operator: Operator) -> Operator:
-        """An operator tensor parallelism leaves whole, on a share of the tokens."""
+        """Return an operator that tensor parallelism leaves whole, on a share of the tokens."""
         if operator.collective is None:
             return evolve(
                 operator,
@@ -122,7 +121,7 @@ class _Rewriter:
         return operator
 
     def _scatter(self, operator: Operator) -> Operator:
-        """The all-reduce of partial sums, as a reduce-scatter whose gradient is an all-gather."""
+        """Return the all-reduce of partial sums as a reduce-scatter, whose gradient is an all-gather."""
         whole = sum(tensor.bytes for tensor in operator.outputs)
         return evolve(
             operator,
@@ -134,7 +133,7 @@ class _Rewriter:
         )
 
     def _gather(self, reader: Operator, tensor: Tensor) -> Operator:
-        """The all-gather of `tensor` for `reader`'s layer; its gradient is a reduce-scatter."""
+        """Return the all-gather of `tensor` for `reader`'s layer; its gradient is a reduce-scatter."""
         place = reader.layer, tensor.name
         saved = place in self.saved
         gather = Communication("all_gather", tensor.bytes, RANKS)
@@ -155,7 +154,7 @@ class _Rewriter:
         )
 
     def _reading_gathered(self, operator: Operator) -> Operator:
-        """A split operator, reading what is gathered for it; the gather saves that in its place."""
+        """Return a split operator with gathered inputs, which the gather saves in its place."""
         here = {t.name for t in operator.inputs if (operator.layer, t.name) in self.gathered}
         if not here:
             return operator
@@ -170,7 +169,7 @@ class _Rewriter:
 
 
 def _whole_groups(graph: OperatorGraph) -> tuple[str, ...]:
-    """Parameter groups no operator of which is split by tensor parallelism."""
+    """Return parameter groups without an operator split by tensor parallelism."""
     groups = dict.fromkeys(p.group for operator in graph.operators for p in operator.parameters)
     split = {p.group for operator in graph.operators if RANKS in operator.split for p in operator.parameters}
     return tuple(group for group in groups if group not in split)
@@ -181,7 +180,7 @@ def _gathered(tensor: Tensor, layer: str) -> Tensor:
 
 
 def _is_stream(tensor: Tensor) -> bool:
-    """Whether the ranks may share a tensor's tokens: not sums over the vocabulary, which the loss needs."""
+    """Return whether ranks may share a tensor's tokens: not sums over the vocabulary, which the loss needs."""
     return has_axis(tensor.shape, "sequence") and (has_axis(tensor.shape, "hidden") or has_axis(tensor.shape, "rank"))
 
 
@@ -190,12 +189,12 @@ def _has_gradient(operator: Operator) -> bool:
 
 
 def _is_sum(operator: Operator) -> bool:
-    """Whether tensor parallelism put this operator behind partial sums."""
+    """Return whether tensor parallelism added this operator after partial sums."""
     return operator.collective is not None and any(call.axis == RANKS for call in operator.collective.forward)
 
 
 def _is_gradient_sum(operator: Operator) -> bool:
-    """Whether tensor parallelism put this operator in front of a split one, for the gradient of its input."""
+    """Return whether tensor parallelism added this operator before a split one, for the gradient of its input."""
     return (
         operator.collective is not None
         and not operator.outputs

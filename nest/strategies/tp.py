@@ -1,9 +1,9 @@
 """Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3).
 
-Weights are split by attention heads, by the inner width of feed-forward networks, and by the vocabulary. An
-operator that sums over a split axis leaves partial sums, which an all-reduce completes (the paper's `g`);
-where a split operator reads a tensor every rank holds whole, the ranks' gradients of it are partial and are
-all-reduced in the backward pass (the paper's `f`).
+Weights are split by attention heads, by the inner width of feed-forward networks, and by the vocabulary. An operator
+that sums over a split axis leaves partial sums, which an all-reduce completes (the paper's `g`). If a split operator
+reads a tensor that every rank holds whole, the ranks' gradients of it are partial and are all-reduced in the backward
+pass (the paper's `f`).
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from nest.graph import Block, Collective, Communication, Operator, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
-"""Axes that are split over the ranks."""
+"""Axes split over the ranks."""
 
 PARTIAL = ".partial"
-"""Ends the name of a tensor whose sum over the ranks is still to be taken."""
+"""Suffix of tensors of partial sums over the ranks."""
 
 
 class TensorParallelism:
@@ -28,10 +28,10 @@ class TensorParallelism:
     after: tuple[str, ...] = ()
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Divisors of every number of heads and every feed-forward width whose blocks the cluster admits.
+        """Return divisors of every number of heads and every feed-forward width, in blocks the cluster admits.
 
-        Key-value heads are split while they last and then held by several ranks each, so the smaller of their
-        number and the degree must divide the other. The vocabulary is padded and restricts nothing.
+        Key-value heads are split while they last and then held by several ranks each, so the smaller of their number
+        and the degree must divide the other. The vocabulary is padded and restricts nothing.
         """
         sizes = _sizes(block.graph)
         common = gcd(*sizes["heads"], *sizes["ffn"])
@@ -46,7 +46,7 @@ class TensorParallelism:
         ]
 
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
-        """The share of one of `degree` ranks, with its collectives."""
+        """Return the share of one of `degree` ranks, with its collectives."""
 
         def split(shape: Shape) -> Shape:
             return divide_axes(shape, SPLIT, degree)
@@ -56,7 +56,7 @@ class TensorParallelism:
 
 
 def _sizes(graph: OperatorGraph) -> dict[str, set[int]]:
-    """The sizes each split axis has in the graph."""
+    """Return the sizes of each split axis in the graph."""
     sizes: dict[str, set[int]] = {axis: set() for axis in SPLIT}
     for operator in graph.operators:
         for shape in operator.shapes:
@@ -71,7 +71,7 @@ def _is_split(shape: Shape) -> bool:
 
 
 def _with_collectives(graph: OperatorGraph) -> OperatorGraph:
-    """`graph` with an all-reduce behind every partial sum and for every partial gradient."""
+    """Return `graph` with an all-reduce after every partial sum and for every partial gradient."""
     reduced: set[tuple[str, str]] = set()
 
     def change(operator: Operator) -> tuple[Operator, ...]:
@@ -93,7 +93,7 @@ def _with_collectives(graph: OperatorGraph) -> OperatorGraph:
 
 
 def _gradient_sum(reader: Operator, tensor: Tensor) -> Operator:
-    """The all-reduce of the gradient of `tensor`, which `reader` is the first of its layer to read."""
+    """Return the all-reduce of the gradient of `tensor`, which `reader` is the first of its layer to read."""
     return Operator(
         name=f"{reader.name}.gradient of {tensor.name}",
         layer=reader.layer,
@@ -117,7 +117,7 @@ def _partial(tensor: Tensor) -> Tensor:
 
 
 def _sum(operator: Operator, tensor: Tensor) -> Operator:
-    """The all-reduce that makes `tensor` of the partial sums of `operator`; gradients pass unchanged."""
+    """Return the all-reduce that completes `tensor` from partial sums of `operator`; gradients pass unchanged."""
     return Operator(
         name=f"{operator.name}.sum of {tensor.name}",
         layer=operator.layer,

@@ -1,4 +1,4 @@
-"""What plans are compared by, in the order in which it decides."""
+"""Criteria of simplicity, in the order in which they decide."""
 
 from __future__ import annotations
 
@@ -17,33 +17,29 @@ from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT
 
 LIKELY, STEP = 0.95, 0.05
-"""Probability to fit from which on a plan is as safe as one with more of it, and the steps that count below: the spread
-of the estimate, which a few hundred runs tell, says nothing of smaller ones."""
+"""Probability to fit beyond which plans count as equally safe, and the steps below it: the spread of the estimate,
+known from a few hundred runs, resolves no smaller ones."""
 
 
 class Plan(NamedTuple):
-    """A plan of an instance.
-
-    Attributes:
-        instance: the problem.
-        solution: its decisions.
-    """
+    """A plan of an instance."""
 
     instance: Instance
     solution: Solution
 
 
 class Entry(NamedTuple):
-    """What plans are compared by.
+    """A criterion.
 
     Attributes:
-        name: of the entry.
+        name: of the criterion.
         reason: why less of it is simpler: a clause that reads on after "because".
-        amount: how much a plan has of it.
-        at_most: the instance with the plans alone that have at most so much of it.
-        less: the amounts below one that plans may have, ascending.
-        next: which of them is asked for first: 0, the least, where searches for less are far quicker, or -1, the most.
-        more: the instance with the plans alone that have more than so much, where constraints say that; else itself.
+        amount: of a plan.
+        at_most: the instance with only the plans of at most that amount.
+        less: the smaller amounts of plans, ascending.
+        next: index of the smaller amount to try first: 0, the least, if searches for less are far quicker, or -1, the
+            most.
+        more: the instance with only the plans above that amount, if constraints can say that; else itself.
     """
 
     name: str
@@ -58,7 +54,7 @@ class Entry(NamedTuple):
     def either(
         cls, name: str, reason: str, has: Callable[[Plan], bool], without: Callable[[Instance], Instance]
     ) -> Entry:
-        """An entry that a plan has or has not, with the instance without such plans."""
+        """Make a criterion that a plan has or has not, with the instance without such plans."""
         return cls(
             name, reason, lambda plan: int(has(plan)), lambda instance, most: instance if most else without(instance)
         )
@@ -103,10 +99,10 @@ def _even(instance: Instance) -> Instance:
 
 
 RECOMPUTED = {"none": 0, "full": 3}
-"""How much recompute modes run again; any other mode runs parts of a block again."""
+"""Amount of recomputation by mode; any other mode recomputes parts of a block."""
 
 SELECTIVE, PARTIAL = 1, 2
-"""How much such a mode does, and `full` of the first blocks alone."""
+"""Amount of such a mode, and of `full` for only the first blocks."""
 
 
 def _recomputed(plan: Plan) -> int:
@@ -126,7 +122,7 @@ def _recomputing(instance: Instance, most: int) -> Instance:
 
 
 def _strategies(instance: Instance) -> list[str]:
-    """Names of strategies that may have a degree of their own."""
+    """Return strategies with a degree of their own."""
     names = {name for candidate in instance.candidates for name in candidate.degrees}
     return sorted(names.difference(FOLLOWS))
 
@@ -168,7 +164,7 @@ def _idle(plan: Plan) -> bool:
 
 
 def _unlikely(plan: Plan) -> int:
-    """Steps by which a plan is less likely to fit than `LIKELY`."""
+    """Return the steps by which a plan is less likely to fit than `LIKELY`."""
     if plan.instance.cluster.error is None:
         return 0
     likely = evaluate(plan.instance, plan.solution).fit_probability
@@ -211,7 +207,7 @@ SHAPE = (
         more=lambda instance, less: _constrained(instance, f"chunks > {less + 1}"),
     ),
 )
-"""What makes a plan simpler before its number of stages does."""
+"""Criteria before the number of stages."""
 
 STRUCTURE = (
     *SHAPE,
@@ -232,7 +228,7 @@ STRUCTURE = (
     Entry("recompute", "recomputation costs compute", _recomputed, _recomputing),
     Entry("degrees", "fewer kinds of parallelism are simpler to run", _degrees, _fewer_degrees),
 )
-"""What makes a plan simpler by itself."""
+"""Criteria of simplicity by itself."""
 
 ORDER = (
     *STRUCTURE,
@@ -251,5 +247,4 @@ ORDER = (
         lambda instance, most: at_most(instance, 1 - (LIKELY - STEP * most)),
     ),
 )
-"""Entries in the order in which they decide; then the step time, the bytes of the fullest stage, and the documented
-order of ties."""
+"""All criteria in order; then the step time, the bytes of the fullest stage, and the documented order of ties."""

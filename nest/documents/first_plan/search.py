@@ -1,6 +1,6 @@
-"""Searches for the first plan and for those beside it: each entry of `ORDER` is a search of its own.
+"""Searches for the first plan and those beside it, one for each criterion of `ORDER`.
 
-Is there a plan within the limit that has less of it? Where there is none, that is proved, and the next entry decides.
+Is there a plan within the limit that has less of it? If not, that is proved, and the next criterion decides.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from nest.tolerances import AGREEMENT
 def with_first_plan(
     instance: Instance, result: Result, within: float, deadline: Deadline, cache: SearchCache | None = None
 ) -> Result:
-    """The result of a search with the simplest plan that takes at most a share `within` longer than the best.
+    """Return a search's result with the simplest plan at most a share `within` slower than the best.
 
-    Only searches of the dynamic program are followed up: on networks and of tensors that are sent directly the fastest
-    plan is the first one, as of graphs with too many cuts.
+    Only searches of the dynamic program are followed up: on networks, for tensors sent directly, and for graphs with
+    too many cuts, the fastest plan is the first one.
 
     Args:
         instance: the problem; no candidate of a plan within the limit is missing.
         result: of its search.
         within: share of the least step time; 0: the fastest plan is the first one.
-        deadline: when the simplest plan so far is taken.
+        deadline: then the simplest plan so far is taken.
         cache: of problems searched before.
 
     Raises:
@@ -56,18 +56,17 @@ def with_first_plan(
 
 
 COSTS_LITTLE = 0.05
-"""Share of the step time that a safer plan, or a simpler one than the first, may take longer to be told of."""
+"""Most additional share of the step time of a reported safer or simpler plan."""
 
 
 def with_alternatives(
     instance: Instance, result: Result, deadline: Deadline, cache: SearchCache | None = None
 ) -> Result:
-    """The result with a safer plan and a simpler one than the first, where they cost little.
+    """Return the result with a safer plan and a simpler one than the first, if they cost little.
 
     Args:
         instance: the problem; no candidate of a plan that costs little more is missing.
         result: of its search, with its first plan.
-        deadline: when searches end.
         cache: of problems searched before.
 
     Raises:
@@ -86,19 +85,19 @@ def with_alternatives(
 
 
 def follows_up(instance: Instance) -> bool:
-    """Whether simpler plans of an instance are searched."""
+    """Return whether simpler plans of an instance are searched."""
     return instance.network is None and not instance.space.direct
 
 
 class _Search:
-    """Searches of what is left of an instance, up to a step time."""
+    """Searches of restricted instances, up to a step time."""
 
     def __init__(self, instance: Instance, limit: float, deadline: Deadline, cache: SearchCache | None) -> None:
         self.instance, self.limit, self.deadline = instance, limit * (1 + AGREEMENT), deadline
         self.cache = cache or SearchCache()
 
     def simplest(self, best: Solution, seconds: float, order: Sequence[Entry] = ORDER) -> tuple[Solution, float]:
-        """The simplest plan, `best` being the fastest of those left, and its step time.
+        """Return the simplest plan and its step time; `best` is the fastest.
 
         Throughout, the best plan so far is the fastest of those left.
         """
@@ -122,7 +121,7 @@ class _Search:
         return self._emptiest(left, *(self._fastest(left, best, seconds, ties=True) or (best, seconds)))
 
     def _emptiest(self, left: Instance, best: Solution, seconds: float) -> tuple[Solution, float]:
-        """The plan with the fewest bytes on its fullest stage of those as fast; without chunks, a search gives it."""
+        """Return the plan with the fewest bytes on its fullest stage of those as fast, without chunks by a search."""
         while best.chunks > 1 and left.pools is None and not self.deadline.passed:
             less = (1 - AGREEMENT) * max(stage.memory for stage in evaluate(self.instance, best).stages)
             found = self._fastest(evolve(left, cluster=evolve(left.cluster, memory=less)), best, seconds)
@@ -132,15 +131,15 @@ class _Search:
         return best, seconds
 
     def _spread(self, plan: Solution) -> int:
-        """By how many transformer blocks the largest chunk of a plan exceeds the smallest."""
+        """Return the excess, in transformer blocks, of a plan's largest chunk over the smallest."""
         runs = [set(run) for run in chunk_layers(self.instance, plan)]
         counts = [sum(block[0] in run for block in self.instance.space.blocks) for run in runs]
         return max(counts) - min(counts)
 
     def safer(self, plan: Solution) -> tuple[Solution, float] | None:
-        """The simplest plan that is hardly slower than the fastest of those `LIKELY` to fit; None: there is none.
+        """Return the simplest plan hardly slower than the fastest of those `LIKELY` to fit; None: there is none.
 
-        Plans with more chunks, or a pipeline where the first plan has none, are no plans that somebody changes to.
+        Nobody changes to plans with more chunks, or with a pipeline if the first plan has none: these are left out.
         """
         fit, first = ORDER[-1], Plan(self.instance, plan)
         if fit.amount(first) == 0:
@@ -155,14 +154,14 @@ class _Search:
         return hardly.simplest(*found)
 
     def is_like(self, one: Solution, other: Solution) -> bool:
-        """Whether neither of two plans is the simpler one."""
+        """Return whether neither of two plans is the simpler one."""
         plans = [Plan(self.instance, each) for each in (one, other)]
         return len({tuple(entry.amount(plan) for entry in STRUCTURE) for plan in plans}) == 1
 
     def _fastest(
         self, instance: Instance, known: Solution, limit: float, *, ties: bool = False
     ) -> tuple[Solution, float] | None:
-        """The fastest plan of an instance within the limit; None: there is none but what is known."""
+        """Return the fastest plan of an instance within the limit; None: none but the known one."""
         asked: dict[str, Any] = {"known": (known, limit), "runner_up": False, "diagnosed": False}
         try:
             if instance.pools is not None:
