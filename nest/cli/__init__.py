@@ -10,8 +10,7 @@ import sys
 from signal import SIGINT, default_int_handler, getsignal, signal
 from typing import Any
 
-NAMES = ("nest", "nest.exe")
-"""Names of the command's script."""
+NAMES = ("nest", "nest.exe")  # Names of the command's script.
 
 
 def stop_at_once() -> None:
@@ -23,8 +22,7 @@ def stop_at_once() -> None:
         stop_again()
 
 
-_is_command: list[bool] = []
-"""Not empty, if this process is the command."""
+_is_command: list[bool] = []  # Not empty, if this process is the command.
 
 
 def stop_again() -> None:

@@ -25,8 +25,7 @@ COMMANDS = (
 )  # fmt: skip
 """The core's commands in the order of `nest --help`; those of bundled distributions follow."""
 
-GROUPS = ("topology", "plugins")
-"""Groups of commands, shown below."""
+GROUPS = ("topology", "plugins")  # Groups of commands, shown below.
 
 MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
 """Modules of this package by command; each has a function of its name, or `register(app)`."""
@@ -34,8 +33,7 @@ MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("device
 BUNDLED = "nest.commands"
 """Group of the entry points that name modules of bundled commands, whose hook `nest_commands` adds them."""
 
-WIDEST_HELP = 80
-"""Most columns of help, margin included: typer's default."""
+WIDEST_HELP = 80  # Most columns of help, margin included: typer's default.
 
 COLLECTED_AFTER = (500_000, 20, 50)
 """New objects between two garbage collections, and how often older ones are visited. Candidates live as long as the

@@ -19,8 +19,7 @@ from nest.cli.options import (
 )
 from nest.cli.output import NO_PLAN, show, warn_of_plugins
 
-READERS = {".toml": "torchtitan"}
-"""The plan reader of files by ending; of others `megatron`."""
+READERS = {".toml": "torchtitan"}  # The plan reader of files by ending; of others `megatron`.
 
 
 def register(app: typer.Typer) -> None:

@@ -101,8 +101,7 @@ def count(text: str, kind: object, option: str | None = None) -> int:
         return number
 
 
-LONGEST = 99
-"""Most characters of a number; Python reads at most 4,300 digits."""
+LONGEST = 99  # Most characters of a number; Python reads at most 4,300 digits.
 
 
 @contextmanager

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from nest.solve.effort import Deadline
     from nest.spec import PlanDocument
 
-USUAL = 80
-"""Columns of a terminal that does not state them (as in `shutil.get_terminal_size`)."""
+USUAL = 80  # Columns of a terminal that does not state them (as in `shutil.get_terminal_size`).
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -69,8 +68,7 @@ def stoppable(deadline: "Deadline") -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-"""File descriptors (POSIX.1-2017, unistd.h)."""
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2  # File descriptors (POSIX.1-2017, unistd.h).
 
 
 class _Results:
@@ -121,11 +119,8 @@ DONE = 0
 NO_PLAN = 1
 """Exit code: no feasible plan, or a failed check."""
 BAD_INPUT = 2
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in shells."""
-
-_noted: set[str] = set()
-"""Notes printed so far, of those printed once."""
+INTERRUPTED = 130  # Exit code after Ctrl-C, as in shells.
+_noted: set[str] = set()  # Notes printed so far, of those printed once.
 
 
 def run(command: Callable[[], Any]) -> int:

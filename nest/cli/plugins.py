@@ -17,17 +17,10 @@ if TYPE_CHECKING:
     from nest.hooks.loader import PluginState
     from nest.testing import Finding
 
-HANGING = 26
-"""Columns before names that continue below each other: beside those of the hooks."""
-
-PATIENCE = 120.0
-"""Seconds after which the checks of one object are given up: a hundred times those of a built-in."""
-
-FAILED = "  FAILED"
-"""Begin of the line of a failed check."""
-
-FURTHER = 8
-"""Further indent of continuation lines of a check."""
+HANGING = 26  # Columns before names that continue below each other: beside those of the hooks.
+PATIENCE = 120.0  # Seconds after which the checks of one object are given up: a hundred times those of a built-in.
+FAILED = "  FAILED"  # Begin of the line of a failed check.
+FURTHER = 8  # Further indent of continuation lines of a check.
 
 Row = tuple[str, str, str, str, "tuple[Finding, ...]"]
 """Distribution, version, kind and name of an object, and its findings."""

@@ -14,26 +14,19 @@ if TYPE_CHECKING:
 
     from nest.instance import SearchProgress
 
-PATIENCE = 2.0
-"""Seconds before the line appears."""
-
-EVERY = 0.5
-"""Seconds between two changes of the line."""
+PATIENCE = 2.0  # Seconds before the line appears.
+EVERY = 0.5  # Seconds between two changes of the line.
 
 Shows = TypeVar("Shows")
 
-PROVING = "proving"
-"""Word for the work of a second solver."""
+PROVING = "proving"  # Word for the work of a second solver.
 
 
 class Line:
     """One line on standard error, cut to the terminal's width so that it never wraps; removed by `clear`."""
 
-    _bar: ClassVar["Progress | None"] = None
-    """The bar shown now, one for all lines."""
-
-    _phase: ClassVar[object] = None
-    """The phase whose pace is known."""
+    _bar: ClassVar["Progress | None"] = None  # The bar shown now, one for all lines.
+    _phase: ClassVar[object] = None  # The phase whose pace is known.
 
     def __init__(self) -> None:
         self._begun = time.monotonic()

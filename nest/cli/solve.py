@@ -147,8 +147,7 @@ def solve(
     raise typer.Exit(answer(deadline))
 
 
-MADE = Path("options")
-"""Stands for the file of a problem made by options."""
+MADE = Path("options")  # Stands for the file of a problem made by options.
 
 
 def _of(source: Mapping[str, Any] | None, search: Callable[..., Any]) -> Callable[..., Any]:

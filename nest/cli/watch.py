@@ -11,8 +11,7 @@ from nest.cli.output import fail_with, note_once
 from nest.errors import InputError, NoPlanYet
 from nest.io.source import FileState, file_state, files_read
 
-LOOK_EVERY = 0.1
-"""Seconds between looks at the files, and of quiet before they are read."""
+LOOK_EVERY = 0.1  # Seconds between looks at the files, and of quiet before they are read.
 
 
 def answered_until_stopped(answer: Callable[[], int]) -> int:

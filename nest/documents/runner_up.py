@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from nest.formulate.formulation import FirstPlan
     from nest.plan.check import CheckReport
 
-Offered = tuple[Instance, Formulation]
-"""An instance with a plan's candidates, and its formulation."""
+Offered = tuple[Instance, Formulation]  # An instance with a plan's candidates, and its formulation.
 
 
 def runner_up(instance: Instance, formulation: Formulation, result: Result, best: Solution) -> dict[str, Any] | None:
@@ -199,8 +198,7 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     return evolve(instance, cluster=cluster, candidates=tuple(candidates))
 
 
-BESIDE = ("fastest", "safer", "simpler")
-"""Plans beside the first one in a document."""
+BESIDE = ("fastest", "safer", "simpler")  # Plans beside the first one in a document.
 
 
 def plans_beside(instance: Instance, result: Result, plan: PlanDocument) -> dict[str, Any]:

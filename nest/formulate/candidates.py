@@ -28,8 +28,7 @@ MANY = 512
 """Blocks from which on a first plan is sought among few of them before the others are priced. Of DeepSeek-V3's 5,672 on
 2,048 H100 one in seventeen is priced then (2026-11-27); with fewer a search has its own first plan as soon."""
 
-PRICING = 0.35
-"""Share of the time for pricing candidates: bounding and searching their plans takes longer."""
+PRICING = 0.35  # Share of the time for pricing candidates: bounding and searching their plans takes longer.
 
 
 class Devices(NamedTuple):

@@ -29,8 +29,7 @@ from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_byt
 if TYPE_CHECKING:
     from nest.network.imported import Imported
 
-MOST_DEVICES = 2**20
-"""Most devices of a cluster; a larger fan-out is a slip, and tables over devices would not fit."""
+MOST_DEVICES = 2**20  # Most devices of a cluster; a larger fan-out is a slip, and tables over devices would not fit.
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
@@ -256,8 +255,7 @@ def _slower_device(device: DeviceSpec, factor: float) -> DeviceSpec:
     )
 
 
-FABRIC = "fabric"
-"""Name of the level between machines."""
+FABRIC = "fabric"  # Name of the level between machines.
 
 
 def from_file(

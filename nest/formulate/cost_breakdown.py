@@ -79,8 +79,7 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     return CostBreakdown(problem, instance, solution, pricing, tuple(layers), stages)
 
 
-Place = tuple[str, int]
-"""Axis of the participating ranks, and the outermost level between them."""
+Place = tuple[str, int]  # Axis of the participating ranks, and the outermost level between them.
 
 
 def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]]:
@@ -184,8 +183,7 @@ def _outermost(shape: tuple[int, ...]) -> int:
     return max((level for level, members in enumerate(shape) if members > 1), default=0)
 
 
-MOST_SIZES = 20
-"""Most sizes that are listed with their nearest measurement."""
+MOST_SIZES = 20  # Most sizes that are listed with their nearest measurement.
 
 
 def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | None:

@@ -22,12 +22,10 @@ from nest.plan.legality import chunk_violations, permission_violations, structur
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, ProfileCandidate, usual_rank_order
 
-USUAL_RECOMPUTE = "none"
-"""Frameworks recompute nothing unless asked to; a profile without that mode uses its first."""
+USUAL_RECOMPUTE = "none"  # Frameworks recompute nothing unless asked to; a profile without that mode uses its first.
 
 
-PARTIAL = ("recompute_layers", "recompute_rest")
-"""Keys of `fixed` for partial recomputation, besides the mode."""
+PARTIAL = ("recompute_layers", "recompute_rest")  # Keys of `fixed` for partial recomputation, besides the mode.
 
 
 def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from nest.formulate.worth import BoundedCandidates
     from nest.graph import Block
 
-FirstPlan = tuple[Solution, float]
-"""A plan of some candidates, with its step time in seconds."""
+FirstPlan = tuple[Solution, float]  # A plan of some candidates, with its step time in seconds.
 
 
 @frozen(eq=False, repr=False)

@@ -10,8 +10,7 @@ from nest.errors import InputError
 from nest.formulate.fixed_plan import with_decisions
 from nest.spec import Fixed, Problem
 
-SPLITS = ("tp", "cp", "pp")
-"""Decisions from which a launch on a number of devices derives its data parallelism."""
+SPLITS = ("tp", "cp", "pp")  # Decisions from which a launch on a number of devices derives its data parallelism.
 
 
 def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) -> Problem:

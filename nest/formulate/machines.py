@@ -53,8 +53,7 @@ def machines(device: str, nodes: int, per_node: int | None, network: str | None)
     return {"device": device, "levels": levels, "assumed": [", ".join(filter(None, words)) + "."]}
 
 
-_BETWEEN = {"rack": "nodes of a rack", "network": "nodes"}
-"""Members of levels, by the levels' names."""
+_BETWEEN = {"rack": "nodes of a rack", "network": "nodes"}  # Members of levels, by the levels' names.
 
 
 def _outside(nodes: int, count: int, usual: LinkProfile, between: TierSpec) -> list[dict[str, Any]]:

@@ -15,8 +15,7 @@ from nest.graph import Block, Operator
 from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
-IN_PLACE = "all_reduce"
-"""Kind of collective that works in place."""
+IN_PLACE = "all_reduce"  # Kind of collective that works in place.
 
 
 @frozen
@@ -132,16 +131,12 @@ def _axes(block: Block) -> set[str]:
     return {axis for axis in block.called if block.degree(axis) > 1}
 
 
-WHOLE = "full"
-"""Mode that reruns whole layers, and keeps their inputs."""
-
-STAGE = "stage"
-"""Mode that reruns whole stages, and keeps their inputs."""
+WHOLE = "full"  # Mode that reruns whole layers, and keeps their inputs.
+STAGE = "stage"  # Mode that reruns whole stages, and keeps their inputs.
 
 NO_WORK = WorkingSet(0.0, 0.0)
 
-BUFFERS = 2
-"""Layers whose activations may be in transit while one runs: one to the host, one from it."""
+BUFFERS = 2  # Layers whose activations may be in transit while one runs: one to the host, one from it.
 
 
 @frozen
@@ -161,8 +156,7 @@ class PartCosts:
         return self.extra, self.first, self.more, self.peak, self.buffers
 
 
-LayerCosts = dict[str, list[PartCosts]]
-"""Costs of a layer's parts by mode."""
+LayerCosts = dict[str, list[PartCosts]]  # Costs of a layer's parts by mode.
 
 
 def modes(

@@ -19,8 +19,7 @@ from nest.io.names import near, plain
 from nest.io.source import SUFFIXES
 from nest.spec import ClusterSpec, DeviceSpec, Training, TransformerSpec
 
-CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
-"""Keys with the maximum tokens per sample in configurations."""
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions")  # Keys with the maximum tokens per sample in configurations.
 
 USUAL_SEQUENCE = 4096
 """Tokens per sample of a description without any: Llama 2's pre-training context (arXiv 2307.09288)."""
@@ -31,8 +30,7 @@ LINEAR = "linear_attention"
 LIGHTNING = ("minimax", "minimax_text_01")
 """MiniMax-Text-01 in Hugging Face transformers 5.23.0, and in its own `config.json`."""
 
-GRAPH = "graph"
-"""Key of a model with an operator graph or exported program, or the path of its file."""
+GRAPH = "graph"  # Key of a model with an operator graph or exported program, or the path of its file.
 
 Model = TransformerSpec | dict[str, Any]
 """Self-contained model: a description by widths, or the content of a configuration."""
@@ -191,8 +189,7 @@ def _no_model(source: str, path: Path) -> InputError:
     return unknown_name("model", "file or model", source, library_models())
 
 
-_ON_THE_HUB = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
-"""Organisation and model in Hugging Face's notation."""
+_ON_THE_HUB = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"  # Organisation and model in Hugging Face's notation.
 
 
 def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]:

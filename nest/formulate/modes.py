@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from nest.deployment import Limits
     from nest.formulate.options import Options
 
-WHOLE_ONLY = ("stage", OFFLOAD)
-"""Recompute modes that a stage uses as a whole or not at all."""
+WHOLE_ONLY = ("stage", OFFLOAD)  # Recompute modes that a stage uses as a whole or not at all.
 
 
 def profile_modes(profile: ProfileSpec | str | None) -> list[str]:

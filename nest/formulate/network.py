@@ -30,8 +30,7 @@ from nest.plan.evaluate import evaluate
 from nest.spec import ClusterSpec
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
-MOST_DEVICES = 1024
-"""Most devices for placing plans on the network itself; larger ones are planned on levels."""
+MOST_DEVICES = 1024  # Most devices for placing plans on the network itself; larger ones are planned on levels.
 
 
 def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:

@@ -12,8 +12,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.spec import DeviceSpec
 
-MOST = 4
-"""Models kept: `nest explain` asks about one with many answers, and about others at bandwidths used once."""
+MOST = 4  # Models kept: `nest explain` asks about one with many answers, and about others at bandwidths used once.
 
 
 @frozen

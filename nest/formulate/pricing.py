@@ -21,8 +21,7 @@ from nest.spec.device import MATRIX
 
 Extra = TypeVar("Extra")
 
-NOTHING = OperatorCost(0.0, 0.0)
-"""Compute of a communication operator."""
+NOTHING = OperatorCost(0.0, 0.0)  # Compute of a communication operator.
 
 PIECEWISE = "tensor"
 """Key of `training.overlap` whose collectives are split into pieces through buffers shared inside a node."""

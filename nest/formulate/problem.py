@@ -320,8 +320,7 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
     raise InputErrors(problems, others)
 
 
-Contradiction = tuple[str, str]
-"""A decision that a list excludes: the sentence, and the place of the list."""
+Contradiction = tuple[str, str]  # A decision that a list excludes: the sentence, and the place of the list.
 
 
 def _contradiction(name: str, value: object, place: str, allowed: Iterable[object]) -> Contradiction:

@@ -204,11 +204,8 @@ def narrow_format(operator: Operator, device: DeviceSpec, training: Training) ->
     return chosen if chosen in KEPT_BYTES else None
 
 
-OPTIMIZER, ACTIVATIONS = "optimizer", "activations"
-"""Possible entries of `training.offload`."""
-
-LINK_SHARE = "host"
-"""Key of a device's `efficiency` for its link to the host."""
+OPTIMIZER, ACTIVATIONS = "optimizer", "activations"  # Possible entries of `training.offload`.
+LINK_SHARE = "host"  # Key of a device's `efficiency` for its link to the host.
 
 
 @frozen

@@ -33,8 +33,7 @@ EVEN_ODDS = 0.5
 """Risk at which a plan is as likely to fit as not: the criterion for a single plan, and the largest risk that a search
 takes by default."""
 
-WITHIN = 0.01
-"""Share of the least step time within which a simpler plan comes first (FORMATS.md, `search.within`)."""
+WITHIN = 0.01  # Share of the least step time within which a simpler plan comes first (FORMATS.md, `search.within`).
 
 LIKELIER_WITHIN = 0.1
 """Share of the step time given up for a likelier plan, if none is as likely to fit as `RISK` requires."""

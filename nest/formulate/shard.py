@@ -12,8 +12,7 @@ from nest.hooks.protocols import Strategy, StrategyContext
 from nest.instance import Cluster
 from nest.spec import ProfileSpec, Training
 
-FORESEEN = ("tp", "sp", "cp", "ep")
-"""Strategies of FORMATS.md: without their plug-in, they may be given with degree 1."""
+FORESEEN = ("tp", "sp", "cp", "ep")  # Strategies of FORMATS.md: without their plug-in, they may be given with degree 1.
 
 Model = TypeVar("Model")
 

@@ -42,8 +42,7 @@ from nest.units import format_decimal, format_seconds
 Place = tuple[str, LevelSpec | BetweenSpec, int, int, DeviceSpec | None]
 """A link as written: path, link, level (-1 between pools), devices of a machine, and device."""
 
-EVEN = 128
-"""Tokens: kernels' tiles and usual degrees divide multiples of this, which get no note."""
+EVEN = 128  # Tokens: kernels' tiles and usual degrees divide multiples of this, which get no note.
 
 
 def slips(problem: Problem, known: Registry) -> Iterator[str]:
@@ -355,8 +354,7 @@ def long_training(plan: PlanDocument, training: Training) -> Iterator[str]:
         yield (f"training.tokens: {training.tokens:.3g} tokens take {years:,.3g} years; check tokens and devices.")
 
 
-OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})
-"""Names that determine the number of replicas."""
+OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})  # Names that determine the number of replicas.
 
 
 def odd_batch(plan: PlanDocument, training: Training, asked: str, *, fixed: bool) -> Iterator[str]:

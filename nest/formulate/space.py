@@ -24,8 +24,7 @@ from nest.spec.problem import ALL_RANKS, RANK_ORDERS, usual_rank_order
 if TYPE_CHECKING:
     from nest.formulate.options import Options
 
-USUAL_SCHEDULE = "1f1b"
-"""Default pipeline schedule of frameworks (PROBLEM.md section 4)."""
+USUAL_SCHEDULE = "1f1b"  # Default pipeline schedule of frameworks (PROBLEM.md section 4).
 
 FIXED_ONLY = ("etp", "zero_degree", "recompute", "recompute_layers", "recompute_rest", "schedule", "rank_order")
 """Names in `fixed` besides those of constraints."""

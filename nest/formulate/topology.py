@@ -189,8 +189,7 @@ def reduced_network(network: LinkGraph | Pairs, message: float | None = None) ->
     return _reductions.of((_digest(network), size), lambda: reduce(network, size))
 
 
-_reductions = BoundedCache["Reduced"](1)
-"""The latest reduction, by content."""
+_reductions = BoundedCache["Reduced"](1)  # The latest reduction, by content.
 
 
 def _digest(network: LinkGraph | Pairs) -> bytes:

@@ -34,20 +34,17 @@ FUSED = {"query": "qkv_proj", "key_value": "qkv_proj", "up": "gate_up_proj"}
 """Modules of other families that fuse several of these, such as Phi-3's and Megatron Core's (`linear_qkv`,
 `linear_fc1`): one adapter, whose first product they share."""
 
-NETWORKS = ("mlp", "expert", "shared_expert")
-"""Prefixes of operator names in feed-forward networks."""
+NETWORKS = ("mlp", "expert", "shared_expert")  # Prefixes of operator names in feed-forward networks.
 
 EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",), "index_query": ("wq_b",)}
 """Same for projections out of a latent (`MODULES`)."""
 
-ABSORBED = ("absorbed_query", "context")
-"""Halves of `kv_b_proj` around sparse attention: no adapter is known there."""
+ABSORBED = ("absorbed_query", "context")  # Halves of `kv_b_proj` around sparse attention: no adapter is known there.
 
 BRANCH, RANK = "branch", "rank"
 """Axes of products merged into one operator, and between the two products of an adapter."""
 
-LINEAR = ("matmul", "router")
-"""Kinds of products with weights."""
+LINEAR = ("matmul", "router")  # Kinds of products with weights.
 
 
 def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:

@@ -31,11 +31,8 @@ from nest.io.writing import (
 KEPT_IN = "NEST_CACHE"
 """Environment variable with the folder of kept answers; Python keeps none if it is unset or empty."""
 
-KEPT_NOWHERE = "off"
-"""Its value that keeps nothing."""
-
-KEPT_WITH_CACHES = "default"
-"""Its value for the user's cache folder, the command's default."""
+KEPT_NOWHERE = "off"  # Its value that keeps nothing.
+KEPT_WITH_CACHES = "default"  # Its value for the user's cache folder, the command's default.
 
 __all__ = [
     "KEPT_IN",

@@ -13,17 +13,13 @@ from nest.errors import Steps
 LARGEST_YAML = 8 * 2**20
 """Characters of YAML, which ruamel.yaml reads at 0.2 to 0.4 MB/s (measured on lists of numbers and on keys)."""
 
-MOST_MERGED = 100_000
-"""Keys that YAML's merge keys may copy; people merge a few dozen."""
+MOST_MERGED = 100_000  # Keys that YAML's merge keys may copy; people merge a few dozen.
 
 MOST_OPEN = 1000
 """Brackets that YAML may have open at once, also quoted ones: ruamel.yaml visits them all for each token."""
 
-Repeated = list[tuple[dict[str, Any], str]]
-"""Mappings of a text, each with a key it repeats."""
-
-Trie = dict[str | int, Any]
-"""Paths by their steps: the empty mapping ends one."""
+Repeated = list[tuple[dict[str, Any], str]]  # Mappings of a text, each with a key it repeats.
+Trie = dict[str | int, Any]  # Paths by their steps: the empty mapping ends one.
 
 
 class UnreadableError(Exception):

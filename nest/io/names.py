@@ -134,8 +134,7 @@ def _scalar(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) and abs(value) < 1e6 else ""
 
 
-LONGEST = 20
-"""Most characters of a repeated value."""
+LONGEST = 20  # Most characters of a repeated value.
 
 _EXAMPLE = "<([^<>]+)>"
 _FILLER = r"(size|degree|world)+$"
@@ -178,11 +177,8 @@ def _rows() -> Iterator[tuple[str, Meant]]:
             yield foreign, Meant(name, "", written)
 
 
-SHORTEST = 4
-"""Least letters of a name searched inside another."""
-
-MOST = 3
-"""Most names offered."""
+SHORTEST = 4  # Least letters of a name searched inside another.
+MOST = 3  # Most names offered.
 
 
 def near(name: str, known: Iterable[str]) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from nest.units import COUNTS, LARGEST, QUANTITIES, count_pattern
 Schema = dict[str, Any]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-HOLDS = "holds"
-"""Key of a field's metadata: the record class whose written form the field holds as a plain mapping."""
+HOLDS = "holds"  # Key of a field's metadata: the record class whose written form the field holds as a plain mapping.
 
 _SCALARS: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _OF_LISTS = frozenset({"minItems", "uniqueItems", "items"})

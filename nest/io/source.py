@@ -16,21 +16,15 @@ from nest.errors import FieldError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
 from nest.units import displayed
 
-LARGEST_FILE = 64 * 2**20
-"""Bytes of the largest file read. A problem with a thousand measured layers takes a few MiB."""
-
-DEEPEST = 100
-"""Levels of nesting; a plan with its problem has 10."""
+LARGEST_FILE = 64 * 2**20  # Bytes of the largest file read. A problem with a thousand measured layers takes a few MiB.
+DEEPEST = 100  # Levels of nesting; a plan with its problem has 10.
 
 MOST_VALUES = 5_000_000
 """Values of one file, repetitions by aliases included, of which YAML can make more than there are bytes. A thousand
 measured layers under 300 candidates are 4.5 million."""
 
-STANDARD_INPUT = Path("-")
-"""Stands for the pipe to a command."""
-
-MOST_DIGITS = 300
-"""Digits in a row; no float holds a number of 309."""
+STANDARD_INPUT = Path("-")  # Stands for the pipe to a command.
+MOST_DIGITS = 300  # Digits in a row; no float holds a number of 309.
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
@@ -81,11 +75,8 @@ def display_path(path: Path) -> str:
     return "<stdin>" if path == STANDARD_INPUT else str(path)
 
 
-FileState = tuple[int, int] | None
-"""Time of the last write, nanoseconds since 1970, and bytes; None: there is no file."""
-
-_noting: list[dict[Path, FileState]] = []
-"""Listeners for the files read."""
+FileState = tuple[int, int] | None  # Time of the last write, nanoseconds since 1970, and bytes; None: there is no file.
+_noting: list[dict[Path, FileState]] = []  # Listeners for the files read.
 
 
 @contextmanager
@@ -165,8 +156,7 @@ def _text(data: bytes, path: Path) -> str:
 _TOO_LONG = re.compile(rf"(?<!\d)\d{{{MOST_DIGITS}}}")
 
 
-_read: list[tuple[object, str]] = []
-"""The standard input and its text: commands read their file more than once."""
+_read: list[tuple[object, str]] = []  # The standard input and its text: commands read their file more than once.
 
 _READING = Lock()
 

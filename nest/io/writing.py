@@ -219,11 +219,8 @@ def _umask() -> int:
 _ASKING = Lock()
 
 
-BARE_KEY = r"[A-Za-z0-9_-]+"
-"""Keys that need no quotes (TOML 1.0, "Keys")."""
-
-DELETE = "\x7f"
-"""The one control character that JSON leaves in strings and TOML forbids there."""
+BARE_KEY = r"[A-Za-z0-9_-]+"  # Keys that need no quotes (TOML 1.0, "Keys").
+DELETE = "\x7f"  # The one control character that JSON leaves in strings and TOML forbids there.
 
 
 def toml_text(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -262,8 +259,7 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace(DELETE, "\\u007f")
 
 
-WIDTH = 4096
-"""Columns before a line break: none, in files that people search for keys."""
+WIDTH = 4096  # Columns before a line break: none, in files that people search for keys.
 
 PLAIN = r"(?i)(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z_][a-z0-9_./-]*"
 """Text that neither YAML 1.1 (https://yaml.org/type/bool.html) nor 1.2 misreads; all other is quoted."""

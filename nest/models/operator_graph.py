@@ -12,11 +12,8 @@ from nest.io import structure
 from nest.models import held_graph
 from nest.spec import Training
 
-OPTIONS = ("repeat", "causal", "parameters")
-"""Keys beside a graph; all but the first are for exported programs."""
-
-MOST_REPORTED = 20
-"""Most problems reported at once."""
+OPTIONS = ("repeat", "causal", "parameters")  # Keys beside a graph; all but the first are for exported programs.
+MOST_REPORTED = 20  # Most problems reported at once.
 
 
 @frozen

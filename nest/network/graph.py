@@ -18,8 +18,7 @@ from nest.spec.topology import DEVICE_WORDS, SWITCH_WORDS, LinkSpec, NodeSpec
 if TYPE_CHECKING:
     import networkx
 
-MOST_DEVICES = 4096
-"""Most devices: matrices over pairs take 18 bytes a pair, 300 MB in all."""
+MOST_DEVICES = 4096  # Most devices: matrices over pairs take 18 bytes a pair, 300 MB in all.
 
 MOST_NODES = 16_384
 """Most devices and switches: a fat tree has fewer switches per device than one, so four times `MOST_DEVICES`."""

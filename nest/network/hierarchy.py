@@ -59,11 +59,8 @@ MOST_LEVELS = 3
 """Levels of a network that is no hierarchy: PROBLEM.md section 1 names three (1 hop, 2 hops, remote). A hierarchy keeps
 its own."""
 
-WORTH = 0.1
-"""Share of the stretch above 1 that a chain of levels may leave more of than a longer one."""
-
-ROWS = 256
-"""Rows of a matrix processed together, to limit memory."""
+WORTH = 0.1  # Share of the stretch above 1 that a chain of levels may leave more of than a longer one.
+ROWS = 256  # Rows of a matrix processed together, to limit memory.
 
 
 @frozen
@@ -174,8 +171,7 @@ def _weigh(values: Floats) -> None:
         values[rows] *= weights
 
 
-Chain = tuple[float, tuple[int, ...]]
-"""Weighted mean of the stretches of all pairs, and the capacities of the levels."""
+Chain = tuple[float, tuple[int, ...]]  # Weighted mean of the stretches of all pairs, and the capacities of the levels.
 
 
 def _chains(sizes: list[int], offered: dict[tuple[int, int], tuple[Tier, float]]) -> list[Chain]:

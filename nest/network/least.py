@@ -16,14 +16,9 @@ from nest.network.rings import Dimensions
 from nest.network.routes import Routes
 from nest.tolerances import SUM_ERROR
 
-MOST_BANDWIDTHS = 24
-"""Bandwidths distinguished; with more, one stands for all down to the next, and bounds are looser."""
-
-MOST_LATENCIES = 256
-"""Latencies distinguished, likewise."""
-
-Figures = tuple[float, float]
-"""Latency in seconds and bandwidth in bytes per second."""
+MOST_BANDWIDTHS = 24  # Bandwidths distinguished; with more, one stands for all down to the next, and bounds are looser.
+MOST_LATENCIES = 256  # Latencies distinguished, likewise.
+Figures = tuple[float, float]  # Latency in seconds and bandwidth in bytes per second.
 
 
 @frozen(eq=False)

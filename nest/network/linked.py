@@ -15,8 +15,7 @@ from nest.network.product import DeviceLinks, Product, product
 from nest.network.rings import Rings
 from nest.network.routes import Routes
 
-MOST_PATHS = 65_536
-"""Paths kept: a search repeats them."""
+MOST_PATHS = 65_536  # Paths kept: a search repeats them.
 
 
 class PathNetwork:

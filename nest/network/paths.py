@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from nest.instance.pairs import Hops, Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
 
-STEPS_AT_ONCE = 2_000_000
-"""Links processed together, so that the arrays of one step take tens of megabytes."""
+STEPS_AT_ONCE = 2_000_000  # Links processed together, so that the arrays of one step take tens of megabytes.
 
 
 @frozen(eq=False)
@@ -131,8 +130,7 @@ def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Step
         ways = sums
 
 
-DIGITS = 9
-"""Decimals kept of a load, so that sums of fractions of traffic become integers."""
+DIGITS = 9  # Decimals kept of a load, so that sums of fractions of traffic become integers.
 
 
 def loads(graph: LinkGraph) -> tuple[Floats, ...]:

@@ -18,8 +18,7 @@ from nest.instance.pairs import Floats
 MOST_CORNERS = 4_000_000
 """Most pairs of links at a node, over all nodes: a network of 1,024 devices with 88 links each."""
 
-LINKS_AT_ONCE = 2_000_000
-"""Pairs of links compared together, so that the arrays take tens of megabytes."""
+LINKS_AT_ONCE = 2_000_000  # Pairs of links compared together, so that the arrays take tens of megabytes.
 
 
 @frozen(eq=False)

@@ -13,8 +13,7 @@ from nest.network.graph import REFERENCE_MESSAGE, Floats, LinkGraph, Numbers
 from nest.network.hierarchy import ROWS, Tier, neighbour_order, tiers
 from nest.network.paths import pairs as pairs_of
 
-HOPS, BANDWIDTH = "hop distance", "bandwidth"
-"""Methods of ordering devices."""
+HOPS, BANDWIDTH = "hop distance", "bandwidth"  # Methods of ordering devices.
 
 
 @frozen

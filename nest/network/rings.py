@@ -15,14 +15,12 @@ from nest.network.product import Product
 from nest.network.routes import Routes
 from nest.tolerances import SUM_ERROR
 
-MOST_ORDERED = 5
-"""Most dimensions for which all ports are tried with every order of them, up to rotation: 24 orders."""
+MOST_ORDERED = 5  # Most dimensions for which all ports are tried with every order of them, up to rotation: 24 orders.
 
 MOST_REMEMBERED = 16_384
 """Most sets of members whose rings are kept: searches repeat them, and one takes some kilobytes."""
 
-Sent = tuple[Numbers, Numbers, float]
-"""Senders, receivers, and the bytes that each sends per byte of the full buffer."""
+Sent = tuple[Numbers, Numbers, float]  # Senders, receivers, and the bytes that each sends per byte of the full buffer.
 
 
 @frozen(eq=False)

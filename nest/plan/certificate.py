@@ -44,14 +44,12 @@ UNITS = {FORWARD: 1, BACKWARD: 2, INPUT_GRADIENTS: 1, WEIGHT_GRADIENTS: 1}
 """Lengths of passes of equal stages: a backward pass takes as long as two forward passes, in equal parts (matrix
 products have twice the FLOP, arXiv 2401.10241, table 1). Schedules must only be exact for this division."""
 
-CYCLE = UNITS[FORWARD] + UNITS[BACKWARD]
-"""Units of a micro-batch's forward and backward pass through a chunk."""
+CYCLE = UNITS[FORWARD] + UNITS[BACKWARD]  # Units of a micro-batch's forward and backward pass through a chunk.
 
 Lengths = Sequence[Mapping[tuple[str, int], float]]
 """Seconds, or units, of the passes of each stage, by kind and chunk."""
 
-Orders = Sequence[Sequence[Pass]]
-"""Passes of each device in order."""
+Orders = Sequence[Sequence[Pass]]  # Passes of each device in order.
 
 
 @frozen

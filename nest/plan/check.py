@@ -44,11 +44,8 @@ Comparison = tuple[str, Any, Any, float]
 WITHOUT_A_PLAN = ("nest", "status", "problem", "verification", "diagnosis", "statistics", "plugins")
 """Keys of a document without a plan."""
 
-PROOFS = ("proved", "refuted", "open")
-"""Outcomes of a proof."""
-
-Figures = Callable[[Solution, PricedPlan], Mapping[str, Any]]
-"""Derives the `summary` of a plan."""
+PROOFS = ("proved", "refuted", "open")  # Outcomes of a proof.
+Figures = Callable[[Solution, PricedPlan], Mapping[str, Any]]  # Derives the `summary` of a plan.
 
 
 def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None) -> CheckReport:

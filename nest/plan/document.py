@@ -12,8 +12,7 @@ from nest.spec.problem import RANK_ORDERS
 
 FORMAT_VERSION = 1
 
-RANGE_PROBABILITY = 0.8
-"""Probability of a step time within the `batch_time_range` of a plan."""
+RANGE_PROBABILITY = 0.8  # Probability of a step time within the `batch_time_range` of a plan.
 
 
 def document(

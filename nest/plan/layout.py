@@ -92,8 +92,7 @@ def _boundary_level(instance: Instance, solution: Solution, size: int, first: in
     raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
 
 
-Path = tuple[float, float]
-"""Latency (s) and smallest bandwidth (bytes/s) on the path of a message."""
+Path = tuple[float, float]  # Latency (s) and smallest bandwidth (bytes/s) on the path of a message.
 
 
 class Boundary(NamedTuple):
@@ -180,8 +179,7 @@ def counterparts(solution: Solution, here: int, there: int) -> tuple[NDArray[num
     return numpy.array(senders, dtype=numpy.int64), numpy.array(receivers, dtype=numpy.int64)
 
 
-Tensors = tuple[int, ...]
-"""Tensors of the layer graph, as indices, ascending."""
+Tensors = tuple[int, ...]  # Tensors of the layer graph, as indices, ascending.
 
 
 def cut_bytes(candidate: Candidate, tensors: Tensors) -> float:
@@ -274,8 +272,7 @@ def runs_of_stages(instance: Instance, solution: Solution) -> list[list[tuple[in
     return runs
 
 
-Sizes = tuple[tuple[int, float], ...]
-"""Levels of the cluster, each with bytes per micro-batch of one message over it."""
+Sizes = tuple[tuple[int, float], ...]  # Levels of the cluster, each with bytes per micro-batch of one message over it.
 
 
 def received(instance: Instance, solution: Solution, index: int, around: Sequence[Boundary]) -> tuple[Sizes, Sizes]:

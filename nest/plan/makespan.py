@@ -8,8 +8,7 @@ from nest.instance import Pass, Schedule
 from nest.instance.schedule import FORWARD, PASSES, WEIGHT_GRADIENTS, Places, places_of
 from nest.reuse import BoundedCache
 
-MOST_REMEMBERED = 2**21
-"""Passes of all programs kept, of some 12 bytes each."""
+MOST_REMEMBERED = 2**21  # Passes of all programs kept, of some 12 bytes each.
 
 
 class Stuck(Exception):  # noqa: N818 - says what stages are

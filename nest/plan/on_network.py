@@ -129,8 +129,7 @@ def _add_messages(instance: Instance, solution: Solution, carried: Array, used: 
                 used[here, links] = used[there, links] = True
 
 
-Load = tuple[NDArray[numpy.int64], Array]
-"""Links, and bytes on each of them."""
+Load = tuple[NDArray[numpy.int64], Array]  # Links, and bytes on each of them.
 
 
 def _sharding(

@@ -10,16 +10,14 @@ from nest.spec import PlanDocument
 Decided = Mapping[str, Sequence[str]]
 """Decisions by name: one value, or one for each stage in pipeline order."""
 
-_DEGREES = ("tp", "sp", "cp", "ep", "etp")
-"""Degrees in their usual order; others come after them, by name."""
+_DEGREES = ("tp", "sp", "cp", "ep", "etp")  # Degrees in their usual order; others come after them, by name.
 
 _REST = ("pp", "replicas", "micro_batch", "schedule", "chunks", "rank_order", "recompute", "zero", "zero_degree")
 
 FOLLOWS = {"sp": "tp"}
 """Degrees that usually equal another one, whose ranks they divide further work over (`nest.strategies.sp`)."""
 
-_UNSAID = {"chunks": {"1"}, "zero_degree": {"all"}}
-"""Values of a whole plan that are not mentioned."""
+_UNSAID = {"chunks": {"1"}, "zero_degree": {"all"}}  # Values of a whole plan that are not mentioned.
 
 THE_SAME = "the same decisions"
 
@@ -142,8 +140,7 @@ def chunk_ranges(stages: Sequence[Sequence[Sequence[str]]]) -> str:
     return _shortened(parts, " | ", f"{len(parts)} chunks")
 
 
-LONGEST_LIST = 60
-"""Characters of layer names in one row; longer lists are cut short."""
+LONGEST_LIST = 60  # Characters of layer names in one row; longer lists are cut short.
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 

@@ -15,8 +15,7 @@ from nest.spec import Decisions, OtherPlan, PlanDocument
 from nest.spec.problem import OFFLOAD
 from nest.units import format_bytes, listed, percent
 
-MOST_NAMED = 3
-"""Most candidates of a mixed plan named one by one."""
+MOST_NAMED = 3  # Most candidates of a mixed plan named one by one.
 
 
 class Words(NamedTuple):

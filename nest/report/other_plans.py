@@ -48,11 +48,8 @@ _LONGER = {
     "sync": "longer gradient sync",
 }
 
-TOO_CLOSE = "Too close to call: measure both."
-"""Advice on two plans that predictions cannot separate."""
-
-_WORTH_TELLING = 0.001
-"""Least gain told beside the loss, share of the step time: less changes no shown decimal place."""
+TOO_CLOSE = "Too close to call: measure both."  # Advice on two plans that predictions cannot separate.
+_WORTH_TELLING = 0.001  # Least gain told beside the loss, share of the step time: less changes no shown decimal place.
 
 
 ON_NETWORK = (
@@ -210,11 +207,8 @@ def apart(plan: PlanDocument) -> float:
 Answer = Mapping[str, Any]
 """A record of `nest.whatif` in the form of its `to_dict`."""
 
-UNPROVED = "search stopped early"
-"""Note on plans that a time limit cut short."""
-
-UNSHOWN = 5e-5
-"""Least relative difference of step times not shown as 0.00%."""
+UNPROVED = "search stopped early"  # Note on plans that a time limit cut short.
+UNSHOWN = 5e-5  # Least relative difference of step times not shown as 0.00%.
 
 FREEING = ("without", "instead", "plan", "step time")
 """Header of `freeing_rows`."""

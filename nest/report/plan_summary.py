@@ -24,11 +24,8 @@ SHARE_NAMES = {
 }
 """Names of the parts of the step time (`time_shares`) in tables."""
 
-NOTICEABLE = 1e-3
-"""Least share of the step time for which collectives inside layers are listed one by one."""
-
-NAMED = 3
-"""Most unmeasured sizes named one by one with the nearest measured ones."""
+NOTICEABLE = 1e-3  # Least share of the step time for which collectives inside layers are listed one by one.
+NAMED = 3  # Most unmeasured sizes named one by one with the nearest measured ones.
 
 COPIES = "Each device holds two stages: half of the micro-batches run through the pipeline in the other direction."
 """Note on a plan that holds its parameters twice (`summary.copies`)."""
@@ -210,8 +207,7 @@ def memory_capacity(summary: Mapping[str, Any], pool: str | None) -> float | Non
     return capacity
 
 
-OTHER_POOL = "other pool"
-"""Name in tables of the boundary between stages of different pools."""
+OTHER_POOL = "other pool"  # Name in tables of the boundary between stages of different pools.
 
 
 def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
@@ -252,8 +248,7 @@ def whole_training(
 
 
 SECONDS_AN_HOUR = 3600.0
-GIGABYTE = 1e9
-"""Bytes by which clouds charge traffic that leaves a zone."""
+GIGABYTE = 1e9  # Bytes by which clouds charge traffic that leaves a zone.
 
 
 def price_of_an_hour(cluster: ClusterSpec, summary: Mapping[str, Any]) -> float | None:

@@ -35,14 +35,12 @@ from nest.simulate.sharding import DataParallelism, data_parallelism
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
 """Kinds of pieces computed by a device; the others are communication, or waits."""
 
-COLLECTIVES = frozenset({"gather-weights", "reduce-gradients"})
-"""Kinds of pieces that replicas run together."""
+COLLECTIVES = frozenset({"gather-weights", "reduce-gradients"})  # Kinds of pieces that replicas run together.
 
 RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 """Kinds of pieces that occupy the link to another stage."""
 
-WAIT = "wait-for-port"
-"""Kind of pieces that only wait for an occupied port."""
+WAIT = "wait-for-port"  # Kind of pieces that only wait for an occupied port.
 
 
 @frozen
@@ -53,8 +51,7 @@ class Piece:
     seconds: float  # Above 0.
 
 
-Passes = Mapping[Step, tuple[Piece, ...]]
-"""Pieces of a pass in order, by kind of pass and chunk."""
+Passes = Mapping[Step, tuple[Piece, ...]]  # Pieces of a pass in order, by kind of pass and chunk.
 
 
 @frozen

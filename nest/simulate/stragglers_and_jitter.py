@@ -28,17 +28,10 @@ from nest.simulate.timeline import (
 )
 from nest.units import displayed, whole_number
 
-Times = NDArray[numpy.float64]
-"""Seconds; shape `(runs, replicas)`."""
-
-AT_ONCE = 8192
-"""Runs times replicas replayed together: GPipe's messages between two stages then take tens of MB."""
-
-MOST_JITTER = 10.0
-"""Above this, a task's factor may overflow."""
-
-MOST_SLOWER = 1e9
-"""Above this, times may overflow, or exceed the range of a trace."""
+Times = NDArray[numpy.float64]  # Seconds; shape `(runs, replicas)`.
+AT_ONCE = 8192  # Runs times replicas replayed together: GPipe's messages between two stages then take tens of MB.
+MOST_JITTER = 10.0  # Above this, a task's factor may overflow.
+MOST_SLOWER = 1e9  # Above this, times may overflow, or exceed the range of a trace.
 
 PERCENTILES = (5, 50, 90, 95, 99)
 
@@ -273,8 +266,7 @@ class _Runs:
         return numpy.broadcast_to(groups.max(axis=2, keepdims=True), groups.shape).reshape(self._shape)
 
 
-USUAL_RUNS = 100
-"""Default number of runs with jitter."""
+USUAL_RUNS = 100  # Default number of runs with jitter.
 
 
 def disturbance(jitter: float, seed: int, runs: int | None, slow_devices: Mapping[str, float]) -> Disturbance | None:

@@ -18,11 +18,8 @@ Points = tuple[tuple[float, float], ...]
 Message = tuple[bool, int, int]
 """Gradients or activations, the chunk of the pipeline that reads them, and the micro-batch."""
 
-Progress = Callable[[str, float], None]
-"""Called with the current step and its share done."""
-
-REPORT_EVERY = 4096
-"""Passes between two reports of progress."""
+Progress = Callable[[str, float], None]  # Called with the current step and its share done.
+REPORT_EVERY = 4096  # Passes between two reports of progress.
 
 
 @frozen

@@ -21,8 +21,7 @@ GRID = 8
 that consecutive slices never overlap, whether a viewer adds `ts` and `dur` or first converts them to nanoseconds.
 Perfetto drops overlapping slices."""
 
-STAGES, LINKS = 1, 2
-"""Processes of the trace: stages, and their links."""
+STAGES, LINKS = 1, 2  # Processes of the trace: stages, and their links.
 
 FIRST_THREAD = 100
 """First thread number, unique over all processes: Perfetto takes thread 0 for the kernel's idle one, and those that

@@ -12,17 +12,10 @@ from nest.errors import InputError, NoPlanYet
 if TYPE_CHECKING:
     from nest.instance import Array, SearchProgress
 
-AFTERWARDS = 0.4
-"""Seconds of a limit, or a tenth of it, reserved for pricing and writing the plan."""
-
-PATIENCE = 0.3
-"""Seconds that a search without a plan continues after the limit, which is kept to a second."""
-
-STOPPED_PATIENCE = 3.0
-"""Same after a user's interrupt, which can be repeated."""
-
-FEW = 32
-"""Candidates priced and searched in a moment even after the deadline (0.5 s on 2,048 devices)."""
+AFTERWARDS = 0.4  # Seconds of a limit, or a tenth of it, reserved for pricing and writing the plan.
+PATIENCE = 0.3  # Seconds that a search without a plan continues after the limit, which is kept to a second.
+STOPPED_PATIENCE = 3.0  # Same after a user's interrupt, which can be repeated.
+FEW = 32  # Candidates priced and searched in a moment even after the deadline (0.5 s on 2,048 devices).
 
 
 class Deadline:
@@ -149,8 +142,7 @@ def spread(of: int, wanted: int) -> Sequence[int]:
     return [place * of // wanted for place in range(wanted)]
 
 
-FIRST_BOUNDS = 0.85
-"""Share of the time in which the plans of all candidates must be bounded."""
+FIRST_BOUNDS = 0.85  # Share of the time in which the plans of all candidates must be bounded.
 
 
 def attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:

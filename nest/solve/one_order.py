@@ -15,8 +15,7 @@ from nest.solve.inseparable import homes
 MOST_CUTS = 800
 """Most cuts along an order; with more, neighbouring layers stay together, so that a first plan takes seconds."""
 
-Order = tuple[tuple[int, ...], ...]
-"""Groups of layers that stay together, sources first."""
+Order = tuple[tuple[int, ...], ...]  # Groups of layers that stay together, sources first.
 
 
 def along(instance: Instance, order: Order) -> Instance:

@@ -19,11 +19,8 @@ from nest.tolerances import TIE
 
 Progress = Callable[[SearchProgress], None]
 
-RUNNER_UP_STATES = 2_000_000
-"""Most states for a runner-up once the optimum is proved: a fraction of a second."""
-
-PROMISING = 2
-"""Leaves of a node that get quick plans: the best plan is mostly in the first, a runner-up in the second."""
+RUNNER_UP_STATES = 2_000_000  # Most states for a runner-up once the optimum is proved: a fraction of a second.
+PROMISING = 2  # Leaves of a node that get quick plans: the best plan is mostly in the first, a runner-up in the second.
 
 PRUNED_BY_BOUND = {False: "bound from compute", True: "bound from partitions"}
 """Reason for pruning a node that is never expanded, by whether it is a leaf."""
@@ -34,15 +31,11 @@ PlanKind = tuple[tuple[int, ...], int, int]
 TieBreak = tuple[int, ...]
 """Key that orders equally fast plans: devices, stages, then the documented order of configurations."""
 
-FIRST: TieBreak = ()
-"""Before every key of a search."""
-
-LAST: TieBreak = (sys.maxsize,)
-"""After every key of a search."""
+FIRST: TieBreak = ()  # Before every key of a search.
+LAST: TieBreak = (sys.maxsize,)  # After every key of a search.
 
 
-NONE = Solution(0, "", "", ())
-"""Stands for a known plan if only a time is to be beaten."""
+NONE = Solution(0, "", "", ())  # Stands for a known plan if only a time is to be beaten.
 
 
 class OutOfTime(Exception):  # noqa: N818 - not an error: the search goes back to the best plan it has

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from nest.graph import OTHER_SAMPLES, Block, divide
 from nest.hooks.protocols import StrategyContext
 
-AXIS = "batch"
-"""The divided axis of tensors."""
+AXIS = "batch"  # The divided axis of tensors.
 
 
 class BatchParallelism:

@@ -14,20 +14,11 @@ from attrs import evolve
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, axis_size, has_axis, scale
 from nest.hooks.protocols import StrategyContext
 
-AXIS = "sequence"
-"""The divided axis of tensors."""
-
-SCAN = "scan"
-"""Operators along the sequence, each step of which needs the previous one's result."""
-
-PIECES = 2
-"""Pieces of the sequence on each rank, for equal work under a causal mask."""
-
-TILE = 64
-"""Tokens of FlashAttention-2's smallest block of queries (arXiv 2307.08691, section 3.3)."""
-
-GATHERED = ".gathered"
-"""Suffix of keys or values gathered over the ranks."""
+AXIS = "sequence"  # The divided axis of tensors.
+SCAN = "scan"  # Operators along the sequence, each step of which needs the previous one's result.
+PIECES = 2  # Pieces of the sequence on each rank, for equal work under a causal mask.
+TILE = 64  # Tokens of FlashAttention-2's smallest block of queries (arXiv 2307.08691, section 3.3).
+GATHERED = ".gathered"  # Suffix of keys or values gathered over the ranks.
 
 
 class ContextParallelism:

@@ -32,8 +32,7 @@ from nest.graph import (
 from nest.graph.sharded_graph import Crossing, surround
 from nest.hooks.protocols import StrategyContext
 
-GROUP = "expert"
-"""The parameter group of routed experts."""
+GROUP = "expert"  # The parameter group of routed experts.
 
 EXPERTS, INNER = "experts", "expert_ffn"
 """The divided axes of their parameters: the experts, and the inner width of each."""

@@ -14,11 +14,8 @@ from nest.graph import Block, Collective, Communication, Operator, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.strategies.cp import keys_and_values
 
-RANKS = "tp"
-"""The strategy whose ranks divide the sequence."""
-
-GATHERED = ".gathered"
-"""Suffix of whole tensors gathered from the ranks' shares."""
+RANKS = "tp"  # The strategy whose ranks divide the sequence.
+GATHERED = ".gathered"  # Suffix of whole tensors gathered from the ranks' shares.
 
 
 class SequenceParallelism:

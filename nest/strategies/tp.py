@@ -14,11 +14,8 @@ from attrs import evolve
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide_axes
 from nest.hooks.protocols import StrategyContext
 
-SPLIT = ("heads", "kv_heads", "ffn", "vocab")
-"""Axes split over the ranks."""
-
-PARTIAL = ".partial"
-"""Suffix of tensors of partial sums over the ranks."""
+SPLIT = ("heads", "kv_heads", "ffn", "vocab")  # Axes split over the ranks.
+PARTIAL = ".partial"  # Suffix of tensors of partial sums over the ranks.
 
 
 class TensorParallelism:

@@ -124,8 +124,7 @@ def _is_share(share: tuple[Tensor, ...], whole: tuple[Tensor, ...], degree: int)
     return len(share) == len(whole) and all(part.shape in shapes for part, shapes in zip(share, rounded, strict=True))
 
 
-REDUCING = ("all_reduce", "reduce_scatter")
-"""Collectives that add up."""
+REDUCING = ("all_reduce", "reduce_scatter")  # Collectives that add up.
 
 
 @frozen

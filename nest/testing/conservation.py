@@ -28,8 +28,7 @@ AMOUNTS: dict[str, Callable[[Operator], float]] = {
 }
 """Amounts of which all ranks together must have at least as much as the whole."""
 
-WORK = ("FLOP", "model FLOP")
-"""Those of which a rank does the share in `Operator.split`."""
+WORK = ("FLOP", "model FLOP")  # Those of which a rank does the share in `Operator.split`.
 
 
 @frozen

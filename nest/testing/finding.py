@@ -17,8 +17,7 @@ from nest.hooks.kinds import InvalidResult
 from nest.hooks.process_state import process_state_restored
 from nest.hooks.unchanged import Kept
 
-Problems = Iterable[str]
-"""Objections of a check, in sentences; none: it passed."""
+Problems = Iterable[str]  # Objections of a check, in sentences; none: it passed.
 
 
 @frozen
@@ -114,8 +113,7 @@ def _cases(count: int) -> str:
     return f"{count} case" if count == 1 else f"{count} cases"
 
 
-MOST_AGAIN = 3
-"""Most answers of each check requested again at the end."""
+MOST_AGAIN = 3  # Most answers of each check requested again at the end.
 
 
 def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved: bool = False) -> Iterator[str]:

@@ -12,8 +12,7 @@ from nest.io import structure
 from nest.spec import Problem
 from nest.testing.finding import Finding, Problems, Tally
 
-SECTIONS = ("model", "training", "fixed")
-"""Keys of a problem that a file may fill in."""
+SECTIONS = ("model", "training", "fixed")  # Keys of a problem that a file may fill in.
 
 PROBLEM: Mapping[str, Any] = {
     "nest": 1,

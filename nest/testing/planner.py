@@ -26,14 +26,9 @@ from nest.spec.constraints import parse
 from nest.testing.finding import Finding, Problems, Tally
 
 LAYERS = 6
-EVALUATIONS = 50
-"""Plans that a planner may price: enough to see that it ends."""
-
-UNKNOWN = "nobody-s-option"
-"""An option that no planner has."""
-
-ROOMY, TIGHT, TOO_SMALL = 1e12, 4e9, 1e6
-"""Bytes of a device: for any plan, for some, for none."""
+EVALUATIONS = 50  # Plans that a planner may price: enough to see that it ends.
+UNKNOWN = "nobody-s-option"  # An option that no planner has.
+ROOMY, TIGHT, TOO_SMALL = 1e12, 4e9, 1e6  # Bytes of a device: for any plan, for some, for none.
 
 
 def check_planner(planner: Planner) -> tuple[Finding, ...]:

@@ -25,11 +25,8 @@ from nest.units import BytesPerSecond
 TOKENS = 64
 """Tokens per sample."""
 
-SAMPLES = 4
-"""Samples per micro-batch."""
-
-TRAINING = Training(global_batch=8, sequence_length=TOKENS)
-"""Default training of the samples."""
+SAMPLES = 4  # Samples per micro-batch.
+TRAINING = Training(global_batch=8, sequence_length=TOKENS)  # Default training of the samples.
 
 
 @frozen

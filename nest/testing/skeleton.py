@@ -14,8 +14,7 @@ from nest.hooks.kinds import KINDS, Kind, reserved_names
 from nest.hooks.registry import registry
 from nest.version import __version__
 
-LONGEST = 60
-"""Most characters of a name: it becomes part of file names, which some file systems limit to 255."""
+LONGEST = 60  # Most characters of a name: it becomes part of file names, which some file systems limit to 255.
 
 
 def skeleton(distribution: str, word: str) -> dict[str, str]:

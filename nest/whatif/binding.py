@@ -11,8 +11,7 @@ from nest.instance import weights_of
 from nest.report.plan_summary import level_name, memory_capacity, upper_memory
 from nest.spec import PlanDocument
 
-ALIKE = 0.01
-"""Share of the largest figure within which stages are reported with it."""
+ALIKE = 0.01  # Share of the largest figure within which stages are reported with it.
 
 
 @frozen

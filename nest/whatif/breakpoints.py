@@ -17,8 +17,7 @@ from nest.whatif.outcome import Outcome, outcome, signature
 from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver
 
-PRECISION = 0.01
-"""Relative precision of a breakpoint."""
+PRECISION = 0.01  # Relative precision of a breakpoint.
 
 REACH = 4.0
 """Largest factor over, and smallest part of, the problem's value: two doublings, as between network generations two
@@ -27,18 +26,14 @@ apart."""
 MOST_SOLVES = 16
 """Most solves for one breakpoint; halving the reach on a logarithmic scale takes 8, crossings mostly 3."""
 
-CLOSER = 0.9
-"""Share of the range, on a logarithmic scale, below which a guess must shrink it; else it is halved next."""
+CLOSER = 0.9  # Share of the range, on a logarithmic scale, below which a guess must shrink it; else it is halved next.
 
 NARROW = 0.03
 """Range of memory within which a plan's need is often the breakpoint; farther ranges have many best plans, and doubling
 then halving strides are faster."""
 
-FINER = 20
-"""Factor by which crossings of known plans are found more precisely: pricing takes a hundredth of a search."""
-
-ASIDE = 1e-6
-"""Relative distance of both sides of a known breakpoint: a plan's memory."""
+FINER = 20  # Factor by which crossings of known plans are found more precisely: pricing takes a hundredth of a search.
+ASIDE = 1e-6  # Relative distance of both sides of a known breakpoint: a plan's memory.
 
 LESS, MORE = "less", "more"
 

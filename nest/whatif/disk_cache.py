@@ -27,14 +27,9 @@ from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.version import LOADED
 
-LARGEST = 2**26
-"""Most bytes of a file; larger ones are slow to read."""
-
-MOST = 2**28
-"""Most bytes of all files; those unused for longest are deleted."""
-
-SUFFIX = ".answer"
-"""Suffix that marks nest's own files, of which the oldest are deleted."""
+LARGEST = 2**26  # Most bytes of a file; larger ones are slow to read.
+MOST = 2**28  # Most bytes of all files; those unused for longest are deleted.
+SUFFIX = ".answer"  # Suffix that marks nest's own files, of which the oldest are deleted.
 
 
 def cached_plan(

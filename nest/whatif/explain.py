@@ -21,14 +21,9 @@ from nest.whatif.recomputed_blocks import recomputed_blocks
 from nest.whatif.shadow_prices import ShadowPrice
 from nest.whatif.solver import Solver
 
-PARTS = ("binding", "constraints", "pools", "alternatives", "flips")
-"""Parts of an explanation, in order."""
-
-SOLVES_OF_A_BREAKPOINT = 3
-"""Solves of a breakpoint relative to other questions, for progress only."""
-
-Progress = Callable[[str, float], None]
-"""Called with the current question, and the share of questions answered."""
+PARTS = ("binding", "constraints", "pools", "alternatives", "flips")  # Parts of an explanation, in order.
+SOLVES_OF_A_BREAKPOINT = 3  # Solves of a breakpoint relative to other questions, for progress only.
+Progress = Callable[[str, float], None]  # Called with the current question, and the share of questions answered.
 
 Ready = Callable[[str, "Explanation"], None]
 """Called with each finished step of `nest.report.text.explanation.STEPS`, and the explanation so far."""

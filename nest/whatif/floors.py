@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 FURTHER = 1.1
 """Factor over a known or requested step time up to which candidates are priced: many answers are slightly slower."""
 
-NEAR = 1.5
-"""Largest speed-up for which bounds on the original network exclude more than they cost."""
-
-Floors = Callable[[float], Collection[str]]
-"""From seconds to the names of candidates that may have such plans."""
+NEAR = 1.5  # Largest speed-up for which bounds on the original network exclude more than they cost.
+Floors = Callable[[float], Collection[str]]  # From seconds to the names of candidates that may have such plans.
 
 
 def never_slower(problem: Problem, parameter: Parameter) -> bool:

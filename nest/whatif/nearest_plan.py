@@ -14,14 +14,9 @@ from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 
-Search = Callable[[Problem], PlanDocument]
-"""Solves a problem."""
-
-FAR = 0.1
-"""Share by which the nearest plan may take longer than the best one of the target, which is exported instead."""
-
-EVEN = "divided evenly"
-"""Text of a decision that a plan does not list: layers follow from the number of stages."""
+Search = Callable[[Problem], PlanDocument]  # Solves a problem.
+FAR = 0.1  # Share by which the nearest plan may take longer than the best one of the target, which is exported instead.
+EVEN = "divided evenly"  # Text of a decision that a plan does not list: layers follow from the number of stages.
 
 
 @frozen

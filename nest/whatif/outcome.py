@@ -20,8 +20,7 @@ from nest.tolerances import AGREEMENT
 NOT_SAID = ("stages", "devices")
 """Decisions that follow from others or say little: layers of stages, number of devices."""
 
-EACH_STAGE = ("zero", "recompute")
-"""Decisions made by stage."""
+EACH_STAGE = ("zero", "recompute")  # Decisions made by stage.
 
 
 @frozen

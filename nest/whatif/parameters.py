@@ -75,14 +75,9 @@ MOST_CLASSES = 6
 
 UNIT = "bytes/s"
 
-Change = Callable[[ClusterSpec, float], ClusterSpec]
-"""Sets another bandwidth in a cluster."""
-
-Scale = Callable[[float], float]
-"""Maps an old bandwidth to a new one."""
-
-Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]
-"""Applies a function to every bandwidth of a cluster."""
+Change = Callable[[ClusterSpec, float], ClusterSpec]  # Sets another bandwidth in a cluster.
+Scale = Callable[[float], float]  # Maps an old bandwidth to a new one.
+Scaled = Callable[[ClusterSpec, Scale], ClusterSpec]  # Applies a function to every bandwidth of a cluster.
 
 
 def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
@@ -337,8 +332,7 @@ def _between(index: int, problem: Problem, value: float) -> Problem:
     return evolve(problem, cluster=evolve(problem.cluster, between=(*between[:index], joint, *between[index + 1 :])))
 
 
-PLENTY = 1024.0
-"""Factor over a device's memory that stands for any amount of it."""
+PLENTY = 1024.0  # Factor over a device's memory that stands for any amount of it.
 
 
 def with_memory(problem: Problem, value: float) -> Problem:

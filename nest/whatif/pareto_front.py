@@ -22,8 +22,7 @@ from nest.tolerances import MEMORY_SLACK, TIE
 from nest.whatif.outcome import plan_label
 from nest.whatif.solver import Solver, devices_used, problem_of
 
-MOST_COUNTS = 4
-"""Most numbers of devices searched: all of them, and halves of that."""
+MOST_COUNTS = 4  # Most numbers of devices searched: all of them, and halves of that.
 
 NOT_TOLD_APART = 4 * MEMORY_SLACK
 """Share below a plan's need at which it does not fit: far more than the slack of a search."""

@@ -21,8 +21,7 @@ ALONE = 0.5
 """Seconds before other processes help: a new one spends half a second on its start and prices the model again, a fork
 has all prices so far."""
 
-RECIPE = "manual"
-"""Planner whose plan stands for a launch without a planner."""
+RECIPE = "manual"  # Planner whose plan stands for a launch without a planner.
 
 Question = tuple[str, int]
 """A part of the answers, and the place among its questions."""

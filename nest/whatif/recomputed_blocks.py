@@ -14,8 +14,7 @@ from nest.plan.legality import structure_violations
 from nest.spec import PlanDocument, Problem
 from nest.whatif.binding import Binding
 
-STEPS = {"more": 1, "fewer": -1}
-"""Change of recomputed blocks in stages, by name of the figures."""
+STEPS = {"more": 1, "fewer": -1}  # Change of recomputed blocks in stages, by name of the figures.
 
 
 def recomputed_blocks(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Binding, ...]:

@@ -6,8 +6,7 @@ from nest.io import unstructure
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
-DECIDED = ("schedule", "micro_batch")
-"""Keys of the training that list a plan's decisions."""
+DECIDED = ("schedule", "micro_batch")  # Keys of the training that list a plan's decisions.
 
 
 def same_price(first: PlanDocument, second: PlanDocument) -> bool:

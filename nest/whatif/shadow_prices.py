@@ -23,8 +23,7 @@ from nest.whatif.outcome import Outcome, outcome
 from nest.whatif.parameters import PLENTY, parameters
 from nest.whatif.solver import Solver
 
-DARING = 0.8
-"""Share of launches that may run out of memory, for someone who can retry."""
+DARING = 0.8  # Share of launches that may run out of memory, for someone who can retry.
 
 
 @frozen

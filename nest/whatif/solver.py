@@ -30,13 +30,11 @@ from nest.whatif.starts import Known, StepTimes, WarmStarts, decided_on, decisio
 WIDER, FURTHEST = 1.5, 8.0
 """Factors over `FURTHER` up to which candidates are priced next if there is no plan yet, before all are."""
 
-MOST_INSTANCES = 4
-"""Instances kept, of all candidates and of few each: both ends of a range, and the middle."""
+MOST_INSTANCES = 4  # Instances kept, of all candidates and of few each: both ends of a range, and the middle.
 
 Key = TypeVar("Key", bound=Hashable)
 
-Progress = Callable[[str, int], None]
-"""Called with the current question and the number of solves done."""
+Progress = Callable[[str, int], None]  # Called with the current question and the number of solves done.
 
 
 @frozen

@@ -18,12 +18,10 @@ from nest.tolerances import MEMORY_SLACK, TIE
 MOST_STARTS = 16
 """Most plans kept to start searches from."""
 
-MOST_PRICED = 2
-"""Plans priced to start a search: each takes a tenth of a search, and mostly the first is the best."""
+MOST_PRICED = 2  # Plans priced to start a search: each takes a tenth of a search, and mostly the first is the best.
 
 
-Known = tuple[Solution, float]
-"""A plan that fits, with its step time in seconds."""
+Known = tuple[Solution, float]  # A plan that fits, with its step time in seconds.
 
 
 @define(eq=False)

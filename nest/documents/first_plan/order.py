@@ -98,11 +98,8 @@ def _even(instance: Instance) -> Instance:
     return _of_space(instance, even=True)
 
 
-RECOMPUTED = {"none": 0, "full": 3}
-"""Amount of recomputation by mode; any other mode recomputes parts of a block."""
-
-SELECTIVE, PARTIAL = 1, 2
-"""Amount of such a mode, and of `full` for only the first blocks."""
+RECOMPUTED = {"none": 0, "full": 3}  # Amount of recomputation by mode; any other mode recomputes parts of a block.
+SELECTIVE, PARTIAL = 1, 2  # Amount of such a mode, and of `full` for only the first blocks.
 
 
 def _recomputed(plan: Plan) -> int:

@@ -55,8 +55,7 @@ def with_first_plan(
     return evolve(result, status="near-optimal", fastest=faster or (plan, seconds)) if near else result
 
 
-COSTS_LITTLE = 0.05
-"""Most additional share of the step time of a reported safer or simpler plan."""
+COSTS_LITTLE = 0.05  # Most additional share of the step time of a reported safer or simpler plan.
 
 
 def with_alternatives(

@@ -4,8 +4,7 @@ from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import GroupedQueryAttention, Indexer, LatentAttention
 
-INT32 = 4.0
-"""Bytes of the position of a kept key."""
+INT32 = 4.0  # Bytes of the position of a kept key.
 
 
 def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:

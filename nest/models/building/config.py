@@ -22,17 +22,10 @@ from nest.spec.architecture import (
 Attention = GroupedQueryAttention | LatentAttention
 Network = FeedForward | MixtureOfExperts
 
-LARGEST = 10**9
-"""Largest width accepted: no transformer comes near, and a slip beyond it would build for hours."""
-
-MOST_LAYERS = 10_000
-"""Largest number of blocks accepted."""
-
-SLIDING = "sliding_attention"
-"""Word of `layer_types` for a layer with windowed attention."""
-
-FULL = "full_attention"
-"""Word of `layer_types` for a layer without a window."""
+LARGEST = 10**9  # Largest width accepted: no transformer comes near, and a slip beyond it would build for hours.
+MOST_LAYERS = 10_000  # Largest number of blocks accepted.
+SLIDING = "sliding_attention"  # Word of `layer_types` for a layer with windowed attention.
+FULL = "full_attention"  # Word of `layer_types` for a layer without a window.
 
 
 @define(eq=False, repr=False)

@@ -7,8 +7,7 @@ from nest.models.building.layer import FP32, LayerBuilder, activation_itemsize
 from nest.spec import Training
 from nest.spec.architecture import Architecture, FeedForward, MixtureOfExperts, TransformerBlock
 
-EXPERT_WIDTH = "expert_ffn"
-"""The axis of a routed expert's inner width; experts are split apart from all else."""
+EXPERT_WIDTH = "expert_ffn"  # The axis of a routed expert's inner width; experts are split apart from all else.
 
 
 def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:

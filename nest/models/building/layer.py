@@ -5,11 +5,8 @@ from attrs import define, field
 from nest.graph import Operator, Parameter, Routing, Shape, Tensor
 from nest.spec import Training
 
-FP32 = 4.0
-"""Bytes of an element kept in single precision at any training precision."""
-
-INDEX = 8.0
-"""Bytes of a token id or label (PyTorch's int64)."""
+FP32 = 4.0  # Bytes of an element kept in single precision at any training precision.
+INDEX = 8.0  # Bytes of a token id or label (PyTorch's int64).
 
 
 def activation_itemsize(training: Training) -> float:

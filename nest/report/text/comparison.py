@@ -97,11 +97,8 @@ HEADER = (
     "memory",
     "fits",
 )
-NUMBERS = (1, 2, 3, 5, 6, 10, 12)
-"""Columns that are flush right."""
-
-SEARCH = "search"
-"""Name of the column of search times, if asked for."""
+NUMBERS = (1, 2, 3, 5, 6, 10, 12)  # Columns that are flush right.
+SEARCH = "search"  # Name of the column of search times, if asked for.
 
 OURS = "nest"
 

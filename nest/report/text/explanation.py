@@ -31,8 +31,7 @@ STEPS = ("plan", "binding", "best", "constraints", "pools", "alternatives", "fli
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 """Units of varied numbers for people, with their size in SI units."""
 
-_MARK = "*"
-"""Mark of results of an unfinished search."""
+_MARK = "*"  # Mark of results of an unfinished search.
 
 
 def explanation_text(answer: Answer, screen: Screen = WIDE) -> str:
@@ -259,13 +258,11 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:,.0f} samples" if unit == "samples" else f"{three_digits(value / size)} {name}"
 
 
-Finding = Mapping[str, Any]
-"""A finding of `nest.whatif.binding` on one resource."""
+Finding = Mapping[str, Any]  # A finding of `nest.whatif.binding` on one resource.
 
 Row = tuple[str, str]
 
-NOTICEABLE = 5e-4
-"""Least share of the step time shown: less would read 0.0%."""
+NOTICEABLE = 5e-4  # Least share of the step time shown: less would read 0.0%.
 
 
 def binding_text(binding: list[Finding], screen: Screen) -> str:

@@ -14,17 +14,10 @@ from nest.spec import PlanDocument
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, percent, three_digits
 
-MOST_LINES = 22
-"""Lines of the first screen: a terminal of 24 has room for the command and the next one, too."""
-
-MOST_WAITING = 0.05
-"""Least share of a step told as waiting for hosts: the spread of repeated runs of one plan."""
-
-LEAST_SHARE = 5e-4
-"""Least share of the step time that shows in one decimal place of a per cent."""
-
-BESIDE = len("time goes to") + 2
-"""Columns of the names of figures."""
+MOST_LINES = 22  # Lines of the first screen: a terminal of 24 has room for the command and the next one, too.
+MOST_WAITING = 0.05  # Least share of a step told as waiting for hosts: the spread of repeated runs of one plan.
+LEAST_SHARE = 5e-4  # Least share of the step time that shows in one decimal place of a per cent.
+BESIDE = len("time goes to") + 2  # Columns of the names of figures.
 
 
 def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "", *, whole: bool = False) -> str:

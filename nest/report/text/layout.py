@@ -57,8 +57,7 @@ _UNIT = r"(?:[mun]?s|min|h|[kKMGTP]?i?B(?:/s)?|%|[kMGTP]?FLOP(?:/s)?|samples/s)(
 _GAP = re.compile(rf"(?<=\S)(?!(?<=[^\W\d]) \d)(?!(?<=\d) {_UNIT})(?!(?<=\d) x \d) +(?=\S)")
 """Spaces at which a line may end: not between word and number, number and unit, or multiplied numbers."""
 
-LEAST_ROOM = 20
-"""Least columns beside the names of figures; with fewer, values stand below their names."""
+LEAST_ROOM = 20  # Least columns beside the names of figures; with fewer, values stand below their names.
 
 
 def pieces(text: str) -> list[str]:
@@ -150,8 +149,7 @@ def figures(
     return "\n".join(lines)
 
 
-GAP = 2
-"""Columns between two columns of a table."""
+GAP = 2  # Columns between two columns of a table.
 
 
 def table(

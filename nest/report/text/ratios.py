@@ -8,8 +8,7 @@ from nest.report.text.comparison import OURS
 from nest.report.text.layout import WIDE, Screen, paragraph, table
 from nest.units import format_bytes, listed
 
-Ratios = Mapping[str, float | str]
-"""By problem: a step time over the least, or why a planner has no plan."""
+Ratios = Mapping[str, float | str]  # By problem: a step time over the least, or why a planner has no plan.
 
 
 def total(ratios: Ratios) -> tuple[float | None, float | None, int]:

@@ -13,14 +13,12 @@ from nest.report.text.layout import Screen, Tone, table
 from nest.spec import PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds, percent
 
-MOST_ROWS = 24
-"""Most stages shown one by one; of more, neighbours that are alike share a row."""
+MOST_ROWS = 24  # Most stages shown one by one; of more, neighbours that are alike share a row.
 
 MEMORY_NAMES = {"communication": "buffers", "activations": "activations"}
 """Words for parts of memory with other names in `MemoryBreakdown`."""
 
-FEW_NAMES = 2
-"""Most devices of a network named one by one in a table."""
+FEW_NAMES = 2  # Most devices of a network named one by one in a table.
 
 
 def stage_table(plan: PlanDocument, screen: Screen) -> str:

@@ -35,14 +35,9 @@ PRECISION = 2**26
 """Ticks of the time, and units of the bytes, of all layers: rounding a thousand layers down loses at most 1e-4 of a
 stage, and no sum comes near the range where CP-SAT errs."""
 
-ROUNDS = 4
-"""Rounds in which the boundaries tighten each other's limits; more hardly ever help."""
-
-GROWTH = 0.05
-"""Share of the gap between bound and step time that a round must close to be worth another."""
-
-EFFORT = 0.3
-"""CP-SAT's deterministic seconds per boundary; the bound proved by then counts."""
+ROUNDS = 4  # Rounds in which the boundaries tighten each other's limits; more hardly ever help.
+GROWTH = 0.05  # Share of the gap between bound and step time that a round must close to be worth another.
+EFFORT = 0.3  # CP-SAT's deterministic seconds per boundary; the bound proved by then counts.
 
 
 @frozen(eq=False)

@@ -31,8 +31,7 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 Overfull = Sequence[tuple[int, int, Mode, int]]
 """Choices that exact pricing found too large: stage, candidate, mode and index in `Cuts`."""
 
-ROUNDS = 6
-"""Rounds in which limits and paths tighten each other; more hardly ever help."""
+ROUNDS = 6  # Rounds in which limits and paths tighten each other; more hardly ever help.
 
 
 @define

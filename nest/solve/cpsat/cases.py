@@ -27,14 +27,12 @@ from nest.solve.cpsat.families import Families, Family, rooms
 from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
-Mode = tuple[str, int]
-"""Recompute mode and ZeRO stage."""
+Mode = tuple[str, int]  # Recompute mode and ZeRO stage.
 
 Step = tuple[str, int]
 """Part of a pass, or the message it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
 
-Path = tuple[tuple[Step, int], ...]
-"""Counts of each step on a path through the passes of a batch."""
+Path = tuple[tuple[Step, int], ...]  # Counts of each step on a path through the passes of a batch.
 
 
 @frozen(eq=False)

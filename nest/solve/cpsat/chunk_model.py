@@ -39,8 +39,7 @@ UNITS = 2**24
 """Parts of a device's memory in which activations are counted: rounding a thousand units down loses less than 1e-4 of
 it, and coefficients stay far below the range where CP-SAT errs."""
 
-MOST_AROUND = 4_000
-"""Most combinations of a stage's messages for which waits at its ports are enumerated."""
+MOST_AROUND = 4_000  # Most combinations of a stage's messages for which waits at its ports are enumerated.
 
 Overfull = tuple[int, tuple[int, ...], int, int]
 """A stage that does not fit: its index, first and last units of its chunks, and index of its content and mode."""

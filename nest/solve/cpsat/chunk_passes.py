@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.scaling import Scale
 
 
-STEP = 2.0**-16
-"""Relative growth of a buffer that separates the bytes of a collective from its latencies."""
+STEP = 2.0**-16  # Relative growth of a buffer that separates the bytes of a collective from its latencies.
 
 MOST_SHARES = 50_000
 """Most choices of stages, times chunks and their units, for which ZeRO communication is modelled by chunk."""

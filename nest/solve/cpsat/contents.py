@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 MOST_CONTENTS = 20_000
 """Most contents of a stage that are enumerated; 32 equal blocks with embedding and head make 132."""
 
-MOST_STATES = 1_500
-"""Most states (contents of all stages so far) for which a bound over paths is computed."""
+MOST_STATES = 1_500  # Most states (contents of all stages so far) for which a bound over paths is computed.
 
 
 @frozen(eq=False)

@@ -22,14 +22,9 @@ from nest.solve.cpsat.cuts import Floats, Integers
 from nest.solve.cpsat.reduction_model import Call, Seats, calls, own_seconds, ring_seconds
 from nest.tolerances import SUM_ERROR
 
-MOST_PLACEMENTS = 50_000
-"""Most placements that are all tried; eight devices with a stage each have 40,320."""
-
-MOST_REPLAYED = 2_000
-"""Most plans to replay when their closed form does not rule them out."""
-
-MOST_PATHS = 20_000
-"""Most combinations of partitions and choices that are all tried."""
+MOST_PLACEMENTS = 50_000  # Most placements that are all tried; eight devices with a stage each have 40,320.
+MOST_REPLAYED = 2_000  # Most plans to replay when their closed form does not rule them out.
+MOST_PATHS = 20_000  # Most combinations of partitions and choices that are all tried.
 
 
 @frozen(eq=False)

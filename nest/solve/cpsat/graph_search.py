@@ -44,18 +44,14 @@ if TYPE_CHECKING:
 EFFORTS = (1.0, 4.0, 16.0)
 """CP-SAT's deterministic seconds per question, by round: open questions get more in the next."""
 
-WHOLE_EFFORT = 20.0
-"""CP-SAT's deterministic seconds in all; one takes about a second of a core."""
-
-PARTS = (1.0, 1 / 4, 1 / 16)
-"""Parts of the way from bound to best up to which cuts are listed."""
+WHOLE_EFFORT = 20.0  # CP-SAT's deterministic seconds in all; one takes about a second of a core.
+PARTS = (1.0, 1 / 4, 1 / 16)  # Parts of the way from bound to best up to which cuts are listed.
 
 REACH = 3
 """Layers in a row that may change sides of a boundary near the best plan; fewer if that makes too many cuts or gains
 nothing."""
 
-IMPROVING = 0.5
-"""Deterministic seconds charged for one such search."""
+IMPROVING = 0.5  # Deterministic seconds charged for one such search.
 
 Progress = Callable[[SearchProgress], None]
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from nest.solve.cpsat.placement import Term
 
-SIZES = 16
-"""Sizes at which a collective is priced; sizes between two cost as much as the smaller."""
+SIZES = 16  # Sizes at which a collective is priced; sizes between two cost as much as the smaller.
 
 UNITS = 2**24
 """Units of a device's memory and of a collective's bytes: rounding a thousand layers down loses less than 1e-4, and

@@ -20,8 +20,7 @@ from nest.solve.cpsat.placement import boundary_levels
 from nest.solve.cpsat.stages import data_parallel_groups, held_state, rows_of_state
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
-BEYOND = 1e3
-"""Most that a layer counts as, in device memories: too much for any stage."""
+BEYOND = 1e3  # Most that a layer counts as, in device memories: too much for any stage.
 
 
 @frozen(eq=False)

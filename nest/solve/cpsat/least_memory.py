@@ -13,17 +13,10 @@ from nest.solve.cpsat.pricing import time_and_memory
 from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
 
-PRECISION = 1e-6
-"""Relative tolerance of the least memory."""
-
-EFFORT = 1.0
-"""CP-SAT's deterministic seconds per question."""
-
-WHOLE_EFFORT = 20.0
-"""CP-SAT's deterministic seconds in all; then the best so far is returned."""
-
-ENOUGH = 2.0**64
-"""Device memories that hold any plan."""
+PRECISION = 1e-6  # Relative tolerance of the least memory.
+EFFORT = 1.0  # CP-SAT's deterministic seconds per question.
+WHOLE_EFFORT = 20.0  # CP-SAT's deterministic seconds in all; then the best so far is returned.
+ENOUGH = 2.0**64  # Device memories that hold any plan.
 
 
 def least_memory(instance: Instance, deadline: Deadline) -> Solution | None:

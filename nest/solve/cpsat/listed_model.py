@@ -22,8 +22,7 @@ from nest.solve.cpsat.stage_cost_cache import StageCostCache
 from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
-WALK = 200
-"""Plans with ever faster slowest stages that are tried for a first one."""
+WALK = 200  # Plans with ever faster slowest stages that are tried for a first one.
 
 Overfull = tuple[int, int, tuple[str, int], int]
 """A stage that exact pricing found too large: index, candidate, mode, index in `Cuts`."""

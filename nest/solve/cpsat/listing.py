@@ -19,20 +19,11 @@ from nest.solve.cpsat.least_costs import LeastCosts
 from nest.solve.inseparable import homes
 from nest.tolerances import LIMIT_SLACK
 
-MOST_WORK = 4e8
-"""Most numbers to examine for one boundary's cuts: some seconds."""
-
-MOST_CUTS = 60_000
-"""Most cuts of one boundary for which stages to the next are listed."""
-
-MOST_COMPARED = 1e11
-"""Most layers to compare between two boundaries: some seconds."""
-
-BLOCK = 2**22
-"""Pairs of cuts compared at once: some 50 MB."""
-
-MOST_STAGE_LAYERS = 2e7
-"""Most layers of all stages together for pricing: 160 MB."""
+MOST_WORK = 4e8  # Most numbers to examine for one boundary's cuts: some seconds.
+MOST_CUTS = 60_000  # Most cuts of one boundary for which stages to the next are listed.
+MOST_COMPARED = 1e11  # Most layers to compare between two boundaries: some seconds.
+BLOCK = 2**22  # Pairs of cuts compared at once: some 50 MB.
+MOST_STAGE_LAYERS = 2e7  # Most layers of all stages together for pricing: 160 MB.
 
 
 @define(eq=False)

@@ -24,11 +24,8 @@ TICKS = 2**20
 With 2**24, CP-SAT 9.15 steps through the horizon for minutes on some layers, uncounted by its deterministic time; above
 2**31 it can be wrong (see `scaling.LARGEST_COEFFICIENT`)."""
 
-EFFORT = 4.0
-"""CP-SAT's deterministic seconds per layer; a wall-clock limit would make plans depend on the machine."""
-
-MOST_TASKS = 1_000
-"""Most tasks for CP-SAT; sums stay within `SUM_ERROR`, and a model within a few megabytes."""
+EFFORT = 4.0  # CP-SAT's deterministic seconds per layer; a wall-clock limit would make plans depend on the machine.
+MOST_TASKS = 1_000  # Most tasks for CP-SAT; sums stay within `SUM_ERROR`, and a model within a few megabytes.
 
 SEED = 0
 

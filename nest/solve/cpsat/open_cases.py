@@ -21,11 +21,8 @@ from nest.solve.effort import Deadline
 NEAR = 1.01
 """Factor over the target above which a bound settles a case; nearer ones go to CP-SAT unless its first effort fails."""
 
-PARTS = 64
-"""Parts of the cases, so that processes end within a hundredth of the work of each other."""
-
-ALONE = 0.5
-"""Seconds before other processes help; many proofs end sooner."""
+PARTS = 64  # Parts of the cases, so that processes end within a hundredth of the work of each other.
+ALONE = 0.5  # Seconds before other processes help; many proofs end sooner.
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.placement import Literals, Term
     from nest.solve.cpsat.stages import StageCosts
 
-MOST_CHOICES = 300_000
-"""Most choices of all stages in one model, limited by the memory of a small machine."""
+MOST_CHOICES = 300_000  # Most choices of all stages in one model, limited by the memory of a small machine.
 
 
 PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {

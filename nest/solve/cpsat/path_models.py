@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from ortools.sat.python.cp_model import CpModel
 
-FEW_CHOICES = 4_000
-"""Most choices of all cases in one joint model without bounds."""
+FEW_CHOICES = 4_000  # Most choices of all cases in one joint model without bounds.
 
 
 @define(eq=False)

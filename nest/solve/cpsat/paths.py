@@ -13,14 +13,9 @@ from attrs import frozen
 
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers
 
-Step = Sequence[Floats]
-"""For each team, the cost of a stage by the cuts before and after it; shape `(cuts, cuts)`."""
-
-Use = tuple[int, ...]
-"""Number of stages of each team."""
-
-Reached = dict[Use, Floats]
-"""Value of each cut by the stages of each team."""
+Step = Sequence[Floats]  # For each team, the cost of a stage by the cuts before and after it; shape `(cuts, cuts)`.
+Use = tuple[int, ...]  # Number of stages of each team.
+Reached = dict[Use, Floats]  # Value of each cut by the stages of each team.
 
 
 @frozen

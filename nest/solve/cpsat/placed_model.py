@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.cuts import Cuts
     from nest.solve.cpsat.placement import Term
 
-MOST_CELLS = 600
-"""Most devices times ranks of all blocks, with a variable for each pair."""
+MOST_CELLS = 600  # Most devices times ranks of all blocks, with a variable for each pair.
 
 
 @define(eq=False, slots=False)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     Literals = Mapping[int, Term]
     """Indicator of each number."""
 
-MOST_PLACES = 400
-"""Most places of blocks of several widths with all pairs listed: 400 make 80,000 rows per boundary."""
+MOST_PLACES = 400  # Most places of blocks of several widths with all pairs listed: 400 make 80,000 rows per boundary.
 
 
 def block_starts(instance: Instance, case: Case, offsets: Integers, widths: Integers) -> Integers:

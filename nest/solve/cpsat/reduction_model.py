@@ -24,14 +24,9 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.scaling import Scale
     from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
-MOST_SETS = 300
-"""Most device sets of one collective that are listed with their rings."""
-
-Seat = tuple[int, int]
-"""Replica and rank of its block."""
-
-Seats = tuple[Seat, ...]
-"""Ranks of one collective."""
+MOST_SETS = 300  # Most device sets of one collective that are listed with their rings.
+Seat = tuple[int, int]  # Replica and rank of its block.
+Seats = tuple[Seat, ...]  # Ranks of one collective.
 
 
 class TooManySetsError(Exception):

@@ -21,24 +21,16 @@ LARGEST_COEFFICIENT = 2**30
 around 2**36, 52 of 400 random models got a wrong verdict; with coefficients up to 2**30 and sums of any size, none
 (docs/explanation/verify.md)."""
 
-PRECISION = 2**29
-"""Ticks of the longest stage time within the limit, and of an optimizer step as long as a batch."""
-
-FINEST_PARTS = 2**20
-"""Finest part of which weights are exact multiples; those of known schedules are."""
-
-LONGEST = 2**40
-"""Ticks of stage time without a limit on the step time: above the sum of everything cut off."""
-
-TERMS = 3
-"""Terms of a stage's time rounded down separately: the stage itself, arriving and returning messages."""
+PRECISION = 2**29  # Ticks of the longest stage time within the limit, and of an optimizer step as long as a batch.
+FINEST_PARTS = 2**20  # Finest part of which weights are exact multiples; those of known schedules are.
+LONGEST = 2**40  # Ticks of stage time without a limit on the step time: above the sum of everything cut off.
+TERMS = 3  # Terms of a stage's time rounded down separately: the stage itself, arriving and returning messages.
 
 WHOLE = 1e-14
 """Relative deviation of a weight from a fraction that it stands for, such as 1/3 in floating point. The limit is
 rounded up by a hundred times as much, so nothing is lost."""
 
-LARGEST_WEIGHT = 2**24
-"""Largest integer weight, so that sums over 256 stages fit 64 bits."""
+LARGEST_WEIGHT = 2**24  # Largest integer weight, so that sums over 256 stages fit 64 bits.
 
 
 @frozen
@@ -81,8 +73,7 @@ class Scale:
         return batch_ticks * self.tick / self.parts * (1 - 2 * SUM_ERROR)
 
 
-Limit = tuple[Scale, int]
-"""Scale of a case, and its integer limit on the step time."""
+Limit = tuple[Scale, int]  # Scale of a case, and its integer limit on the step time.
 
 
 def largest_slowest(scale: Scale, limit: int) -> int:

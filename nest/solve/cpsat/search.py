@@ -39,20 +39,11 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
 
-MOST_CUTS = 600
-"""Most cuts with all stages between them listed: 600 make 180,000 stages, priced in seconds."""
-
-MOST_PRICED = 5_000_000
-"""Most modes of all listed stages that are priced: some 300 MB."""
-
-FIRST_EFFORT = 4.0
-"""CP-SAT's first deterministic seconds for a case; open cases get four times as many later."""
-
-FEW_CASES = 60
-"""Most cases in one joint model."""
-
-JOINT_EFFORT = 2.0
-"""CP-SAT's deterministic seconds for a joint model; then cases are solved one by one."""
+MOST_CUTS = 600  # Most cuts with all stages between them listed: 600 make 180,000 stages, priced in seconds.
+MOST_PRICED = 5_000_000  # Most modes of all listed stages that are priced: some 300 MB.
+FIRST_EFFORT = 4.0  # CP-SAT's first deterministic seconds for a case; open cases get four times as many later.
+FEW_CASES = 60  # Most cases in one joint model.
+JOINT_EFFORT = 2.0  # CP-SAT's deterministic seconds for a joint model; then cases are solved one by one.
 
 UNLISTED = "the time limit ran out before the search began"
 Progress = Callable[[SearchProgress], None]

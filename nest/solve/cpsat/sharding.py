@@ -12,11 +12,8 @@ from nest.instance import Array
 from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
 
-TICKS = 2**30
-"""Ticks of the costliest choice of all layers, well below `scaling.LARGEST_COEFFICIENT` for each."""
-
-EFFORT = 10.0
-"""CP-SAT's deterministic seconds; then the best choice so far is taken."""
+TICKS = 2**30  # Ticks of the costliest choice of all layers, well below `scaling.LARGEST_COEFFICIENT` for each.
+EFFORT = 10.0  # CP-SAT's deterministic seconds; then the best choice so far is taken.
 
 
 @frozen(eq=False)

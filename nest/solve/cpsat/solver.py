@@ -13,11 +13,8 @@ from nest.solve.effort import Deadline
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
-POLLING = 0.1
-"""Seconds between two checks for a stop."""
-
-FINAL = ("INFEASIBLE", "OPTIMAL")
-"""CP-SAT's answers that end a search."""
+POLLING = 0.1  # Seconds between two checks for a stop.
+FINAL = ("INFEASIBLE", "OPTIMAL")  # CP-SAT's answers that end a search.
 
 ONE_WORKER_SHARE = 0.25
 """Share of the effort for a first try with one worker. Interleaved workers of CP-SAT 9.15 may continue after proving

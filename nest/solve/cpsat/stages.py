@@ -18,8 +18,7 @@ from nest.solve.cpsat.first_blocks import of_part, pair_of
 from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
 
-OverLayers = Callable[[Floats], Floats]
-"""Reduction from values of layers to values of stages."""
+OverLayers = Callable[[Floats], Floats]  # Reduction from values of layers to values of stages.
 
 
 @frozen(eq=False)

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 REACH = 1.07
 """Factor over the least bound up to which plans are searched first; the best of 405B on 16,384 H100 takes 1.054."""
 
-SLOWER = 1.1
-"""Factor over a known plan's step time up to which a runner-up is searched."""
+SLOWER = 1.1  # Factor over a known plan's step time up to which a runner-up is searched.
 
 FEW_CUTS, MANY_CUTS = 500, 2_000
 """Downsets up to which idle layers get no search of their own, and above which stages of no good plan are dropped
@@ -60,8 +59,7 @@ before listing. Below, a first plan costs what it saves: 1,000 blocks on 131,072
 with it; the 12 operator graphs of BERT (2,906 downsets) take 2.4 s with it and 3.4 s without, and GNMT without idle
 layers (16,826) cannot be listed without it."""
 
-SCOUT_STATES = 20_000
-"""Most states for scouts once a plan is known; then the search of all candidates is faster."""
+SCOUT_STATES = 20_000  # Most states for scouts once a plan is known; then the search of all candidates is faster.
 
 
 @define(eq=False, repr=False)

@@ -24,24 +24,16 @@ from nest.tolerances import TIE
 if TYPE_CHECKING:
     from nest.solve.dp.nodes import InstanceSearch
 
-MOST_PASSES = 2**20
-"""Most passes replayed for the plans of a leaf: 0.3 s."""
+MOST_PASSES = 2**20  # Most passes replayed for the plans of a leaf: 0.3 s.
 
 LEAF_SHARE = 16
 """Part of the passes left of `MOST_IN_ALL` that one leaf may use, lest the first leaves take all: else Qwen3 235B on
 256 H100 takes 48.6 s a step, with this 46.8 s (2026-11-29)."""
 
-PASSES = 2_000
-"""Passes that take as long as the rest of a replay."""
-
-MOST_OPTIONS = 2**17
-"""Most options of stages examined in a leaf: a fraction of a second."""
-
-OPTION = 8
-"""Passes that take as long as examining an option."""
-
-MOST_IN_ALL = 2**24
-"""Most passes, or equivalents, of all leaves together: 5 s; then one plan of each leaf is replayed."""
+PASSES = 2_000  # Passes that take as long as the rest of a replay.
+MOST_OPTIONS = 2**17  # Most options of stages examined in a leaf: a fraction of a second.
+OPTION = 8  # Passes that take as long as examining an option.
+MOST_IN_ALL = 2**24  # Most passes, or equivalents, of all leaves together: 5 s; then one plan of each leaf is replayed.
 
 
 class Option(NamedTuple):

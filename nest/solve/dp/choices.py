@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Weights, modes_of
 
-UNKNOWN = -1
-"""Level of a boundary that may have any: it uses no port, and the figures are lower bounds."""
+UNKNOWN = -1  # Level of a boundary that may have any: it uses no port, and the figures are lower bounds.
 
 
 class Boundary(NamedTuple):
@@ -110,8 +109,7 @@ class Ports:
         return time, numpy.maximum(sync, self.once[classes] - self.micro_batches * least)
 
 
-MOST_IN_FLIGHT = 2.0**40
-"""Stands for any number of micro-batches in flight."""
+MOST_IN_FLIGHT = 2.0**40  # Stands for any number of micro-batches in flight.
 
 FIRST_LOOK = 16
 """Classes of stages that mostly show that one choice does not dominate another: without this check, a small MoE model

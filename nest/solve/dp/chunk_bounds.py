@@ -16,8 +16,7 @@ from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK
 
-MOST_NUMBERS = 2**20
-"""Most numbers of units for which plans are examined together."""
+MOST_NUMBERS = 2**20  # Most numbers of units for which plans are examined together.
 
 
 @frozen(eq=False, repr=False)

@@ -21,11 +21,8 @@ from nest.solve.dp.pareto import Floor
 from nest.solve.dp.units import Pattern, Run
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
-PATTERN_STATES = 20_000
-"""Search states that take as long as pricing the stages of a pattern."""
-
-PATTERNS_REMEMBERED = 1_024
-"""Patterns whose stages are kept."""
+PATTERN_STATES = 20_000  # Search states that take as long as pricing the stages of a pattern.
+PATTERNS_REMEMBERED = 1_024  # Patterns whose stages are kept.
 
 
 @frozen(eq=False, repr=False)

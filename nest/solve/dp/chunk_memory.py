@@ -16,14 +16,9 @@ from nest.instance import Array
 from nest.instance.schedule import Moment
 from nest.solve.dp.units import Pattern
 
-Counts = tuple[int, ...]
-"""Units of each run."""
-
-MOST_WAYS = 512
-"""Most placements of units in chunks that are all kept."""
-
-LAID = 8
-"""Options of stages that take as long as a placement of units in chunks."""
+Counts = tuple[int, ...]  # Units of each run.
+MOST_WAYS = 512  # Most placements of units in chunks that are all kept.
+LAID = 8  # Options of stages that take as long as a placement of units in chunks.
 
 
 @frozen(cache_hash=True)

@@ -22,11 +22,8 @@ from nest.solve.dp.places import Place, ReturnPlaces, SlotPlaces, graph
 from nest.solve.dp.recurrence import Step, Steps, least_sums, recovered
 from nest.solve.search import Meter
 
-MOST_AT_ONCE = 2**16
-"""Most entries for which all points of a stage are evaluated at once."""
-
-Crossed = tuple[int, ...] | None
-"""Level of each of a stage's messages; None: the cheapest."""
+MOST_AT_ONCE = 2**16  # Most entries for which all points of a stage are evaluated at once.
+Crossed = tuple[int, ...] | None  # Level of each of a stage's messages; None: the cheapest.
 
 
 @frozen(eq=False, repr=False)

@@ -31,8 +31,7 @@ T = TypeVar("T")
 FRONT, BEHIND, BACK = "front", "behind", "back"
 """Directions of a stage's messages: to the stage before, the stage behind, and between the last and the first."""
 
-Way = str | tuple[int, int]
-"""One of these, or two stages, from 0, that are not neighbours."""
+Way = str | tuple[int, int]  # One of these, or two stages, from 0, that are not neighbours.
 
 
 class Message(NamedTuple):
@@ -111,8 +110,7 @@ class PatternStages:
         )
 
 
-Levels = Mapping[Way, int]
-"""Level of each of a stage's ways, as an index of those that occur."""
+Levels = Mapping[Way, int]  # Level of each of a stage's ways, as an index of those that occur.
 
 
 @define(eq=False, repr=False, slots=False)

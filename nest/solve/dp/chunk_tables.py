@@ -21,11 +21,8 @@ from nest.solve.dp.stage_times import Unchosen, mode_arrays
 from nest.solve.dp.sums import CandidateSums, PartSums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
 
-MOST_CONTENTS = 4_096
-"""Most sets of units that are priced for all numbers of stages at once."""
-
-REMEMBERED = 128
-"""Tables kept, and numbers of stages of configurations whose stages are kept."""
+MOST_CONTENTS = 4_096  # Most sets of units that are priced for all numbers of stages at once.
+REMEMBERED = 128  # Tables kept, and numbers of stages of configurations whose stages are kept.
 
 
 @define(eq=False, repr=False)

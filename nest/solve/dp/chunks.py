@@ -18,20 +18,11 @@ from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
 from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, TIE
 
-FIRST_PATTERNS = 4
-"""Patterns with the best bounds for a first plan; with equal blocks between two ends, all patterns."""
-
-MOST_WAYS = 512
-"""Most combinations of levels that are all tried if stages that are not neighbours exchange messages."""
-
-AT_ONCE = 64
-"""Configurations queued between two checks of the deadline."""
-
-ByLevels = dict[tuple[int, ...], tuple[int, ...]]
-"""Slots of stages by the levels between neighbours."""
-
-Found = tuple[float, Filled, Partition]
-"""Step time (s), pattern and stages."""
+FIRST_PATTERNS = 4  # Patterns with the best bounds for a first plan; with equal blocks between two ends, all patterns.
+MOST_WAYS = 512  # Most combinations of levels that are all tried if stages that are not neighbours exchange messages.
+AT_ONCE = 64  # Configurations queued between two checks of the deadline.
+ByLevels = dict[tuple[int, ...], tuple[int, ...]]  # Slots of stages by the levels between neighbours.
+Found = tuple[float, Filled, Partition]  # Step time (s), pattern and stages.
 
 
 @define(eq=False, repr=False)

@@ -259,8 +259,7 @@ def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offs
     return Offsets(size, numpy.array(ends))
 
 
-Used = tuple[str, int | str]
-"""A choice of a stage, with its kind: candidate, ZeRO stage or recompute mode."""
+Used = tuple[str, int | str]  # A choice of a stage, with its kind: candidate, ZeRO stage or recompute mode.
 
 
 class PlanSignature(NamedTuple):

@@ -19,11 +19,8 @@ from nest.solve.search import Meter
 from nest.spec.constraints import Value
 from nest.units import format_bytes
 
-MOST_LISTED = 12
-"""Most values named in a sentence."""
-
-MOST_OTHERS = 3
-"""Most other constraints named in it."""
+MOST_LISTED = 12  # Most values named in a sentence.
+MOST_OTHERS = 3  # Most other constraints named in it.
 
 
 def diagnose(

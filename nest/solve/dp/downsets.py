@@ -11,21 +11,13 @@ from nest.errors import InputError
 from nest.instance import Array, Instance, LayerGraph, Result
 from nest.solve.dp.pairs import Pairs, layer_classes, numbered, units_of_layers
 
-MOST_ORDERED = 2**24
-"""Most layers of all stages together for which their order is compared."""
-
-LARGEST_CODE = 2**62
-"""Codes of stages are 64-bit; a model with too many classes of layers is left unclassified."""
-
-LIMIT = 20_000
-"""Most downsets that are enumerated."""
-
-PAIR_LIMIT = 5_000_000
-"""Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit)."""
+MOST_ORDERED = 2**24  # Most layers of all stages together for which their order is compared.
+LARGEST_CODE = 2**62  # Codes of stages are 64-bit; a model with too many classes of layers is left unclassified.
+LIMIT = 20_000  # Most downsets that are enumerated.
+PAIR_LIMIT = 5_000_000  # Most pairs of nested downsets: tables hold some twenty numbers for each (0.8 GB at the limit).
 
 
-COARSE = 65
-"""Cuts of the coarse lattice for a first plan."""
+COARSE = 65  # Cuts of the coarse lattice for a first plan.
 
 
 class Chain(NamedTuple):

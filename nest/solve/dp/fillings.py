@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-Bounds = tuple[tuple[int, int], ...]
-"""Least and most units of each run in a chunk."""
+Bounds = tuple[tuple[int, int], ...]  # Least and most units of each run in a chunk.
 
 
 def bounds(

@@ -18,8 +18,7 @@ from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values,
 from nest.solve.dp.screen import Counts, Replicas, Screen, Screened, ScreenTables, Worth
 from nest.spec.constraints import Value
 
-ANY_DEVICES = Tally()
-"""Tally of plans of one candidate: no requirements."""
+ANY_DEVICES = Tally()  # Tally of plans of one candidate: no requirements.
 
 ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
 """Numbers of stages of a schedule of several chunks, from micro-batches and most stages."""

@@ -20,8 +20,7 @@ from nest.solve.dp.stages import stage_tables
 from nest.solve.search import Best, BestFirst, Bounded, Incumbent, Price
 from nest.tolerances import TIE
 
-REMEMBERED = 4
-"""Sets of tables kept for recent configurations."""
+REMEMBERED = 4  # Sets of tables kept for recent configurations.
 
 
 @define(eq=False, repr=False)

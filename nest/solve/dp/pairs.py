@@ -14,8 +14,7 @@ from nest.instance import Array, Candidate, Instance
 
 T = TypeVar("T", bound=numpy.generic)
 
-SPARSEST = 4
-"""Most cells of a band for each pair."""
+SPARSEST = 4  # Most cells of a band for each pair.
 
 
 def distinct(numbers: NDArray[T]) -> NDArray[T]:

@@ -18,15 +18,13 @@ from nest.instance import Schedule, Weights, fullest_moments, in_flight
 from nest.records import Record
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR, TIE
 
-WORTH_ANOTHER = 0.7
-"""Most of a box's range of times that may be left to compute its joint bound again."""
+WORTH_ANOTHER = 0.7  # Most of a box's range of times that may be left to compute its joint bound again.
 
 NARROW = 0.01
 """Share of the step time to beat below which the remaining range of the slowest stage is searched at once."""
 
 
-FEW_ALIKE = 3
-"""Numbers of stages of one configuration from which on their joint bound is computed at once."""
+FEW_ALIKE = 3  # Numbers of stages of one configuration from which on their joint bound is computed at once.
 
 
 class PlacedStage(NamedTuple):

@@ -343,8 +343,7 @@ class _Pair:
         return ModeSums(extra, first, more, _Counted(self.peak, count, NOTHING), stashes, tuple(summed[3:]))
 
 
-NOTHING = numpy.empty(0)
-"""Stands for sums by downset that are not needed."""
+NOTHING = numpy.empty(0)  # Stands for sums by downset that are not needed.
 
 
 @frozen(eq=False, repr=False)

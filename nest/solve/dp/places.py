@@ -13,14 +13,9 @@ from attrs import frozen
 
 from nest.solve.dp.configurations import Offsets, State, Tally
 
-NONE = -1
-"""Row of a missing link, or slot of a missing block."""
-
-Counts = tuple[int, ...]
-"""Stages in each pool."""
-
-Place = Any
-"""Place of a stage, with what it leaves to those behind. Places are sortable; ties go to the first."""
+NONE = -1  # Row of a missing link, or slot of a missing block.
+Counts = tuple[int, ...]  # Stages in each pool.
+Place = Any  # Place of a stage, with what it leaves to those behind. Places are sortable; ties go to the first.
 
 Step = tuple[int, int, Sequence[Place]]
 """Rows of a boundary for the stage in front and the one behind, and possible places of the latter."""
@@ -31,8 +26,7 @@ Way = tuple[int, tuple[int, ...]]
 Surroundings = tuple[int, int, tuple[Way, ...]]
 """Possible blocks, row of the boundary in front (0 for the first stage), and ways behind."""
 
-NOTHING: tuple[Way, ...] = ((0, (0,)),)
-"""Behind the last stage."""
+NOTHING: tuple[Way, ...] = ((0, (0,)),)  # Behind the last stage.
 
 ALONE: tuple[Surroundings, ...] = ((0, 0, NOTHING),)
 """Surroundings of stages with one slot each and boundaries of one level."""

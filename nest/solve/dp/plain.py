@@ -27,8 +27,7 @@ MANY_CUTS = 500
 """Downsets from which on a plan is sought before bounds: 1,000 different layers take 1.3 times as long on 2**20 devices
 without it, and three times the memory (2026-11-27)."""
 
-ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)
-"""Factors over the mean for the slowest stage of a first plan, tried in turn."""
+ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)  # Factors over the mean for the slowest stage of a first plan, tried in turn.
 
 Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
 """What decided a number of stages, with step time and stages of its best plan if below a limit."""

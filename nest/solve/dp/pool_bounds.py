@@ -15,8 +15,7 @@ from nest.solve.dp.places import NONE, Counts
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
-Combine = Callable[[Array, Array], Array]
-"""Combine a stage with those behind it: the larger of both, or their sum."""
+Combine = Callable[[Array, Array], Array]  # Combine a stage with those behind it: the larger of both, or their sum.
 
 
 @frozen

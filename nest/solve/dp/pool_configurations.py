@@ -15,8 +15,7 @@ from nest.solve.dp.listing import Admitted, batches_of, stage_counts, zero_degre
 from nest.solve.dp.rules import Exclusions, MixedRules, plan_values
 from nest.spec.constraints import Value
 
-Candidates = tuple[int, ...]
-"""A candidate of each used pool, in the order of the pools."""
+Candidates = tuple[int, ...]  # A candidate of each used pool, in the order of the pools.
 
 Quick = tuple[int, int, tuple[int, ...], list[int], float]
 """Replicas, micro-batches, slots of a replica in each pool, numbers of stages, and a lower bound (s)."""

@@ -23,11 +23,8 @@ from nest.tolerances import LIMIT_SLACK
 ENTRY_BYTES = 400 * 2**20
 """Most bytes of entries of a recurrence; larger ones are left unsearched, and the answer says so."""
 
-STEPS = 32
-"""Parts of a range of times that is searched for the slowest stage's."""
-
-FEW_PAIRS = 2**16
-"""Most stages whose least times are all kept while bounds are computed."""
+STEPS = 32  # Parts of a range of times that is searched for the slowest stage's.
+FEW_PAIRS = 2**16  # Most stages whose least times are all kept while bounds are computed.
 
 
 @frozen(order=False)

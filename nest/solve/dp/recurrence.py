@@ -76,8 +76,7 @@ class Step(NamedTuple):
     size: int  # Number of stages.
 
 
-Steps = Mapping[int, Sequence[Step]]
-"""Steps of each possible block of a stage."""
+Steps = Mapping[int, Sequence[Step]]  # Steps of each possible block of a stage.
 
 
 def least_sums(

@@ -11,26 +11,16 @@ from nest.reuse import once
 from nest.solve.dp.choices import Choice
 from nest.spec.constraints import STAGE_NAMES, Constraint, Value
 
-COUNTED_NAMES = frozenset({"pp", "devices"})
-"""Names determined by the number of stages."""
-
-CHOSEN_NAMES = STAGE_NAMES
-"""Names determined by a stage's choice."""
-
-REPLICA_NAMES = frozenset({"dp", "zero_degree"})
-"""Names determined by the candidate and the number of replicas."""
+COUNTED_NAMES = frozenset({"pp", "devices"})  # Names determined by the number of stages.
+CHOSEN_NAMES = STAGE_NAMES  # Names determined by a stage's choice.
+REPLICA_NAMES = frozenset({"dp", "zero_degree"})  # Names determined by the candidate and the number of replicas.
 
 SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "schedule", "chunks"}
 """Names with one value for all stages of a plan."""
 
-BESIDE_CANDIDATES = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
-"""Names not determined by the candidate alone."""
-
-Members = tuple[tuple[int, tuple[Choice, ...]], ...]
-"""Candidates by index, each with the choices of its stages."""
-
-AllowedCounts = dict[tuple[Choice, ...], tuple[int, ...]]
-"""Numbers of stages by the choices of stages."""
+BESIDE_CANDIDATES = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES  # Names not determined by the candidate alone.
+Members = tuple[tuple[int, tuple[Choice, ...]], ...]  # Candidates by index, each with the choices of its stages.
+AllowedCounts = dict[tuple[Choice, ...], tuple[int, ...]]  # Numbers of stages by the choices of stages.
 
 
 @define(repr=False)

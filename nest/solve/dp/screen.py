@@ -45,17 +45,10 @@ class _Options:
         return cls(*(numpy.concatenate([getattr(each, name) for each in every]) for name in names))
 
 
-TOGETHER = 1 << 16
-"""Options screened together, roughly: with 12 sets of choices they take 6 MB an array."""
-
-NOTHING = (0.0, 0.0)
-"""Known seconds beside compute before stages choose."""
-
-Bounds = dict[int, float]
-"""Lower bound (s) by number of stages."""
-
-NO_BOUNDS: Bounds = {}
-"""Without any plan that may win."""
+TOGETHER = 1 << 16  # Options screened together, roughly: with 12 sets of choices they take 6 MB an array.
+NOTHING = (0.0, 0.0)  # Known seconds beside compute before stages choose.
+Bounds = dict[int, float]  # Lower bound (s) by number of stages.
+NO_BOUNDS: Bounds = {}  # Without any plan that may win.
 
 
 class Worth(NamedTuple):

@@ -35,14 +35,9 @@ def work(instance: Instance) -> Array:
     return numpy.array(work)
 
 
-BEGUN_WITH = 4
-"""Candidates searched for the first plan, so that others need not be listed completely."""
-
-GUESSES = (1.25, 2.0, 8.0)
-"""Factors over the least bound up to which plans are listed, until there is a first plan."""
-
-SCOUT_TIME = 0.2
-"""Share of the time for a first plan among few candidates."""
+BEGUN_WITH = 4  # Candidates searched for the first plan, so that others need not be listed completely.
+GUESSES = (1.25, 2.0, 8.0)  # Factors over the least bound up to which plans are listed, until there is a first plan.
+SCOUT_TIME = 0.2  # Share of the time for a first plan among few candidates.
 
 AttemptArguments = tuple[
     Instance,

@@ -30,8 +30,7 @@ T = TypeVar("T")
 MOST_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
 
-SMALL_COUNTS = 2**16
-"""Micro-batches in flight from which on distinct numbers are found by sorting."""
+SMALL_COUNTS = 2**16  # Micro-batches in flight from which on distinct numbers are found by sorting.
 
 
 @frozen(eq=False, repr=False, slots=False)

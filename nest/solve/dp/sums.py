@@ -82,8 +82,7 @@ def grid_parts(rows: Array) -> list[tuple[NDArray[numpy.int64], Array]]:
     return parts
 
 
-FEW_VALUES = 32
-"""Most distinct values for finding the largest of a stage value by value."""
+FEW_VALUES = 32  # Most distinct values for finding the largest of a stage value by value.
 
 
 @frozen(eq=False, repr=False)

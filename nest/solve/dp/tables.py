@@ -14,8 +14,7 @@ from nest.solve.dp.downsets import Downsets, lattice
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 
-MOST = 2
-"""Kinds of problem whose tables are kept."""
+MOST = 2  # Kinds of problem whose tables are kept.
 
 
 @define(eq=False, repr=False)

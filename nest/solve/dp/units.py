@@ -25,8 +25,7 @@ MOST_PATTERNS = 1_000
 """Most patterns that are all searched. Each takes about 2 ms if it may hold the best plan; with more, only even splits
 are searched, and the result says so."""
 
-Unit = tuple[int, ...]
-"""Layers, ascending."""
+Unit = tuple[int, ...]  # Layers, ascending.
 
 
 @frozen(cache_hash=True, repr=False)
