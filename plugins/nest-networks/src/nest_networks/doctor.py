@@ -30,7 +30,7 @@ class Finding:
     """Something wrong or odd.
 
     Attributes:
-        kind: `wrong`: to be repaired; `odd`: perhaps as it is meant.
+        kind: `wrong`: to be repaired; `odd`: perhaps meant so.
         sentence: what it is, and where.
         mended: the levels without it; None: they do not change, or cannot be told.
         harmed: the levels with it, where those of the file do not have it; None: they do.

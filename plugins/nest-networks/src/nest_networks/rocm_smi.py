@@ -124,7 +124,9 @@ def _machine(
     given = (profile or LinkProfile()).device
     cards = cards or _cards(kinds, weights)
     parts = len(kinds) // len(set(cards)) if cards else 1
-    connections = _connections(kinds, weights, nodes, _fabric(text, device or given, notes), notes)
+    profiled = profile is not None and profile.host is not None
+    fabric = _fabric(text, device or given, [] if profiled else notes)
+    connections = _connections(kinds, weights, nodes, fabric, notes)
     if parts > 1:
         count = len(set(cards))
         share = f"each is planned with a {parts}th of its card's links to the {count - 1} others"

@@ -72,7 +72,8 @@ def machine(connections: Connections, profile: LinkProfile | None, notes: list[s
     links = {pair: int(match[1]) for pair, kind in kinds.items() if (match := _NVLINKS.fullmatch(kind))}
     device = None if profile is None else profile.device
     switched = _switched(len(names), links)
-    fabric = (connections.fabric or _fabric(device, notes)) if links else None
+    profiled = profile is not None and profile.host is not None
+    fabric = (connections.fabric or _fabric(device, [] if profiled else notes)) if links else None
     if fabric is not None and connections.cards is not None:  # Links lead from card to card, and partitions share them.
         fabric = evolve(fabric, rate=fabric.rate * connections.cards / len(names))
         links, switched = {}, dict.fromkeys(range(len(names)), (0, connections.cards - 1))
@@ -116,7 +117,6 @@ def _as_profiled(fabric: Fabric, host: TierSpec, links: int, notes: list[str]) -
     rate = own or bandwidth / links
     if rate == fabric.rate and host.link in (None, fabric.link):
         return fabric
-    notes[:] = [each for each in notes if "is taken to have" not in each and "how fast an Infinity" not in each]
     notes.append(f"one {fabric.label} link has {rate / 1e9:.4g} GB/s per direction: the link profile's `host`.")
     return Fabric(fabric.label, host.link or fabric.link, rate)
 
