@@ -18,8 +18,13 @@ from nest.cli.options import (
     launch_options,
 )
 from nest.cli.output import NO_PLAN, show, warn_of_plugins
+from nest.errors import InputError
 
-READERS = {".toml": "torchtitan"}  # The plan reader of files by ending; of others `megatron`.
+READERS = {".toml": "torchtitan"}
+"""Plan readers by the ending of files; else `megatron`."""
+
+KNOWN = (".sh", ".sbatch", ".slurm", ".log", ".txt", "", *READERS)
+"""Endings of files whose framework is known without a name."""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +56,8 @@ def fix(
 
     framework = reader or READERS.get(file.suffix, "megatron")
     options = launch_options(context, nodes, devices_per_node, part)
+    if reader is None and file.suffix not in KNOWN:
+        raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --reader NAME.")
     started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)
     plan = api.evaluate(started.problem)
     changes = changes_of_run(started.problem, plan, framework, started.devices)

@@ -83,6 +83,17 @@ def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
     assert "No change of up to three flags fits." in text
 
 
+def test_a_file_of_an_unknown_framework_asks_for_its_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("model_name_or_path: Qwen/Qwen3-0.6B\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n")
+    assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge") == 2
+    assert "give --reader NAME" in capsys.readouterr().err
+    assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge", "--reader", "llama-factory") == 0
+    assert "changes that gain" in capsys.readouterr().out
+
+
 def test_evaluate_ends_with_the_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,14 @@ def test_flags_out_of_a_file_that_a_script_may_change_are_refused(script: str, t
         read_megatron(script, LaunchOptions(folder=tmp_path))
 
 
+@pytest.mark.parametrize("call", ["bash inner.sh", "./inner.sh", "source inner.sh", "(cd ../runs && bash inner.sh)"])
+def test_a_script_in_a_folder_that_is_entered_is_read(call: str, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "inner.sh").write_text(RUN)
+    found = read_megatron(f'cd "$(dirname "$0")"\ncd runs\n{call}\n', LaunchOptions(folder=tmp_path))
+    assert found.settings == read_megatron(RUN).settings
+
+
 def test_variables_out_of_a_command_are_told() -> None:
     notes = read_megatron(f"export $(grep -v '#' .env | xargs)\n{RUN} --context-parallel-size ${{CP:-1}}").notes
     assert any("is not here, and is taken to set nothing: $(grep..." in note for note in notes)

@@ -217,6 +217,8 @@ class _Walker(Cursor):
             return None
         if first in ("source", ".") and words[1:]:
             self._source(words[1], (), words[2:] or None)
+        elif first == "cd" and words[1:]:
+            self.result.files.enter(words[1])
         elif first in SETTERS or " ".join(words[:2]) in SETTERS:
             self.result.variables |= set_by(words, self.result.variables)
         elif first == "eval" and _INNER.search(" ".join(words)):

@@ -28,6 +28,11 @@ class Files:
     written: dict[str, str] = field(factory=dict)
     changed: set[str] = field(factory=set)
 
+    def enter(self, name: str) -> None:
+        """Take names from a folder below; one that only a run would tell, such as `$(dirname $0)`, is the script's."""
+        if self.folder is not None and UNKNOWN not in name and (self.folder / name).is_dir():
+            self.folder = self.folder / name
+
     def text(self, name: str | None) -> str | None:
         """The content of a file; None: it is not here, or cannot be read."""
         if not name or name in self.changed:
