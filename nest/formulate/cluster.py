@@ -298,7 +298,7 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
         raise InputError("the file has no network adapter bandwidth; add --link-profile.")
     bandwidth = _bandwidth(between)
     notes.append(
-        f"assumed: {hosts} machines on a non-blocking network of {bandwidth / 1000000000.0:g} GB/s per device and "
+        f"assumed: {hosts} machines on a non-blocking network of {bandwidth / 1e9:g} GB/s per device and "
         f"direction ({('the sum of its adapters' if machine.nics else 'from the link profile')})."
     )
     return evolve(

@@ -105,6 +105,8 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     Raises:
         InputError: the decisions do not make a plan.
     """
+    from nest.formulate.fixed_pools import check_room, in_pools
+
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
     index = _usual_candidate(instance, range(len(instance.candidates)), known)
@@ -113,10 +115,8 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     held = _stages(instance, count, schedule)
     if instance.pools is None:
         replicas, used = _replicas(instance, index, decided, count), [index] * count
-        _check_room(instance, instance.candidates[index].width, count, replicas)
+        check_room(instance, instance.candidates[index].width, count, replicas)
     else:
-        from nest.formulate.fixed_pools import in_pools
-
         told = decided.keys() & {"replicas", "dp", "micro_batches"}
         replicas, used = in_pools(
             instance,
@@ -279,16 +279,6 @@ def _replicas(instance: Instance, index: int, decided: Mapping[str, int], stages
             f"fixed needs {stages} stages of {width} devices, {stages * width} in total, but the cluster has {devices}."
         )
     return fitting
-
-
-def _check_room(instance: Instance, width: int, stages: int, replicas: int) -> None:
-    """Refuse replicas with fewer devices than their stages need."""
-    needed, own = stages * width, instance.size // replicas
-    if own < needed <= instance.size:
-        raise InputError(
-            f"fixed: {stages} stages of {width} devices need {needed} devices per replica, but {replicas} replicas of "
-            f"{instance.size} devices have {own}. Set fixed.replicas to {instance.size // needed} or less."
-        )
 
 
 def _replicas_of(candidate: Candidate, data_parallel: int) -> int:

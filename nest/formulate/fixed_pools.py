@@ -80,3 +80,17 @@ def most_replicas(instance: Instance, chosen: Mapping[int, int], stages: int, po
 def _room(instance: Instance, candidate: int, replicas: int) -> int:
     """Blocks of a candidate for which a replica has room in its pool."""
     return instance.cluster_of(candidate).size // (replicas * instance.candidates[candidate].width)
+
+
+def check_room(instance: Instance, width: int, stages: int, replicas: int) -> None:
+    """Check that replicas have the devices that their stages need.
+
+    Raises:
+        InputError: they have fewer, though one replica fits.
+    """
+    needed, own = stages * width, instance.size // replicas
+    if own < needed <= instance.size:
+        raise InputError(
+            f"fixed: {stages} stages of {width} devices need {needed} devices per replica, but {replicas} replicas of "
+            f"{instance.size} devices have {own}. Set fixed.replicas to {instance.size // needed} or less."
+        )

@@ -123,7 +123,7 @@ def test_the_best_plan_violates_nothing() -> None:
 
 
 def test_fixed_decisions_stay_demands() -> None:
-    with pytest.raises(InputError, match="does not describe a plan"):
+    with pytest.raises(InputError, match="is not a valid plan"):
         nest.evaluate(asked("pp <= 2", pp=2, micro_batches=3, replicas=1))
 
 

@@ -94,5 +94,5 @@ def test_contradictions_and_repeated_lines_are_told(tmp_path: Path) -> None:
     result = command(tmp_path, {}, {}, {"seconds": 3e-3})
     assert result.exit_code == 0
     place = tmp_path / "out.jsonl"
-    assert f"nest: warning: {place}:2: the same, to the last digit, as {place}:1; it counts once." in result.stderr
-    assert f"nest: warning: {place}:1 and {place}:3 are measurements of one thing" in result.stderr
+    assert f"nest: warning: {place}:2: equal to {place}:1; it counts once." in result.stderr
+    assert f"nest: warning: {place}:1 and {place}:3 measure the same" in result.stderr

@@ -52,7 +52,7 @@ def seen_runs(
     runs = read_runs(files, doubt)
     for line in runs:
         if line.measurement.problem.model is None:
-            raise InputError(f"{line.place}: the times of a profile are measured; give runs of models.")
+            raise InputError(f"{line.place}: a profile needs no calibration; give runs of models.")
     doubt_contradictions(timed(runs), NOISE, doubt)
     bare = [evolve(line, measurement=_uncalibrated(line.measurement)) for line in runs]
     plans = list(evaluated(bare, known, progress))
@@ -125,8 +125,8 @@ def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> Cluster
     center, spread = level(logarithms, time_spread(seen[0].generation))
     if not 0.1 <= exp(center) <= 10:
         raise InputError(
-            f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "
-            "Look at a problem with `nest evaluate`, and at the unit of its batch_time."
+            f"the runs take {exp(center):.3g}x the predicted time, more than any cluster. Check the unit of "
+            "batch_time, and one problem with `nest evaluate`."
         )
     memory = memory_of(seen)
     return ClusterCalibration(
@@ -151,7 +151,7 @@ def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Do
     usual = usual or time_spread(seen[0].generation)
     off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     if not off:
-        doubt("No run has a batch_time: how much longer all takes is not determined, and left at 1.")
+        doubt("No run has a batch_time; the correction of time stays 1.")
     elif len(off) > 1:
         others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
         after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))

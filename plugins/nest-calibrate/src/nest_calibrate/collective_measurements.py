@@ -164,8 +164,7 @@ def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurem
     ranks = re.findall(r"^#\s+Rank\s+\d+\b.*?\bon\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)$", text, re.MULTILINE)
     if kind is None or not ranks:
         raise InputError(
-            f"{path}: this is no output of nccl-tests that nest can use; it must name the program, such as "
-            "all_reduce_perf, here or in the file's name, and list the ranks."
+            f"{path}: not output of nccl-tests; it must name the program, such as all_reduce_perf, and list the ranks."
         )
     machines = len({host for host, _ in ranks})
     inside = _link_of(ranks[0][1])
@@ -173,7 +172,7 @@ def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurem
     links: tuple[str, ...]
     nominal: tuple[float | None, ...]
     if len(ranks) == 1:
-        raise InputError(f"{path}: one rank alone sends nothing; give the output of two or more.")
+        raise InputError(f"{path}: one rank sends nothing; give output of two or more.")
     if machines == 1:
         inside = _known_link(inside, link, path)
         shape, links, nominal = (len(ranks),), (link or inside,), (_nominal(inside),)

@@ -41,26 +41,23 @@ def at_bounds(fitted: Iterable[Fitted]) -> list[str]:
 def doubt_coefficients(what: str, bound: Sequence[str], untold: Sequence[str], doubt: Doubt) -> None:
     """Tell of coefficients of `what` that are at their bounds, and of those that measurements do not determine."""
     if bound:
-        doubt(
-            f"{what}: at the bounds of what can be: {', '.join(bound)}. The measurements would have more, so something "
-            "else is likely in them."
-        )
+        doubt(f"{what}: the fit hits its limits: {', '.join(bound)}. The measurements likely contain another effect.")
     if untold:
-        doubt(f"{what}: not determined by these measurements, and left as the fit began: {', '.join(untold)}.")
+        doubt(f"{what}: these measurements do not determine {', '.join(untold)}; the fit keeps the starting values.")
 
 
 def doubt_better(what: str, before: float, after: float, doubt: Doubt) -> None:
     """Tell where a fit's error is not below that before, both relative; `what` says which error."""
     if after >= before:
         doubt(
-            f"No better than before: {what} is {percent(after)} with the fit and {percent(before)} without it. "
-            "What it began at serves as well."
+            f"No improvement: {what} is {percent(after)} with the fit and {percent(before)} without it. Keep the "
+            "starting values."
         )
 
 
 def alone(kind: str, names: Sequence[str]) -> str:
     """That all measurements share one of `kind`, so that no part of them tells how good the fit to another is."""
-    return f"All measurements are of one {kind} ({listed(names)}): how good the fit is for another, nothing tells."
+    return f"All measurements have one {kind} ({listed(names)}); the error for others is unknown."
 
 
 def doubt_generations(

@@ -112,9 +112,9 @@ def calibrate_devices(
     timed_operators = operator_lines(lines)
     operators = [line.measurement for line in timed_operators]
     if operators and device is None:
-        raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
+        raise InputError("--device is missing; name the device of the operators (`nest devices`).")
     if not runs and not operators:
-        raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
+        raise InputError(f"{files[0]}: no runs and no operators.")
     doubt_contradictions(timed([*runs, *timed_operators]), NOISE, doubt)
     sources = list(taken_apart(runs, known, progress))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
@@ -232,9 +232,7 @@ def _check_operators(operators: Sequence[OperatorMeasurement], costs: CostModel,
     """Raise `InputError` where operators come from several devices, or cannot be priced."""
     names = sorted({each.device for each in operators if each.device is not None})
     if len(names) > 1:
-        raise InputError(
-            f"device: the operators were measured on {' and '.join(names[:3])}; fit to those of one device at a time."
-        )
+        raise InputError(f"device: the operators come from {' and '.join(names[:3])}; fit one device at a time.")
     if home is not None and operators:
         OperatorTimes(operators, home.name, costs).predict({home.name: home})
 

@@ -68,7 +68,7 @@ def check_once(files: Sequence[Path]) -> None:
     for path in files:
         first = seen.setdefault(path.absolute().resolve(), path)
         if first is not path:
-            raise InputError(f"{path}: given twice; each of its measurements would count twice. Name it once.")
+            raise InputError(f"{path}: given twice; name it once.")
 
 
 def _distinct(lines: Iterable[Line[Measurement]], doubt: Doubt) -> Iterator[Line[Measurement]]:
@@ -79,7 +79,7 @@ def _distinct(lines: Iterable[Line[Measurement]], doubt: Doubt) -> Iterator[Line
         if other is line:
             yield line
         else:
-            repeated.append(f"{line.place}: the same, to the last digit, as {other.place}; it counts once.")
+            repeated.append(f"{line.place}: equal to {other.place}; it counts once.")
     _tell(repeated, "lines that stand there before", doubt)
 
 
@@ -122,8 +122,8 @@ def doubt_contradictions(measured: Iterable[Timed], noise: float, doubt: Doubt) 
         groups.setdefault(what, []).append((seconds, place))
     pairs = [(min(times), max(times)) for times in groups.values()]
     found = [
-        f"{short_at} and {long_at} are measurements of one thing, but {format_seconds(long)} is {long / short:.3g} "
-        f"times {format_seconds(short)}; chance explains {most:.2f} times. One of them is not what its line says."
+        f"{short_at} and {long_at} measure the same, but {format_seconds(long)} is {long / short:.3g}x "
+        f"{format_seconds(short)}; noise explains {most:.2f}x. One line is wrong."
         for (short, short_at), (long, long_at) in pairs
         if long > most * short + STARTING and short_at != long_at
     ]

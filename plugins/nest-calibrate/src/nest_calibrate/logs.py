@@ -175,7 +175,7 @@ def read_log(path: Path) -> LogFigures:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
     figures = reader.figures()
     if figures.seconds is None and figures.tokens is None and not figures.failed:
-        raise InputError(f"{path}: there is no step in it; nest knows the lines of {', '.join(FRAMEWORKS)}.")
+        raise InputError(f"{path}: no training steps found; nest reads logs of {', '.join(FRAMEWORKS)}.")
     return figures
 
 

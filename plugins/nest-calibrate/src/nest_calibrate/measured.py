@@ -85,11 +85,11 @@ def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
     if problem is None:
         return Measured(log, figures, None, None, notes)
     if problem.model is None:
-        raise InputError(f"{log}: its problem has a profile, whose times are measured already; give one with a model.")
+        raise InputError(f"{log}: its problem has a profile; give one with a model.")
     try:
         plan = nest.evaluate(problem, plugins=known)
     except InputError as error:
-        raise InputError(f"{log}: what ran cannot be priced: {error}") from None
+        raise InputError(f"{log}: cannot price the run: {error}") from None
     devices = int(plan.summary["devices_used"])
     _refuse_another(log, figures, problem, devices)
     length = problem.training.sequence_length
@@ -120,7 +120,7 @@ def _problem(
         flags = None
     if flags is None or not flags.is_file() or (options.problem is not None and _is_plan(options.problem)):
         if (options.cluster, options.nodes, options.vocabulary) != (None, None, None):
-            raise InputError(f"{log}: --cluster, --nodes and --vocabulary go with flags, and here are none to read.")
+            raise InputError(f"{log}: --cluster, --nodes and --vocabulary need flags, and the log has none.")
         written = options.problem or beside
         return (None, ()) if written is None else (_written(written, known), ())
     started = start(
@@ -169,8 +169,8 @@ def _refuse_another(log: Path, figures: LogFigures, problem: Problem, devices: i
     for what, (logged, said) in ours.items():
         if logged is not None and logged != said:
             raise InputError(
-                f"{log}: the log is of {what.format(logged)}, and what is said to have run of {what.format(said)}; "
-                "give the problem or plan of this run."
+                f"{log}: the log has {what.format(logged)}, but its problem {what.format(said)}; give the problem "
+                "or plan of this run."
             )
 
 

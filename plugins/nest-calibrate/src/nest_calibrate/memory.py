@@ -101,7 +101,7 @@ def read_runs(files: Sequence[Path], doubt: Doubt = no_doubt) -> list[Line[RunMe
     """
     runs = run_lines(read_lines(files, doubt))
     if not runs:
-        raise InputError(f"{files[0]}: there are no runs to fit to.")
+        raise InputError(f"{files[0]}: no runs.")
     return runs
 
 
@@ -283,8 +283,8 @@ def doubt_memory(
         held = sum(surprise([each for each in seen if each.group == name], error) for name, error in others.items())
         if held >= surprise(seen, begun):
             doubt(
-                "No better than before: what was seen of a source is no likelier with an error fitted to the other "
-                "sources than with what the fit began at. What it began at serves as well."
+                "No improvement: cross-validated likelihood is no better than that of the starting values. Keep "
+                "the starting values."
             )
     doubt_memory_figures(seen, found, doubt, begun)
 

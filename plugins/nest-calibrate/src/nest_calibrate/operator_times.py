@@ -107,9 +107,7 @@ def _operator(measured: OperatorMeasurement) -> Operator:
     """The operator that was measured; a backward pass of a product is two products, and tells neither apart."""
     if measured.kind == PRODUCT:
         if measured.direction == "backward":
-            raise InputError(
-                "direction of matmul is backward; measure its two products as forward ones of their own sizes."
-            )
+            raise InputError("direction of matmul is backward; measure its two products as forward ones.")
         return _product(measured)
     if measured.kind == ATTENTION:
         return _attention(measured)

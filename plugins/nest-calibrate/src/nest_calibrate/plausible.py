@@ -98,5 +98,5 @@ def _likely(figure: Figure) -> str:
     if away[unit] < log(FAR) / 2:
         return f'. Numbers are in SI units; if it is in {unit}, write "{figure.value:.6g} {unit}".'
     if ratio < 1 / FAR:
-        return ". Numbers are in SI units; it may have been converted to them twice."
-    return ". Look whether the line is of what ran."
+        return ". Numbers are in SI units; was it converted twice?"
+    return ". Check that the line describes this run."

@@ -139,7 +139,7 @@ def test_a_line_that_stands_there_twice_counts_once(tmp_path: Path, cli: Command
     twice = cli("calibrate", command_of(kind), str(path), *options)
     assert twice[:2] == once[:2]
     (more,) = set(twice[2].splitlines()) - set(once[2].splitlines())
-    assert f"{path}:{len(good) + 1}: the same, to the last digit, as {path}:1; it counts once." in more
+    assert f"{path}:{len(good) + 1}: equal to {path}:1; it counts once." in more
 
 
 @pytest.mark.parametrize("kind", DOORS)
@@ -170,7 +170,7 @@ def test_times_of_one_thing_that_contradict_each_other_are_told(
     path = write(tmp_path / "own.jsonl", [*good, {**again, "id": "again"} if "problem" in again else again])
     code, err = told(cli, command_of(kind), path, *options, "--json")
     assert code == 0
-    sentences = [line for line in err if "are measurements of one thing" in line]
+    sentences = [line for line in err if "measure the same" in line]
     assert bool(sentences) is contradicts
     if contradicts:
         assert f"{path}:{len(good)} and {path}:{len(good) + 1}" in sentences[0]
@@ -192,7 +192,7 @@ def test_a_fit_to_what_was_predicted_already_is_no_better(tmp_path: Path, cli: C
     for kind, what in (("devices", "the mean error, cross-validated, is"), ("cluster", "by the level that the others")):
         code, err = told(cli, kind, path, "--json")
         assert code == 0
-        assert [line for line in err if "No better than before: " in line and what in line]
+        assert [line for line in err if "No improvement: " in line and what in line]
 
 
 @pytest.mark.longer
@@ -218,14 +218,14 @@ def test_collectives_as_predicted_are_no_reason_to_change_a_link(tmp_path: Path,
     write(path, [{**line, "seconds": time} for line, time in zip(gathers(), predicted, strict=True)])
     code, err = told(cli, "collectives", path, "--json")
     assert code == 0
-    assert [line for line in err if "No better than before: nvlink4: the error in the median is" in line]
+    assert [line for line in err if "No improvement: nvlink4: the error in the median is" in line]
 
 
 def test_one_family_tells_nothing_of_another(tmp_path: Path, cli: Command) -> None:
     path = write(tmp_path / "own.jsonl", [run(SMALL, 1.2 * seconds(SMALL), family="mine")])
     code, err = told(cli, "devices", path, "--json")
     assert code == 0
-    assert [line for line in err if "All measurements are of one family (mine)" in line]
+    assert [line for line in err if "All measurements have one family (mine)" in line]
 
 
 @pytest.mark.longer
@@ -248,7 +248,7 @@ def test_coefficients_at_their_bounds_are_named(tmp_path: Path, cli: Command) ->
     path = write(tmp_path / "own.jsonl", [launch, *lines("operators")[0]])
     code, err = told(cli, "devices", path, "--device", "h100-sxm", "--prior", "published")
     assert code == 0
-    (sentence,) = [line for line in err if "at the bounds" in line]
+    (sentence,) = [line for line in err if "hits its limits" in line]
     most = next(each.range.high for each in unknowns([H100], {"bf16"}) if each.name == "host_launch")
     assert f"host_launch ({most:.3g}, the most it can be)" in sentence
 
@@ -280,8 +280,8 @@ def test_what_memory_tells() -> None:
     begun, said = EstimateError(1.0, 0.2), list[str]()
     room = [Verdict("a", 1e9, 80e9, True, None), Verdict("b", 1e9, 80e9, True, None)]
     doubt_memory(room, begun, {"a": begun, "b": begun}, begun, said.append)
-    assert any("No better than before" in each for each in said)
-    assert any("not determined by these measurements" in each and "median, spread" in each for each in said)
+    assert any("No improvement" in each for each in said)
+    assert any("these measurements do not determine" in each and "median, spread" in each for each in said)
     said.clear()
     seen = [*peaks("a", 1.3), *peaks("b", 1.3)]
     found = fit(seen, begun)
@@ -291,7 +291,7 @@ def test_what_memory_tells() -> None:
     assert any("median (2, the most it can be)" in each for each in said)
     said.clear()
     doubt_memory(peaks("a", 1.3), found, {"a": begun}, begun, said.append)
-    assert any("All measurements are of one source (a)" in each for each in said)
+    assert any("All measurements have one source (a)" in each for each in said)
 
 
 def test_operators_on_a_device_of_ones_own_are_judged_by_its_figures(tmp_path: Path, cli: Command) -> None:

@@ -223,13 +223,13 @@ def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
         (
             [{**MICROBENCHMARKS[0], "device": name} for name in "ab"],
             "h100-sxm",
-            "measured on a and b; fit to those of one",
+            "come from a and b; fit one",
         ),
         ([{**MICROBENCHMARKS[0], "precision": "fp16"}], "tpu-v4", "'tpu-v4' has no matrix peak"),
         (
             [{"nest": 1, "measurement": "collective", "kind": "all_reduce", "bytes": 9, "members": 2, "seconds": 1}],
             None,
-            "neither runs nor operators",
+            "no runs and no operators",
         ),
         ([run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0, id="odd")], None, "own.jsonl:1: "),
         ([run(PLANS["small"], 1.0), run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0)], None, "own.jsonl:2: "),

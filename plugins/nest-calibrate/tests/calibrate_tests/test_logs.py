@@ -81,7 +81,7 @@ def test_colours_and_carriage_returns_part_no_line(reading):
 
 
 def test_other_progress_bars_are_no_training(reading):
-    with pytest.raises(InputError, match="no step in it"):
+    with pytest.raises(InputError, match="no training steps found"):
         reading("Map: 50%|#| 50/100 [00:10<00:10, 5.0 examples/s]\nMap: 100%|#| 100/100 [00:20<00:00]\n")
 
 
@@ -138,7 +138,7 @@ def test_nothing_and_what_no_run_has_count_as_not_said(reading):
     ],
 )
 def test_steps_that_take_no_time_or_for_ever_tell_none(reading, text):
-    with pytest.raises(InputError, match="no step in it"):
+    with pytest.raises(InputError, match="no training steps found"):
         reading(text)
 
 
@@ -167,7 +167,7 @@ def test_a_warning_of_the_allocator_is_no_failure(reading):
 def test_a_log_without_steps_is_refused_with_what_is_known(tmp_path):
     path = tmp_path / "empty.log"
     path.write_text("hello\n")
-    with pytest.raises(InputError, match=r"empty\.log: there is no step in it; nest knows the lines of Megatron-LM"):
+    with pytest.raises(InputError, match=r"empty\.log: no training steps found; nest reads logs of Megatron-LM"):
         read_log(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_log(tmp_path / "none.log")

@@ -136,7 +136,7 @@ def test_plans_of_a_shortlist_are_ranked_as_measured(call, tmp_path):
     rows = [line for line in table.splitlines() if "Megatron-LM" in line]
     assert [int(row.split(".log")[0][-1]) for row in rows] == [2, 3, 1]
     last = " ".join(table.split())
-    assert last.endswith("plan-1.log, predicted to be, takes 50.0 % longer.")
+    assert last.endswith("plan-1.log, is 50.0 % slower.")
     for line, place in zip((tmp_path / "runs.jsonl").read_text().splitlines(), (1, 2, 3), strict=True):
         plan = json.loads((plans / f"plan-{place}.json").read_text())
         assert nest.evaluate(json.loads(line)["problem"]).batch_time == pytest.approx(plan["batch_time"], rel=1e-9)
@@ -158,16 +158,16 @@ def test_a_log_alone_is_measured_and_said_to_be_alone(call, log):
     assert code == 0
     assert found["measured"]["batch_time"] == 26.73
     assert "problem" not in found
-    assert "nobody says what ran; give --problem" in " ".join(errors.split())
+    assert "unknown run; add --problem" in " ".join(errors.split())
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"training": {"global_batch": 16, "sequence_length": 8192}}, "the log is of a global batch of 8 samples"),
-        ({"training": {"global_batch": 8, "sequence_length": 4096}}, "the log is of samples of 8192 tokens"),
-        ({"cluster": {"device": "h200-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]}}, "the log is of 8 devices"),
-        ({"fixed": {"tp": 3}}, "what ran cannot be priced"),
+        ({"training": {"global_batch": 16, "sequence_length": 8192}}, "the log has a global batch of 8 samples"),
+        ({"training": {"global_batch": 8, "sequence_length": 4096}}, "the log has samples of 8192 tokens"),
+        ({"cluster": {"device": "h200-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]}}, "the log has 8 devices"),
+        ({"fixed": {"tp": 3}}, "cannot price the run"),
     ],
 )
 def test_what_did_not_run_is_refused(call, log, change, told):
@@ -180,4 +180,4 @@ def test_what_did_not_run_is_refused(call, log, change, told):
 def test_options_of_flags_need_flags(call, log):
     code, _, errors = call("measure", log("nemo-qwen3"), "--nodes", 2)
     assert code == 2
-    assert "--cluster, --nodes and --vocabulary go with flags" in " ".join(errors.split())
+    assert "--cluster, --nodes and --vocabulary need flags" in " ".join(errors.split())

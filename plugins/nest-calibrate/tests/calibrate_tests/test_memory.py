@@ -113,7 +113,7 @@ def test_the_command_tells_what_to_write_and_is_the_same_each_time(
     assert first == cli("calibrate", "memory", str(path))
     code, out, err = first
     assert code == 0
-    assert "All measurements are of one source (mine)" in err
+    assert "All measurements have one source (mine)" in err
     assert "training: {memory_margin: " in out
     assert (tmp_path / "error.toml").read_text().startswith("# What plans need of memory over what is estimated")
     document = json.loads(cli("calibrate", "memory", str(path), "--json")[1])

@@ -138,8 +138,7 @@ class AstraSimImporter:
         """
         if LOGICAL in source:
             raise InputError(
-                f"{LOGICAL} only says by which dimensions ASTRA-sim runs its collectives: it has no links, bandwidths "
-                "or latencies. Import the ns-3 topology (`.txt`) that the simulation ran with."
+                f"{LOGICAL} has no links, bandwidths or latencies. Import the ns-3 topology (`.txt`) of the simulation."
             )
         dimensions = _dimensions(source)
         if not all(each.uniform for each in dimensions):
@@ -152,19 +151,16 @@ class AstraSimImporter:
 
 
 def _assumptions(dimensions: Sequence[Dimension], old: bool) -> tuple[str, ...]:
-    assumptions = [] if old else ["ASTRA-sim runs with GiB/s (2^30 bytes): bandwidths are read so."]
+    assumptions = [] if old else ["Reading bandwidths in GiB/s (2^30 bytes), as ASTRA-sim does."]
     if any(each.kind == ALL_TO_ALL and each.size > 2 for each in dimensions):
         assumptions.append(
             "FullyConnected: a device sends over one of its links at a time, so its bandwidth is that of one link."
         )
     if len(dimensions) > 1 and all(each.uniform for each in dimensions):
-        assumptions.append(
-            "A message goes by one dimension, as ASTRA-sim counts: latencies of dimensions do not add up."
-        )
+        assumptions.append("Each message uses one dimension, as in ASTRA-sim: latencies do not add up.")
         if any(far.bandwidth > near.bandwidth for near, far in pairwise(dimensions)):
             assumptions.append(
-                "An outer dimension is faster than an inner one: so are messages planned that stay in it, while those "
-                "between devices that differ in both pass the slower one, too."
+                "An outer dimension is faster than an inner one; messages that cross both take the slower one."
             )
     return tuple(assumptions)
 
@@ -218,7 +214,7 @@ def _numbers(source: Mapping[str, Any], key: str, count: int, *, positive: bool)
         raise InputError(f"{key} has {len(values)} items for {count} dimensions; give one for each.")
     for index, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-            raise InputError(f"{key}[{index}] is {value!r:.40}, which is no number; fill it in.")
+            raise InputError(f"{key}[{index}] is {value!r:.40}, not a number; fill it in.")
         if value > LARGEST:
             raise InputError(f"{key}[{index}] is {value:g}, more than any network has.")
         if value < 0 or (positive and value == 0):

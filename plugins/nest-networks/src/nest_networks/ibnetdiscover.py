@@ -132,9 +132,9 @@ def _machines(discovered: _Discovered) -> tuple[list[FabricHost], int, list[str]
     sentences = []
     if not hosts:
         hosts = {nic: [("", nic)] for nic in unnamed}
-        sentences.append("No NIC says which host it is in: each is taken to be a host, called by its GUID.")
+        sentences.append("NICs name no hosts; treating each as a host named by its GUID.")
     elif unnamed:
-        sentences.append(f"Left out: {len(unnamed)} NICs that do not say which host they are in.")
+        sentences.append(f"Left out: {len(unnamed)} NICs that name no host.")
     machines = []
     for name in sorted(hosts, key=_natural):
         nics = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
@@ -144,7 +144,7 @@ def _machines(discovered: _Discovered) -> tuple[list[FabricHost], int, list[str]
     sentences += others
     unknown = sum(rate is None for each in machines for _, rate in each.links)
     if unknown:
-        sentences.append(f"The rate of {unknown} links of hosts is not known: that of the link profile is taken.")
+        sentences.append(f"{unknown} host links have no known rate; using the link profile's.")
     chosen = [each for each in machines if len(each.links) == usual]
     return chosen, len(hosts[chosen[0].name]) if chosen else 0, sentences
 

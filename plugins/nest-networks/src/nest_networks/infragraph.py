@@ -122,7 +122,7 @@ class Infrastructure:
         for one, two in _pairs(ends, scheme):
             for each in (one, two):
                 if each not in self.kinds:
-                    raise InputError(f"{place} leads to {each!r:.60}, which there is not; correct its index.")
+                    raise InputError(f"{place} leads to {each!r:.60}, which does not exist; correct its index.")
             if one != two:
                 self.edges[frozenset((one, two))] = (one, two, link)
         if len(self.edges) > MOST_EDGES:

@@ -244,13 +244,11 @@ def _overlooked(items: Sequence[Any], nodes: Sequence[_Node], read: Sequence[str
     sentences = []
     if found:
         sentences.append(
-            f"Labels that may name places are not read: {', '.join(found[:3])}. Name those that are switches with "
-            "`--tier-label`, the outermost first."
+            f"Ignored labels that may name switches: {', '.join(found[:3])}. Pass them with `--tier-label`, the "
+            "outermost first."
         )
     if len(zones) > 1:
-        sentences.append(
-            f"{len(zones)} zones are planned as switches: give the bandwidth between them in a link profile (`tiers`)."
-        )
+        sentences.append(f"Treating {len(zones)} zones as switches; give their bandwidth in a link profile (`tiers`).")
     if taints := sorted({key for node in nodes for key in node.tolerated}):
         sentences.append(f"Jobs must tolerate the taints of these nodes: {', '.join(taints[:3]):.200}.")
     return sentences
@@ -312,7 +310,7 @@ def _working(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     if not equipped:
         raise InputError(
             "no node has accelerators: neither `nvidia.com/gpu` among its resources nor labels such as "
-            "`nvidia.com/gpu.count`. Run NVIDIA's GPU Operator or AMD's, or import a file that says."
+            "`nvidia.com/gpu.count`. Run NVIDIA's or AMD's GPU Operator, or import another file."
         )
     sentences = []
     if len(equipped) < len(nodes):
@@ -342,14 +340,10 @@ def _chosen(usable: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
         sentences.append(left_out(odd, f"which do not have {usual} accelerators as most do"))
     chosen = [node for node in usable if node.host.devices == usual]
     if any(node.sharers > 1 for node in chosen):
-        sentences.append(
-            "Accelerators that several jobs may share are counted once; a job is planned to have them whole."
-        )
+        sentences.append("Shared accelerators count once; nest assumes a job has them alone.")
     unsaid = [node.host.name for node in chosen if node.product is None]
     if len(unsaid) not in (0, len(chosen)):
-        sentences.append(
-            f"Nodes without a label of their product, such as {unsaid[0]:.60}, are taken to have what the others have."
-        )
+        sentences.append(f"Assuming nodes without a product label, such as {unsaid[0]:.60}, equal the others.")
     return chosen, sentences
 
 

@@ -72,8 +72,8 @@ class NcclXmlImporter:
         root = xml_of(text_of(source))
         if root.tag == "graphs":
             raise InputError(
-                "the file holds rings and trees that NCCL found (NCCL_GRAPH_FILE), not what joins the GPUs; import the "
-                "file that NCCL_TOPO_DUMP_FILE writes."
+                "the file has NCCL's rings and trees (NCCL_GRAPH_FILE), not the links; import the file of "
+                "NCCL_TOPO_DUMP_FILE."
             )
         assumptions: list[str] = []
         return host_network(machine(read_system(root), profile, assumptions), profile, assumptions)
@@ -134,10 +134,10 @@ def _unclassified(system: System, profile: LinkProfile | None, notes: list[str])
     wanted = None if profile is None else profile.devices_per_host
     if wanted is None or wanted > there:
         raise InputError(
-            f"its {there} PCI devices have no class, which tells GPUs from NICs; name a link profile with "
-            "`devices_per_host`, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
+            f"its {there} PCI devices have no class; name a link profile with `devices_per_host`, or import the "
+            "file of NCCL_TOPO_DUMP_FILE."
         )
-    notes.append(f"the {there} PCI devices have no class; {wanted} are taken to be GPUs, as the link profile has it.")
+    notes.append(f"the {there} PCI devices have no class; assuming {wanted} GPUs, as in the link profile.")
     return [Accelerator(place) for place in system.unclassified[:wanted]]
 
 
@@ -169,15 +169,15 @@ def _device(accelerators: Sequence[Accelerator], notes: list[str]) -> str | None
     pcis = [each.place.pci or {} for each in accelerators]
     numbers = {(hexadecimal(pci.get("vendor", "")), hexadecimal(pci.get("device", ""))) for pci in pcis}
     if len(numbers) > 1:
-        raise InputError(f"it has {len(numbers)} kinds of GPUs; nest plans for devices of one kind.")
+        raise InputError(f"it has {len(numbers)} GPU types; nest supports one per machine.")
     vendor, number = numbers.pop()
     if vendor is not None and number is not None:
         if (vendor, number) in PRODUCTS:
             product, device = PRODUCTS[vendor, number]
             if device is None:
-                notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
+                notes.append(f"the GPUs are {product}, unknown to the catalogue; give `device` in the problem.")
             return device
-        notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
+        notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, unknown to the catalogue.")
         return None
     capable = whole_number((accelerators[0].attributes or {}).get("sm", ""))
     if capable and capable in CAPABILITIES and "gcn" not in (accelerators[0].attributes or {}):
@@ -191,7 +191,7 @@ def _fabric(accelerators: Sequence[Accelerator], device: str | None, notes: list
         return infinity_fabric(attributes["gcn"])
     known = whole_number(attributes.get("sm", "")) or capability(device)
     if known is None and any(each.links for each in accelerators):
-        notes.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
+        notes.append("the file has no NVLink generation; assuming 25 GB/s per link.")
     return nvlink(USUAL_CAPABILITY if known is None else known)
 
 
@@ -230,9 +230,9 @@ class _Direct:
             both = [counted[pair] for pair in ((one, two), (two, one)) if counted[pair]]
             self.bundles[one, two] = min(both)
         if lost:
-            notes.append(f"{lost} links lead to GPUs that the file does not list; they are left out.")
+            notes.append(f"{lost} links lead to unlisted GPUs; left out.")
         if itself:
-            notes.append(f"{itself} links lead from a GPU to itself; they are left out.")
+            notes.append(f"{itself} links lead from a GPU to itself; left out.")
 
 
 def _key(place: Place) -> tuple[int, str]:
@@ -268,10 +268,10 @@ def _slots(
         unknown += rate is None
         if name != place.above:
             buses.append(Bus(name, place.above, pci_reached(usual if rate is None else pci_nominal(rate, lanes))))
-    assumed = ["messages reach 76% of the bandwidth of PCI Express, the share of the catalogue's pcie4."]
+    assumed = ["messages reach 76 % of the bandwidth of PCI Express, as on pcie4."]
     if unknown:
         whose = "as the catalogue has of the device" if slot else "PCI Express 3.0 x16, as NCCL does"
-        assumed.insert(0, f"{unknown} PCI devices have no link speed; {usual / 1e9:g} GB/s are assumed, {whose}.")
+        assumed.insert(0, f"{unknown} PCI devices have no link speed; assuming {usual / 1e9:g} GB/s, {whose}.")
     return buses, assumed
 
 
@@ -301,7 +301,7 @@ def _between_processors(system: System) -> tuple[list[Bus], list[str]]:
     if None not in known:
         return buses, []
     assumed = (
-        f"the file does not name the processors; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per direction between two are "
-        "assumed, what NCCL plans with for Intel's of 2017 to 2022."
+        f"the file names no processors; assuming {UNKNOWN_PROCESSOR / 1e9:g} GB/s per direction between "
+        "two, NCCL's value for Intel's of 2017 to 2022."
     )
     return buses, [assumed]

@@ -63,9 +63,7 @@ class NetqImporter:
         usual, sentences = usual_links({names[each]: count[each] for each in hosts})
         profile_figures = figures(profile, USUAL, usual, made_of=ETHERNET)
         rate = profile_figures.link_rate / usual
-        sentences.append(
-            f"Every cable carries {rate / 1e9:.4g} GB/s: NetQ counts cables and does not give their rates."
-        )
+        sentences.append(f"Assuming {rate / 1e9:.4g} GB/s per cable: NetQ gives no rates.")
         fabric = Fabric()
         own: dict[str, list[tuple[str, float | None]]] = {each: [] for each in hosts if count[each] == usual}
         for one, two, cables in links:

@@ -120,7 +120,7 @@ def _machine(
     number = _MODEL.search(text)
     product, device = PRODUCTS.get((AMD, int(number[1], 16)), (None, None)) if number else (None, None)
     if product is not None and device is None:
-        notes.append(f"the GPUs are {product}, which the catalogue does not have; the problem gives `device`.")
+        notes.append(f"the GPUs are {product}, unknown to the catalogue; give `device` in the problem.")
     given = (profile or LinkProfile()).device
     cards = cards or _cards(kinds, weights)
     parts = len(kinds) // len(set(cards)) if cards else 1
@@ -164,8 +164,8 @@ def _fabric(text: str, device: str | None, notes: list[str]) -> Fabric:
     architecture = said[1] if said else ARCHITECTURES.get(device or "")
     if architecture is None and "XGMI" in text:
         notes.append(
-            f"the file does not say how fast an Infinity Fabric link is; {USUAL_XGMI / 1e9:g} GB/s per direction are "
-            "assumed, the lowest; name the device in a link profile, or add what `--showproductname` prints."
+            f"the file has no Infinity Fabric speed; assuming {USUAL_XGMI / 1e9:g} GB/s per direction, the "
+            "lowest. Name the device in a link profile, or add the output of `--showproductname`."
         )
     return infinity_fabric(architecture or "")
 
@@ -194,7 +194,7 @@ def _connections(
             near = "NODE" if nodes.get(one) == nodes.get(two) else "SYS"
             found[one, two] = "NV1" if kind == "XGMI" and heavy.get((one, two), least) == least else near
     if joined:
-        notes.append("the file does not say how many links join two GPUs; one is assumed, as between two MI300X.")
+        notes.append("the file has no number of links between two GPUs; assuming one, as on MI300X.")
     return Connections(tuple(f"GPU{index}" for index in range(count)), found, fabric)
 
 

@@ -270,8 +270,8 @@ class SlurmYamlImporter:
         if chosen.torus3d is not None:
             return _torus(chosen.torus3d.toruses, part, profile, assumptions)
         raise InputError(
-            f"topology {chosen.topology!r:.60} is flat: it names no hosts, and says of none that it is nearer than "
-            "others. Name another topology of the file behind its name (`topology.yaml#NAME`), or write `levels`."
+            f"topology {chosen.topology!r:.60} is flat and has no hosts. Name another topology "
+            "(`topology.yaml#NAME`), or write `levels`."
         )
 
 
@@ -294,7 +294,7 @@ def _chosen(topologies: Sequence[_Topology], wanted: str | None) -> tuple[_Topol
         return topologies[0], None, []
     why = "the cluster's default" if topologies[place].cluster_default else "the first; none is the cluster's default"
     others = ", ".join(name for name in names if name != names[place])
-    return topologies[place], None, [f"Of the topologies of the file {names[place]} is taken, {why}; not {others}."]
+    return topologies[place], None, [f"Using topology {names[place]}, {why}; not {others}."]
 
 
 def _torus(

@@ -67,7 +67,7 @@ class SlurmNodesImporter:
             nodes[name] = {"gres": "", **keys, **({"state": "DOWN"} if name in down else {})}
         notes = []
         if _INCLUDE.search(text):
-            notes.append("Files that `Include` names are not read: nodes that they describe are not planned with.")
+            notes.append("Ignoring the files of `Include` and their nodes.")
         return _network(source, nodes, profile, notes)
 
 
@@ -155,8 +155,8 @@ def _network(
     if len(placed) > 1:
         if None in placed:
             raise InputError(
-                f"node {placed[None][0].name!r:.60} does not say what accelerators it has, and others do; give "
-                "`Gres=gpu:TYPE:COUNT` or a Feature that names them."
+                f"node {placed[None][0].name!r:.60} names no accelerators, but others do; give "
+                "`Gres=gpu:TYPE:COUNT` or a Feature."
             )
         return pools_of_hosts({str(device): own for device, own in placed.items()}, profile, assumptions=notes)
     ((device, own),) = placed.items()

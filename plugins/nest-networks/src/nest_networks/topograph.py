@@ -167,15 +167,15 @@ def _imported(hosts: Mapping[str, list[LocatedHost]], profile: LinkProfile | Non
     if len(by_device) > 1 and None not in by_device:
         if "" in hosts:
             raise InputError(
-                f"host {hosts[''][0].name!r:.60} does not say what accelerators it has, and others have several kinds; "
-                "say it of all."
+                f"host {hosts[''][0].name!r:.60} names no accelerators, but others have several types; name them "
+                "for all."
             )
         return pools_of_hosts({str(name): own for name, own in by_device.items()}, profile, usual=usual)
     if len(named) > 1 and None in by_device:
         one, two = sorted(named)[:2]
         raise InputError(
-            f"hosts have different accelerators, {one!r:.60} and {two!r:.60}, which one link profile cannot say; list "
-            "those of one kind."
+            f"hosts have different accelerators, {one!r:.60} and {two!r:.60}, but a link profile has one; list one "
+            "type."
         )
     tree, sentences = tree_of_layers(every)
     return switched_network(tree, profile, usual=usual, device=next(iter(by_device), None), assumptions=sentences)
@@ -280,7 +280,7 @@ class Model:
         layers: list[str] = []
         while switch is not None:
             if switch in layers:
-                raise InputError(f"switch {switch!r:.60} is above itself; correct what is above what.")
+                raise InputError(f"switch {switch!r:.60} is above itself; correct the hierarchy.")
             layers.append(switch)
             switch = self._parents.get(switch)
         return tuple(layers)

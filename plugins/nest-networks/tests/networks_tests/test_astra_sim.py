@@ -105,7 +105,7 @@ def test_rings_of_the_first_version_have_links_both_ways() -> None:
         ({"topology": ["Ring"], "npus_count": [8]}, "bandwidth is missing"),
         (network([], [], [], []), "topology must not be empty"),
         (network(["Ring", "Ring"], [4096, 4096], [1, 1], [1, 1]), "16777216 devices"),
-        ({"logical-dims": ["8", "2"]}, "it has no links"),
+        ({"logical-dims": ["8", "2"]}, "has no links"),
     ],
 )
 def test_what_cannot_be_is_named(source: dict[str, Any], sentence: str) -> None:

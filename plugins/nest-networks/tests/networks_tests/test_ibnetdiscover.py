@@ -102,7 +102,7 @@ def test_what_is_no_host_to_plan_with_is_left_out(tmp_path: Path) -> None:
     found = imported(written(tmp_path, text))
     assert levels(found) == levels(imported(written(tmp_path, ibnetdiscover(SMALL.links(), "4xNDR"))))
     assert "login (1 host), which do not have 4 links" in told(found)
-    assert "2 NICs that do not say which host they are in" in told(found)
+    assert "2 NICs that name no host" in told(found)
     assert "manager" not in told(found)
 
 
@@ -124,7 +124,7 @@ def test_hosts_nobody_names_go_by_their_nics(tmp_path: Path) -> None:
         for rail in range(4):
             text = text.replace(f'"{host} HCA-{rail}"', '"MT4129 ConnectX7   Mellanox Technologies"')
     found = imported(written(tmp_path, text))
-    assert "called by its GUID" in told(found)
+    assert "named by its GUID" in told(found)
     assert len(found.hosts) == 16
 
 
@@ -153,7 +153,7 @@ def test_hosts_on_some_switches_in_common_are_planned_link_by_link(tmp_path: Pat
     ("text", "sentence"),
     [
         ('Ca\t1 "H-b8e92403009ca838"\t\t# "dgx-gb200-n01-c1 HCA-1"\n', "no switches, only 1 NIC"),
-        ('Switch\t65 "S-2c5eab0300b87b40"\t\t# "leaf" enhanced port 0 lid 73 lmc 0\n', "no host hangs on a switch"),
+        ('Switch\t65 "S-2c5eab0300b87b40"\t\t# "leaf" enhanced port 0 lid 73 lmc 0\n', "no host is linked to a switch"),
         (ibnetdiscover([*SMALL.links(), ("far/0", "island"), *((f"far/{i}", "island") for i in (1, 2, 3))], "4xNDR"),
          "not joined by any switch above them"),
     ],

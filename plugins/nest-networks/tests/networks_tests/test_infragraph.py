@@ -105,7 +105,7 @@ def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
         (changed(("components", 0, "count"), 1), "1 accelerators"),
         (changed(("components", 0, "count"), "x"), r"components\[0\].count must be a whole number"),
         (changed(("edges", 0, "ep2"), {"component": "gone"}), r"edges\[0\].ep2 is 'gone', which names no component"),
-        (changed(("edges", 0, "ep2"), {"component": "nvsw[7]"}), "leads to 'device.0.nvsw.7', which there is not"),
+        (changed(("edges", 0, "ep2"), {"component": "nvsw[7]"}), "leads to 'device.0.nvsw.7', which does not exist"),
         (changed(("edges", 0, "ep2"), {"component": "nvsw[a]"}), "write `name`"),
         (changed(("edges", 0, "scheme"), "star"), "scheme is 'star'"),
         (changed(("edges",), 3), "edges must be a list"),

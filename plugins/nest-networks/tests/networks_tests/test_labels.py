@@ -97,7 +97,7 @@ RACKS = placed("acme.io/rackName", "acme.io/hall", **{"kubernetes.io/hostname": 
 @pytest.mark.parametrize("key", ["acme.io/leaf-switch", "acme.io/superpod", "x.io/topology-tier.2", "x.io/nvl_domain"])
 def test_labels_that_may_be_places_are_named(key: str) -> None:
     nodes = placed(key, **{"gpu.nvidia.com/model": "H200", "topology.disk.csi.azure.com/zone": "z"})
-    assert f"not read: {key} (4 values). Name those that are switches with `--tier-label`" in told(imported(nodes))
+    assert f"may name switches: {key} (4 values). Pass them with `--tier-label`" in told(imported(nodes))
     assert "zone" not in told(imported(nodes))
 
 

@@ -111,7 +111,7 @@ def test_host_of_a_link_profile_counts(text: str, given: LinkProfile, expected: 
     ((_, bandwidth),) = levels(found)
     assert bandwidth == pytest.approx(expected)
     assert "is taken to have" not in told(found)
-    assert "are assumed, the lowest" not in told(found)
+    assert "assuming 46 GB/s" not in told(found)
 
 
 def test_host_of_a_link_profile_counts_for_pci_express(tmp_path: Path) -> None:

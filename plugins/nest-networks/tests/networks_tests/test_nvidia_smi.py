@@ -149,7 +149,7 @@ def test_however_it_is_printed_it_is_the_same(tmp_path_factory: pytest.TempPathF
     ("rows", "told"),
     [
         (["GPU0 X", "GPU1 NV2 X NV1"], "1 cells for 3 GPUs"),
-        (["GPU0 X NV2 NV1"], "does not say how GPU1 and GPU2"),
+        (["GPU0 X NV2 NV1"], "no connection of GPU1 and GPU2"),
         (["GPU0 X OK NV1", "GPU1 OK X NV1"], "'OK'"),
         (["GPU0 X NV0 NV1", "GPU1 NV0 X NV1"], "'NV0'; known are NV and a number above 0"),
         (["GPU0 X NV2 NV1", "GPU1 NV1 X NV1"], "'NV1', in an earlier line by 'NV2'"),

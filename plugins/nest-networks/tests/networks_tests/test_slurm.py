@@ -129,7 +129,7 @@ def test_spines_above_the_same_leaves_are_one(tmp_path: Path) -> None:
         ("BlockSizes=4\n", "no switches, no blocks and no rings"),
         ("SwitchName=a\n", "line 1: switch 'a' has neither nodes nor switches"),
         ("RingName=a\n", "has no hosts"),
-        ("RingName=a Nodes=n1,n1\n", "at two places"),
+        ("RingName=a Nodes=n1,n1\n", "appears twice"),
     ],
 )
 def test_what_slurm_would_not_plan_over_is_refused(text: str, reason: str, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def yaml(folder: Path, part: str | None = None, text: str = YAML, devices: int =
 def test_the_default_of_the_cluster_is_taken_and_told(tmp_path: Path) -> None:
     found = yaml(tmp_path, devices=8)
     assert fanouts(found) == [8, 2, 2]
-    assert "usual is taken, the cluster's default; not first, blocks" in found.assumptions[0]
+    assert "Using topology usual, the cluster's default; not first, blocks" in found.assumptions[0]
     text = YAML.replace("cluster_default: true", "cluster_default: false").split("\n", 3)[3]
     first = yaml(tmp_path, text=text)
     assert "first; none is" in first.assumptions[0]
@@ -228,7 +228,7 @@ def test_regions_lie_at_their_anchors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        ("first", "'first' is flat: it names no hosts"),
+        ("first", "'first' is flat and has no hosts"),
         ("rings", "the rings 'r0', 'r1'"),
         ("other", "no topology 'other'"),
         ("cube/other", "no torus 'other'"),

@@ -99,7 +99,7 @@ def test_instances_have_their_nearest_switch_first() -> None:
     slow = imported(instances(ROWS, **{"nvidia.com/gpu.product": "NVIDIA-H200"}))
     assert slow.hosts == tuple(f"i{index}" for index in range(8))
     assert slow.device == "h200-sxm"
-    assert "nothing above its 2 uppermost switches" in told(slow)
+    assert "nothing above its 2 top switches" in told(slow)
 
 
 def test_names_in_different_places_are_different_switches() -> None:
@@ -107,7 +107,7 @@ def test_names_in_different_places_are_different_switches() -> None:
     unique = [(f"i{index}", [f"leaf{index // 2}", f"spine{index // 4}", "core"]) for index in range(8)]
     found = imported(instances(rows))
     assert found.network == imported(instances(unique)).network
-    assert "Switches called 'leaf0' in different places" in told(found)
+    assert "switches called 'leaf0' in different places" in told(found)
 
 
 def test_instances_without_layers() -> None:

@@ -159,7 +159,7 @@ def _figure(subject: Subject, drawn_devices: Devices) -> Figure:
     return Figure("cluster", TITLE, caption, tuple(map(drawn, WIDTHS)), stage_devices(subject, drawn_devices))
 
 
-TITLE = "Where the stages lie"
+TITLE = "Stages on the cluster"
 
 
 def stage_devices(subject: Subject, drawn_devices: Devices) -> Table:
@@ -194,8 +194,8 @@ def _caption(subject: Subject, picture: _Picture) -> str:
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
     sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage"]
     if subject.instance.network is not None:
-        sentences[0] += "; the network has too many devices or links to be drawn itself."
-        sentences.append("Devices stand in an order in which neighbours of the network are mostly neighbours.")
+        sentences[0] += "; the network is too large to draw."
+        sentences.append("Neighbours in the drawing are mostly neighbours in the network.")
     else:
         boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
         sentences[0] += f"; boxes are levels of the network{f': {boxes_of}' if boxes_of else ''}."

@@ -88,9 +88,9 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
     if plan.status == "infeasible":
         return PlanStatus("Infeasible", "bad", "No plan of this problem fits.")
     if not plan.fits:
-        return PlanStatus("Does not fit", "bad", "A stage may need more memory than a device has.")
+        return PlanStatus("Does not fit", "bad", "A stage may run out of memory.")
     if plan.lower_bound is None:
-        return PlanStatus("As decided", "poor", "This plan was given and priced; nothing is claimed of others.")
+        return PlanStatus("As decided", "poor", "nest priced this plan; it did not search for a better one.")
     status = ("Feasible", "poor")
     if plan.status == "optimal":
         target = plan.problem.get("search", {}).get("target")
@@ -100,7 +100,7 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
         proof = "The search was stopped; a faster plan may exist."
     else:
         gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
-        proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {percent(gap)}."
+        proof = f"Lower bound {format_seconds(plan.lower_bound)}, gap {percent(gap)}."
     if plan.status == "near-optimal":
         status = (f"{chosen_as(plan)} within {near_enough(plan)}", "good")
     return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())
@@ -114,8 +114,8 @@ def _verified(plan: PlanDocument) -> str:
     solver = verdict.get("solver", "a second solver")
     return {
         "proved": f"Proved a second time by {solver}.",
-        "refuted": f"{solver} found it when it was asked to prove another.",
-        "open": f"{solver} was asked for a proof and left it open: {verdict.get('reason') or 'no reason is given'}.",
+        "refuted": f"{solver} found it while proving another plan.",
+        "open": f"{solver} did not prove it: {verdict.get('reason') or 'no reason given'}.",
     }.get(str(verdict.get("status")), "")
 
 
@@ -159,7 +159,7 @@ def _inside(subject: Subject) -> str:
     assert plan.candidate is not None
     used = dict.fromkeys(stage.candidate for stage in plan.stages)
     if len(used) > 1:
-        return f"stages divide their layers in {len(used)} ways ({', '.join(used)})"
+        return f"stages use {len(used)} kinds of parallelism ({', '.join(used)})"
     kinds: dict[int, list[str]] = {}
     for name, degree in plan.candidate.degrees.items():
         if degree > 1 and not (name == "sp" and degree == plan.candidate.degrees.get("tp")):

@@ -51,7 +51,7 @@ def memory_over_time_figure(replay: Replay, windows: Windows, capacity: float, p
     )
     most = max(range(len(peaks)), key=lambda stage: peaks[stage].size)
     parts = " The same stages and parts of the batch are drawn as in the timeline." if windows.gaps else ""
-    above = " The capacity lies above what is drawn." if _top(peaks, capacity) < capacity else ""
+    above = " The capacity is above the drawing." if _top(peaks, capacity) < capacity else ""
     caption = (
         f"What a device of each stage holds, against its capacity of {format_bytes(capacity)}. The most is "
         f"{format_bytes(peaks[most].size)}, on stage {most + 1} after {format_seconds(peaks[most].time)}; the plan "
@@ -59,7 +59,7 @@ def memory_over_time_figure(replay: Replay, windows: Windows, capacity: float, p
     )
     return Figure(
         "memory-over-time",
-        "What every stage holds",
+        "Memory of each stage over time",
         caption,
         tuple((_drawing(replay, windows, peaks, capacity, width),) for width in WIDTHS),
         _table(replay, peaks, capacity, planned),

@@ -82,7 +82,7 @@ def pareto_figure(points: Sequence[FrontierPoint], own: OwnPlan) -> Figure:
         "included. To the right of a point, at least its speed is reached; to the left, its plan does not fit."
         f"{without}"
         + (FIXED if own.fixed else "")
-        + (" Points drawn hollow are the fastest found in the time there was." if found_only else "")
+        + (" Hollow points: the search ran out of time." if found_only else "")
     )
     return Figure(
         "frontier",

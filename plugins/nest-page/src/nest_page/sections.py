@@ -67,16 +67,16 @@ def alternatives_section(
         then = difference(decided, usual["decided"])
         rows.append(tuple(map(Cell, ("rules of thumb", slower_by(usual), then, because(usual)))))
     header = ("instead", "slower by", "with", "because")
-    table = Table("The best plan that decides one thing otherwise", header, tuple(rows), (0, 2, 3))
+    table = Table("Best alternatives", header, tuple(rows), (0, 2, 3))
     always = tuple((Cell(decision), Cell(reason)) for decision, reason, _ in without_alternative(alternatives))
-    fold = Fold("why", tables=(Table("What no plan decides otherwise", ("decision", "why"), always, (0, 1)),))
+    fold = Fold("why", tables=(Table("Decisions without an alternative", ("decision", "why"), always, (0, 1)),))
     return Section(
         "why",
         "Why this plan",
         paragraphs=tuple(notes),
         tables=(table,) if rows else (),
         more=(fold,) if always else (),
-        more_title=f"No plan decides otherwise: {', '.join(decision.text for decision, _ in always)}",
+        more_title=f"No alternative: {', '.join((decision.text for decision, _ in always))}",
     )
 
 
@@ -91,7 +91,7 @@ def freeing_section(prices: Sequence[Answer], enough: Sequence[tuple[Cell, ...]]
     rows = [*(tuple(map(Cell, row)) for row in freeing_rows(prices)), *enough]
     if not rows:
         return Section("freeing", "What would fit", paragraphs=(f"No single change is enough, nor {tried}.",))
-    table = Table("With one thing changed, the best plan then", FREEING, tuple(rows), (0, 1, 2))
+    table = Table("Single changes that make a plan fit", FREEING, tuple(rows), (0, 1, 2))
     return Section("freeing", "What would fit", tables=(table,))
 
 
@@ -154,11 +154,11 @@ def _rank(name: str) -> tuple[int, str]:
 def _paragraphs(first: str | None, made: Mapping[str, Files], fits: bool) -> tuple[str, ...]:
     if first is None:
         return (
-            "This plan can be exported to no framework as it is. `nest export PLAN --to NAME "
-            "--nearest` exports the nearest plan that one can run; `search.target: NAME` in the problem plans for it.",
+            "No framework can run this plan. `nest export PLAN --to NAME --nearest` exports the nearest plan; "
+            "`nest solve --target NAME` plans for a framework.",
         )
     return (
-        *([f"Can be exported to {listed(tuple(made))}."] if fits else []),
+        *([f"Exporters: {listed(tuple(made))}."] if fits else []),
         f"Files of {first} and of launchers, as `nest export PLAN --to {first} --to torchrun -o DIR` writes them.",
         *dict.fromkeys(warning[0].upper() + warning[1:] for warning in made[first][1]),
     )
@@ -208,7 +208,7 @@ def stage_table(subject: Subject) -> Section:
     pooled = subject.instance.pools is not None
     header = [
         "stage", "layers", *(["pool"] if pooled else []), *(["candidate"] if mixed else []), "recompute", "ZeRO",
-        "time per micro-batch", "once per batch", "memory", "taken to need", "in flight", "link behind",
+        "time per micro-batch", "once per batch", "memory", "upper estimate", "in flight", "link behind",
         "sent per micro-batch",
     ]  # fmt: skip
     rows = []
@@ -253,7 +253,7 @@ def reproduce(plan: PlanDocument) -> Section:
         "reproduce",
         "Problem, and how to reproduce",
         paragraphs=(
-            "The plan file holds its whole problem, so it is all these commands need."
+            "These commands need only the plan file."
             + (" Figures of this page in full are in the `data-value` attributes of its tables." if feasible else ""),
         ),
         listings=(Listing("Commands", commands),),

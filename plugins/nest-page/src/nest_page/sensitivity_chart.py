@@ -55,13 +55,13 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     order = sorted(names, key=lambda name: -abs(_furthest([each for each in responses if each.parameter == name])))
     keys = (
         Key("best plan", "mark-best", "circle"),
-        Key("this plan kept (dashed)", "mark-kept", "square"),
-        Key("best plan decides otherwise", "mark-changed", "diamond"),
-        Key("this plan kept does not fit", "cross", "cross"),
+        Key("this plan (dashed)", "mark-kept", "square"),
+        Key("another plan is best", "mark-changed", "diamond"),
+        Key("this plan does not fit", "cross", "cross"),
     )
     return Figure(
         "sensitivity",
-        "What numbers of the problem are worth",
+        "Sensitivity",
         caption,
         tuple((_drawing(responses, order, width),) for width in WIDTHS),
         _table(responses),
@@ -85,8 +85,8 @@ def _most(responses: Sequence[Response]) -> str:
 
 def _changes(changed: int, of: int) -> str:
     if not changed:
-        return "In none of these does the best plan decide otherwise."
-    return f"In {changed} of {of}, the best plan decides otherwise; the table says how."
+        return "None of these changes the best plan."
+    return f"In {changed} of {of}, another plan is best; see the table."
 
 
 def signed(change: float) -> str:
@@ -196,7 +196,7 @@ def _table(responses: Sequence[Response]) -> Table:
         )
         for each in responses
     )
-    header = ("number", "factor", "value", "this plan kept", "best plan", "which then")
+    header = ("number", "factor", "value", "this plan", "best plan", "which then")
     return Table("Step time with one number changed", header, rows, words=(0, 5))
 
 

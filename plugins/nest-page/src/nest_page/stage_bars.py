@@ -23,12 +23,12 @@ PX_PER_TICK = 100
 
 TIME_CAUSES: Mapping[str, str] = {
     "compute": "compute",
-    "collectives": "collectives inside layers",
+    "collectives": "collectives",
     "recompute": "recomputation",
     "pipeline": "stage boundaries",
-    "sharding": "ZeRO in every micro-batch",
-    "ports": "waiting for ports",
-    "sync": "gradients and update",
+    "sharding": "ZeRO",
+    "ports": "busy ports",
+    "sync": "gradient sync",
     "bubble": "bubble: filling and draining",
     "waiting": "waiting for slower stages",
 }
@@ -38,7 +38,7 @@ MEMORY_CAUSES: Mapping[str, str] = {
     "weights": "weights",
     "gradients": "gradients",
     "optimizer": "optimizer state",
-    "activations": "activations in flight",
+    "activations": "activations",
     "transient": "transient",
     "communication": "communication buffers",
     "framework": "driver and libraries",
@@ -268,10 +268,10 @@ def memory_figure(subject: Subject) -> Figure:
 
     caption = (
         "Memory of one device of each stage, by cause, against what a device has. "
-        + ("The dashed box reaches to what a stage is taken to need, which has to fit. " if margin else "")
+        + ("The dashed box is the upper estimate, which has to fit. " if margin else "")
         + needs
     )
-    header = ("stage", *(MEMORY_CAUSES[cause] for cause in used), "memory", "taken to need", "of capacity")
+    header = ("stage", *(MEMORY_CAUSES[cause] for cause in used), "memory", "upper estimate", "of capacity")
     rows = tuple(
         (
             Cell(str(index + 1)),

@@ -49,7 +49,7 @@ def timeline(subject: Subject) -> Section:
     try:
         timeline_replay = replay(subject.instance, subject.solution)
     except InputError as error:
-        return Section(name, title, paragraphs=(f"This batch cannot be replayed: {error}",))
+        return Section(name, title, paragraphs=(f"nest cannot simulate this plan: {error}",))
     trace = "Every pass of the batch, for Perfetto (ui.perfetto.dev): `nest simulate PLAN --trace trace.json`."
     priced = subject.priced
     copies = copies_of(schedule_of(subject.instance, subject.solution))
@@ -202,10 +202,10 @@ def _detail(table: TaskTable, windows: Windows, idle: Sequence[float], width: fl
 def _times(replay: Replay, table: TaskTable) -> str:
     """The step time beside the closed form."""
     form, difference = replay.closed_form, replay.batch_time - replay.closed_form
-    text = f"Replayed pass by pass, the batch takes {format_seconds(replay.batch_time)}"
+    text = f"Simulated pass by pass, the step takes {format_seconds(replay.batch_time)}"
     share = abs(difference) / form if form else 0.0
     if share < SMALL:
-        text += f", as the plan's closed form says ({format_seconds(form)})."
+        text += f", as in the formula ({format_seconds(form)})."
     else:
         reasons = [why for name, why in _REASONS.items() if abs(getattr(replay.difference, name)) > SMALL * form]
         text += (
@@ -250,7 +250,7 @@ def _chunks(replay: Replay, table: TaskTable) -> Iterator[str]:
 def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:
     """Describe the drawn parts and those left out."""
     if replay.replicas > 1:
-        yield f"The {replay.replicas} replicas all do the same at the same time; one is drawn."
+        yield f"The {replay.replicas} replicas are equal; one is drawn."
     if len(windows.stages) < table.stages:
         yield (
             f"Of {table.stages} stages, {len(windows.stages)} are drawn, spread evenly from the first to the last; "

@@ -20,7 +20,7 @@ from page_tests.plans import LEVELS, problem, quick
 from page_tests.reading import Page
 from tests.simulate.uniform_plans import uniform_plan
 
-CHOICES = "The best plan that decides one thing otherwise"
+CHOICES = "Best alternatives"
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ FEW: dict[str, Any] = {
 def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
-    table = Page(nest.report_page(plan)).table("With one thing changed, the best plan then")
+    table = Page(nest.report_page(plan)).table("Single changes that make a plan fit")
     prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
     freeing = [f"{each['place']} {each['written']}" for each in prices if each["plan"] is not None]
     told = [row[0].text for row in table.rows]

@@ -61,13 +61,13 @@ def test_every_plan_of_the_frontier_has_a_mark_where_its_figures_are() -> None:
     (right,) = [x + SIZE for x, _ in across if x + SIZE > x_own + 1]
     per_gib = (right - x_own) / 60
     per_sample = (BOTTOM - y_own) / OWN.throughput
-    circles = [(x + SIZE, y) for x, y in [*across, *marks(drawing, "hollow")]]
+    circles = [(x + SIZE, y) for x, y in [*across, *marks(drawing, "Hollow")]]
     expected = [each for each in POINTS if each.devices == 64]
     assert len(circles) == len(expected)
     for (x, y), each in zip(circles, expected[1::-1] + expected[2:], strict=True):
         assert x == pytest.approx(x_own + (each.memory / GIB - 60) * per_gib, abs=0.2)
         assert y == pytest.approx(BOTTOM - (each.throughput or 0.0) * per_sample, abs=0.2)
-    assert len(marks(drawing, "hollow")) == 1
+    assert len(marks(drawing, "Hollow")) == 1
     assert "this plan" in texts(drawing)
     keys = pareto_figure(POINTS, OWN).keys
     assert [key.label for key in keys] == ["64 devices", "32 devices", "16 devices"]
@@ -100,8 +100,8 @@ def test_the_table_of_the_frontier_has_every_answer() -> None:
             assert row[5].text == each.label
             assert ("not proved" in row[6].text) == (not each.proved)
     assert "No plan fits 8 devices of 120 GiB." in figure.caption
-    assert "hollow" in figure.caption
-    assert "hollow" not in pareto_figure([evolve(each, proved=True) for each in POINTS], OWN).caption
+    assert "Hollow" in figure.caption
+    assert "Hollow" not in pareto_figure([evolve(each, proved=True) for each in POINTS], OWN).caption
 
 
 def response(name: str, factor: float, kept: float | None, best: float | None, *, changed: bool = False) -> Response:
@@ -136,7 +136,7 @@ def test_panels_show_every_answer() -> None:
     # 3 % and -1 % give the scale, and 4 % lies on it.
     assert kept[1] == pytest.approx(left[1] - (right[1] - left[1]) / 4, abs=0.2)
     assert "× 0.8" in told
-    assert "In 2 of 5, the best plan decides otherwise" in figure.caption
+    assert "In 2 of 5, another plan is best" in figure.caption
     assert "The most is +20.0%, with memory times 0.5." in figure.caption
 
 
@@ -180,7 +180,7 @@ def test_panels_have_one_vertical_axis() -> None:
 
 def test_a_problem_in_which_nothing_moves_is_drawn() -> None:
     figure = sensitivity_figure((response("memory", 2.0, 0.0, 0.0),))
-    assert "In none of these does the best plan decide otherwise." in figure.caption
+    assert "None of these changes the best plan." in figure.caption
     assert len(marks(figure.sizes[0][0], "mark-best")) == 1
 
 

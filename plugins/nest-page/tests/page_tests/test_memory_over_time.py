@@ -68,4 +68,4 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, times:
     assert all(float(dot.get("cy", "")) < ground for dot, ground in zip(dots, grounds, strict=True))
     lines = [path for path in body.iter("path") if path.get("class") == "capacity-line"]
     assert len(lines) == (STAGES if times < 4 else 0)
-    assert ("lies above what is drawn" in figure.caption) == (times > 4)
+    assert ("is above the drawing" in figure.caption) == (times > 4)

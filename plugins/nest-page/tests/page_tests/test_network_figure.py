@@ -183,5 +183,5 @@ def test_a_hierarchy_has_its_levels() -> None:
 def test_a_large_network_has_its_devices_alone_and_says_why() -> None:
     large = {"torus": {**TORUS["torus"], "shape": [12, 11]}}
     text = quick(api.evaluate(problem(large), fix={"replicas": 2, "pp": 2}))
-    assert "the network has too many devices or links to be drawn itself" in text
+    assert "the network is too large to draw" in text
     assert "Links of the network" not in text

@@ -50,7 +50,7 @@ def test_a_pipe_is_read_once() -> None:
 
 def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
     both = written(tmp_path / "plan.json", solved(), status="infeasible")
-    with pytest.raises(InputError, match="does not hold"):
+    with pytest.raises(InputError, match="fails its check"):
         nest.report_page(both)
 
 
@@ -70,8 +70,8 @@ def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
 def test_every_table_has_the_same_need() -> None:
     stages = tuple(evolve(stage, upper_memory=None) for stage in decided().stages)
     page = Page(quick(evolve(decided(), stages=stages)))
-    told = page.table("Decisions and figures of every stage").values("taken to need")
-    assert told == page.table("Memory of one device of each stage").values("taken to need")
+    told = page.table("Decisions and figures of every stage").values("upper estimate")
+    assert told == page.table("Memory of one device of each stage").values("upper estimate")
 
 
 def test_a_batch_of_no_time_has_a_whole_page() -> None:

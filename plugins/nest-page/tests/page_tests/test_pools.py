@@ -13,7 +13,7 @@ def test_each_pool_has_a_map_and_every_stage_its_pool() -> None:
     plan = nest.solve(two_pools(search={"zero": [0], "rank_order": ["pp-inner"]}))
     page = nest.report_page(plan, without=["alternatives"])
     for pool, size in (("fast", 4), ("slow", 6)):
-        assert f"Where the stages lie: pool {pool}" in page
+        assert f"Stages on the cluster: pool {pool}" in page
         assert f"The {size} devices of pool {pool} by stage" in page
     assert "bandwidth between slow and fast" in page
     assert "on 4 fast and 6 slow" in page

@@ -291,9 +291,7 @@ def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
     for seed in range(6):
         replay = nest.simulate(uniform_plan(seed, schedule))
         caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
-        assert (
-            f"the batch takes {nest.units.format_seconds(replay.batch_time)}, as the plan's closed form says" in caption
-        )
+        assert f"the step takes {nest.units.format_seconds(replay.batch_time)}, as in the formula" in caption
         shares = [stage.idle / replay.batch_time for stage in replay.stages]
         alike = len({percent(share) for share in shares}) == 1
         assert alike or f"Stages are idle for {percent(replay.idle_share)} of the step on average" in caption
@@ -334,7 +332,7 @@ def test_a_batch_that_takes_no_time_is_drawn() -> None:
     replay = nest.simulate(long_plan("1f1b", 2, 1))
     empty = Timeline(0, (), (), (), (((0.0, 5.0),), ((0.0, 5.0),)), (5.0, 5.0))
     figures = batch_figures(evolve(replay, batch_time=0.0, closed_form=0.0, timeline=empty), 10.0, [5.0, 5.0])
-    assert "the batch takes 0 s" in figures[0].caption
+    assert "the step takes 0 s" in figures[0].caption
     for figure in figures:
         for drawing in figure.sizes[0]:
             assert "nan" not in drawing.body

@@ -107,10 +107,10 @@ def test_no_plan_beats_the_floor_of_its_mixture(solved: dict[tuple[int, int], tu
 
 
 def test_what_mixtures_have_not_is_said(tmp_path: Any) -> None:
-    with pytest.raises(InputError, match="mixtures have one for each pool"):
+    with pytest.raises(InputError, match="supports one device type only"):
         nest.recommend(problem(), within=1e9, clusters=["the problem's"], curve=tmp_path / "curve.jsonl")
     large = problem()
     for pool in large["cluster"]["pools"]:
         pool["levels"][1]["fanout"] = 64
-    with pytest.raises(InputError, match="4,224 mixtures, and 2,000 are asked about at most"):
+    with pytest.raises(InputError, match="4,224 mixtures of nodes, but nest tries at most 2,000"):
         nest.recommend(large, within=1e9, clusters=["the problem's"])

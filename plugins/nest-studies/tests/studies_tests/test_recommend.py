@@ -172,7 +172,7 @@ def test_of_clusters_that_are_all_too_slow_the_fastest_is_the_nearest() -> None:
     late = tuple(
         {"cluster": name, "fewest": None, "nearest": {"time": time}} for name, time in (("a", 9.0), ("b", 3.0))
     )
-    assert Recommendation(1, Wanted(1.0), late).to_dict()["nearest"] == "b"
+    assert Recommendation(1, 1, Wanted(1.0), late).to_dict()["nearest"] == "b"
 
 
 def test_an_hour_of_nodes_costs_that_of_their_devices() -> None:

@@ -75,8 +75,8 @@ def test_a_curve_is_asked_for_what_is_left(
         (("--within", "soon"), "must be a time"),
         (("--within", "30d", "--budget", "much", "--tokens", "1B"), "must be a whole number"),
         (("--within", "30d"), "tokens is missing"),
-        (("--nodes", "3"), "no file that `nest recommend --curve` wrote"),
-        (("--within", "30d", "--output", "plan.json"), "go with --nodes"),
+        (("--nodes", "3"), "not a file of `nest recommend --curve`"),
+        (("--within", "30d", "--output", "plan.json"), "need --nodes"),
     ],
 )
 def test_slips_are_told(
@@ -92,7 +92,7 @@ def test_a_curve_without_such_a_row_is_told(
     path = tmp_path / "plans.jsonl"
     path.write_text('{"cluster": "a", "nodes": 1, "uses": null, "plan": null}\n')
     assert call(monkeypatch, "recommend", str(path), "--nodes", "1") == 1
-    assert "on 1 nodes there is no plan" in capsys.readouterr().out
+    assert "no plan on 1 nodes" in capsys.readouterr().out
     assert call(monkeypatch, "recommend", str(path), "--nodes", "2") == 2
     assert "those of 1 to 1" in capsys.readouterr().err
     assert call(monkeypatch, "recommend", str(path), "--nodes", "1", "--cluster", "b") == 2

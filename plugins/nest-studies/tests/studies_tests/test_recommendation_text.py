@@ -11,9 +11,9 @@ def test_the_nearest_cluster_takes_as_many_times_as_long_as_is_allowed() -> None
     none = dict.fromkeys(("fewest", "cheapest", "fastest"))
     document = {"within": 100.0, "tokens": 10**9, "met": False, "nearest": "small", "budget": None, "batch": 64}
     text = recommendation_text({**document, "clusters": [{**cluster, **none}]})
-    assert "No cluster manages 1B tokens in 100 s. small comes nearest: with 8 of 8 nodes it takes 300 s" in text
-    assert ", 3 times as long" in text
+    assert "No cluster manages 1B tokens in 100 s. small is nearest: 8 of 8 nodes take 300 s" in text
+    assert ", 3x as long" in text
     alone = {**cluster, **none, "cluster": "p5.48xlarge", "nodes": 1}
     text = recommendation_text({**document, "clusters": [{**cluster, **none}, alone]})
     assert "p5.48xlarge is one machine; `--cluster p5.48xlarge-1024` has 1,024 devices" in text
-    assert "A global batch of 64 samples feeds no more than 64 data-parallel ranks" in text
+    assert "A global batch of 64 samples allows at most 64 data-parallel ranks" in text

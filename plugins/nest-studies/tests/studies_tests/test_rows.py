@@ -73,14 +73,14 @@ def test_a_study_finds_its_rows(result: Path, tmp_path: Path) -> None:
     assert result_of(study) == result
     assert nest.study_page(study, output=tmp_path / "page.html") == (tmp_path / "page.html").read_text()
     alone = written(tmp_path, vary=VARIED)
-    with pytest.raises(InputError, match=r"no file beside it has its rows; write them with `nest sweep"):
+    with pytest.raises(InputError, match=r"no result file beside it; run `nest sweep"):
         nest.study_page(alone)
     (tmp_path / "other.jsonl").write_text('{"key": 1}\n')
     (tmp_path / "broken.csv").write_text("not\nrows\n")
     for name in ("one.jsonl", "two.jsonl"):
         (tmp_path / name).write_bytes(result.read_bytes())
     written(tmp_path, vary=VARIED, points=POINTS)
-    with pytest.raises(InputError, match=r"one.jsonl, two.jsonl beside it have its rows; name the one"):
+    with pytest.raises(InputError, match=r"one.jsonl, two.jsonl have its rows; name one"):
         nest.study_page(alone)
 
 
@@ -114,13 +114,13 @@ def test_what_is_held_is_told_and_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("rows.jsonl", "", "is no result of `nest sweep`"),
-        ("rows.jsonl", "[1]\n", "is no result of `nest sweep`: a line is no row"),
+        ("rows.jsonl", "", "not a result of `nest sweep`"),
+        ("rows.jsonl", "[1]\n", "not a result of `nest sweep`: a line is no row"),
         ("rows.jsonl", '{"cluster": "a", "nodes": 1, "uses": 1, "plan": null}\n', "it has no columns"),
         ("rows.csv", "a,b\n1,2\n", "it has no columns `key`, `status` and `plan`"),
         ("rows.jsonl", '{"key": "", "status": "optimal", "plan": {"a": 1}}\n', "row 1 is none that"),
         ("rows.csv", 'key,status,plan\n1,optimal,"{"\n', "row 1 is none that"),
-        ("rows.parquet", "PAR", "is no result of `nest sweep`"),
+        ("rows.parquet", "PAR", "not a result of `nest sweep`"),
         ("rows.jsonl", None, "cannot be read: No such file"),
         ("rows.parquet", None, "cannot be read"),
     ],

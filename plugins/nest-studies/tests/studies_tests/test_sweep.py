@@ -332,21 +332,21 @@ def lines(path: Path) -> int:
 
 def test_two_sweeps_do_not_write_one_journal(study: Path, tmp_path: Path) -> None:
     output = tmp_path / "rows.csv"
-    with Journal(journal_of(output)), pytest.raises(InputError, match="another sweep is writing it"):
+    with Journal(journal_of(output)), pytest.raises(InputError, match="another sweep writes to it"):
         nest.sweep(study, output=output, jobs=1)
 
 
 def test_what_is_no_journal_is_left_alone(study: Path, tmp_path: Path) -> None:
     output = tmp_path / "rows.csv"
     journal_of(output).write_text("notes\nof mine\n")
-    with pytest.raises(InputError, match="this is no journal"):
+    with pytest.raises(InputError, match="not a journal"):
         nest.sweep(study, output=output, jobs=1)
     assert journal_of(output).read_text() == "notes\nof mine\n"
 
 
 @pytest.mark.longer
 def test_a_worker_that_is_killed_is_told() -> None:
-    with pytest.raises(InputError, match=r"a worker process ended .killed by signal 9.* start the same sweep again"):
+    with pytest.raises(InputError, match=r"a worker process ended .killed by signal 9.* run the same sweep again"):
         list(Local(jobs=2).submit(signal.raise_signal, [signal.SIGKILL] * 3))
 
 
@@ -377,8 +377,8 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path, keys: dict[str, Any]
         ({"output": "rows.xlsx"}, "must end with .parquet, .csv or .jsonl"),
         ({"engine": "slurm"}, "--engine"),
         ({"jobs": 0}, "--jobs is 0; it must be at least 1"),
-        ({"scheduler": "tcp://here:1"}, "--scheduler: the engine 'local' has none"),
-        ({"engine": "dask", "jobs": 2, "scheduler": "tcp://here:1"}, "give --scheduler or --jobs"),
+        ({"scheduler": "tcp://here:1"}, "--scheduler needs `--engine dask`"),
+        ({"engine": "dask", "jobs": 2, "scheduler": "tcp://here:1"}, "use --scheduler or --jobs"),
     ],
 )
 def test_options_that_cannot_be_are_told(study: Path, tmp_path: Path, options: dict[str, Any], told: str) -> None:

@@ -280,13 +280,13 @@ def cluster(
     else:
         _show_runs(seen)
         spread = f"(standard deviation of another run {percent(figures.time_spread)})"
-        show_paragraph(f"Batches take {figures.time:.3f} times as long as predicted {spread}.")
+        show_paragraph(f"Steps take {figures.time:.3f}x the predicted time {spread}.")
         if figures.memory is not None:
             spread = f"(standard deviation {percent(figures.memory_spread or 0.0)})"
             peaks = [each.verdict.peak / each.verdict.estimate for each in seen if each.verdict.peak is not None]
             if peaks:
-                show_paragraph(f"Measured peaks are {median(peaks):.3f} times the estimate in the median.")
-            show_paragraph(f"Memory is priced at {figures.memory:.3f} times the estimate {spread}.")
+                show_paragraph(f"Measured memory peaks are {median(peaks):.3f}x the estimate (median).")
+            show_paragraph(f"Corrected memory is {figures.memory:.3f}x the estimate {spread}.")
     if output is not None:
         write_text(output, calibration_text(figures))
 

@@ -50,7 +50,7 @@ def measure(
         for text in each.notes:
             note(f"note: {each.log}: {text}")
         if each.run is None:
-            note(f"note: {each.log}: nobody says what ran; give --problem, or put its plan or flags beside the log.")
+            note(f"note: {each.log}: unknown run; add --problem, or put its plan or flags beside the log.")
     lines = "".join(to_json(each.line(), one_line=True) + "\n" for each in measured)
     if output is not None:
         write_text(output, lines)
@@ -72,7 +72,7 @@ def _table(measured: "list[Measured]", shown_on: Screen) -> str:
         if predicted is not ranked[0]:
             slower = (predicted.seconds or 0.0) / (ranked[0].seconds or 1.0) - 1
             verdict = (
-                f"{ranked[0].log} is the fastest; {predicted.log}, predicted to be, takes {percent(slower)} longer."
+                f"{ranked[0].log} is the fastest; the predicted one, {predicted.log}, is {percent(slower)} slower."
             )
         lines.append(paragraph(verdict, shown_on))
     return "\n".join(lines)

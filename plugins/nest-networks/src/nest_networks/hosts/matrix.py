@@ -66,9 +66,7 @@ def machine(connections: Connections, profile: LinkProfile | None, notes: list[s
     for two in range(len(names)):
         for one in range(two):
             if (one, two) not in kinds:
-                raise InputError(
-                    f"the matrix does not say how {names[one]} and {names[two]} are joined; import all of it."
-                )
+                raise InputError(f"the matrix has no connection of {names[one]} and {names[two]}; import all of it.")
     links = {pair: int(match[1]) for pair, kind in kinds.items() if (match := _NVLINKS.fullmatch(kind))}
     device = None if profile is None else profile.device
     switched = _switched(len(names), links)
@@ -126,8 +124,8 @@ def _fabric(device: str | None, notes: list[str]) -> Fabric:
     fabric = nvlink(USUAL_CAPABILITY if known is None else known)
     if known is None:
         notes.append(
-            f"the file does not say how fast an NVLink is; it is taken to have {fabric.rate / 1e9:g} GB/s per "
-            f"direction, as NVLink 2 to 4. NVLink 5 has {nvlink(100).rate / 1e9:g}: name the device in a link profile."
+            f"the file has no NVLink speed; assuming {fabric.rate / 1e9:g} GB/s per direction (NVLink 2 to "
+            f"4). For NVLink 5 ({nvlink(100).rate / 1e9:g}), name the device in a link profile."
         )
         return evolve(fabric, link="nvlink")
     notes.append(
@@ -168,8 +166,8 @@ def _buses(
         join(group, processors[-1])
     if len(processors) > 1:
         notes.append(
-            f"the file does not say how fast the links between processors are; {UNKNOWN_PROCESSOR / 1e9:g} GB/s per "
-            "direction are assumed, what NCCL plans with for Intel's of 2017 to 2022."
+            f"the file has no speed of links between processors; assuming {UNKNOWN_PROCESSOR / 1e9:g} GB/s "
+            "per direction, NCCL's value for Intel's of 2017 to 2022."
         )
     buses += [Bus(one, two, UNKNOWN_PROCESSOR) for one, two in combinations(processors, 2)]
     return tuple(buses)
@@ -197,7 +195,7 @@ def _pci(device: str | None, notes: list[str]) -> float:
         assert nominal is not None  # The library has it.
     bandwidth = pci_reached(nominal)
     notes.append(
-        f"the file does not say how fast PCI Express is; {nominal / 1e9:g} GB/s per direction are assumed ({whose}), "
-        f"of which messages reach {percent(bandwidth / nominal, 0)}."
+        f"the file has no PCI Express speed; assuming {nominal / 1e9:g} GB/s per direction ({whose}), of "
+        f"which messages reach {percent(bandwidth / nominal, 0)}."
     )
     return bandwidth

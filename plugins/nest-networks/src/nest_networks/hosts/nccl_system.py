@@ -195,7 +195,7 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     rates: dict[tuple[int, str], tuple[float, Place, str]] = {}
     apart = sorted({f"{name!r:.40}" for _, net in nics if NO_FABRIC.match(name := net.get("name", ""))})
     if apart:
-        notes.append(f"Wireless, VPN and virtual interfaces are not counted: {', '.join(apart)}.")
+        notes.append(f"Ignoring wireless, VPN and virtual interfaces: {', '.join(apart)}.")
     for place, net in nics:
         rate = _rate(net, notes)
         if rate is not None and not NO_FABRIC.match(net.get("name", "")):
@@ -206,7 +206,7 @@ def nic_share(nics: Sequence[tuple[Place, Attributes]], devices: Sequence[int], 
     fastest = max(rate for rate, _, _ in rates.values())
     slower = sorted({f"{name!r:.40}" for rate, _, name in rates.values() if rate < fastest})
     if slower:
-        notes.append(f"NICs slower than the fastest are taken to be for management: {', '.join(slower)}.")
+        notes.append(f"Ignoring NICs slower than the fastest (management): {', '.join(slower)}.")
     slots: dict[tuple[int, str], float] = {}
     used = [(place, name) for rate, place, name in rates.values() if rate == fastest]
     for number, (place, _) in enumerate(used):
@@ -228,7 +228,7 @@ def _rate(net: Attributes, notes: list[str]) -> float | None:
     if not 0 < speed < 1e12 or net.get("net") == "0":  # Some NICs give -1.
         return None
     if speed > FASTEST:
-        sentence = f"NIC speeds of {speed:.0f} are taken to be in kbit/s: no NIC has {speed / 1e6:g} Tbit/s."
+        sentence = f"Reading NIC speeds of {speed:.0f} as kbit/s: no NIC has {speed / 1000000.0:g} Tbit/s."
         if sentence not in notes:
             notes.append(sentence)
         speed /= 1e3

@@ -130,8 +130,8 @@ def _with_meshes(machine: Machine, notes: list[str]) -> Machine:
             del bundles[pair]
         if len(group) > 2 and machine.fabric is not None:
             sentence = (
-                f"the {links} {machine.fabric.label} links of a device to {len(group) - 1} others are planned as one "
-                f"link: collectives use all at once, two devices alone have {links // (len(group) - 1)} of them."
+                f"treating the {links} {machine.fabric.label} links of a device to {len(group) - 1} others as one: "
+                f"collectives use all at once, a pair uses {links // (len(group) - 1)}."
             )
             if sentence not in notes:
                 notes.append(sentence)
@@ -149,7 +149,7 @@ def _level(machine: Machine, notes: list[str]) -> LevelSpec | None:
     fewest, most = (choice(links for _, links in machine.switched.values()) for choice in (min, max))
     if fewest < most:
         notes.append(
-            f"the devices have {fewest} to {most} {fabric.label} links to the switch; all are planned with {fewest}."
+            f"the devices have {fewest} to {most} {fabric.label} links to the switch; assuming {fewest} for all."
         )
     return LevelSpec(count, BytesPerSecond(fewest * fabric.rate), name=NODE, link=fabric.link)
 
@@ -165,22 +165,17 @@ def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) 
         profile.host is not None or (machine.usual_link is None and profile.device is not None)
     ):
         tier = sourced_profile(profile).host
-        notes.append(
-            f"the file says nothing of direct links; the {count} devices are joined as the link profile has it."
-        )
+        notes.append(f"the file has no direct links; using the link profile's for the {count} devices.")
         bandwidth = nominal_bandwidth(tier, "host") / tier.oversubscription
         return LevelSpec(count, BytesPerSecond(bandwidth), tier.latency, NODE, tier.link)
     if machine.usual_link is not None:
-        notes.append(
-            f"the file says nothing of direct links; the {count} devices are joined by {machine.usual_link} of the "
-            "catalogue, all alike."
-        )
+        notes.append(f"the file has no direct links; assuming {machine.usual_link} between the {count} devices.")
         return LevelSpec(count, name=NODE, link=machine.usual_link)
     if count > 1 and not machine.cards:
         raise InputError(
-            "the file says nothing of direct links such as NVLink, nor which devices these are; name a link profile "
-            "such as `h100-ndr` (`nest topology profiles`), one with `host: {link: pcie4}` where PCI Express alone "
-            "joins them, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
+            "the file has no direct links, such as NVLink, and no device names; name a link profile such as "
+            "`h100-ndr` (`nest topology profiles`), one with `host: {link: pcie4}` where PCI Express alone joins "
+            "them, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
         )
     return _level(machine, notes)
 
@@ -188,15 +183,15 @@ def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) 
 def _graph(machine: Machine, notes: list[str]) -> LinkGraph:
     """The graph of direct links; with PCI Express and the processors where those do not join all devices."""
     if not machine.devices:
-        raise InputError("the file has no devices; import the whole output, of one machine.")
+        raise InputError("the file has no devices; import the whole output of one machine.")
     links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, notes)
     if not _joined(machine.devices, links):
         links += _bus_links(machine)
         notes += machine.assumed_of_buses
         if not _joined(machine.devices, links):
             raise InputError(
-                f"the file has {len(machine.devices)} devices, and nothing that joins all of them; "
-                "import the whole output, of one machine."
+                f"the file has {len(machine.devices)} devices but no links between all of them; import the whole "
+                "output of one machine."
             )
     builder = NetworkBuilder()
     places = {name: builder.device(name) for name in machine.devices}
@@ -221,8 +216,8 @@ def _fabric_links(machine: Machine, fabric: Fabric, notes: list[str]) -> Links:
     ]
     if machine.bundles:
         notes.append(
-            "devices without a link of their own reach each other over others; each level is planned as slow as its "
-            "slowest two devices, while NCCL's rings use all links at once."
+            "devices without a direct link use others' links; nest prices each level by its slowest pair, although "
+            "NCCL's rings use all links."
         )
     for place, (number, count) in machine.switched.items():
         switch = f"{fabric.label} switch {number}"

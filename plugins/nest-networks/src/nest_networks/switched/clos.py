@@ -252,8 +252,8 @@ def _slow_rails(machines: Sequence[FabricHost]) -> list[str]:
         f"{', '.join(f'{name:.60}' for name in slow[:SHOWN])}{f' and {len(slow) - SHOWN} more' * (len(slow) > SHOWN)}"
     )
     return [
-        f"Slow links: {names} ({least / 1e9:.4g} GB/s, mostly it is {usual / 1e9:.4g}). A ring is as slow as its "
-        "slowest link, so all hosts are planned with that; repair these, or leave them out."
+        f"Slow links: {names} ({least / 1e9:.4g} GB/s, mostly it is {usual / 1e9:.4g}). nest "
+        "prices all hosts with the slowest link, as a ring is; repair these links, or leave them out."
     ]
 
 
@@ -266,7 +266,7 @@ def fabric_network(
         InputError: there are no hosts, they cannot reach one another, or an irregular fabric is too large.
     """
     if not any(each.links for each in machines):
-        raise InputError("no host hangs on a switch.")
+        raise InputError("no host is linked to a switch.")
     slow, sentences = _slow_rails(machines), [*assumptions, *figures_used.sentences]
     sentences += slow
     machines = [_as_slowest(each) for each in machines]

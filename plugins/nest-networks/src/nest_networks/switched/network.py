@@ -74,10 +74,7 @@ def devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
     for host in tree.hosts:
         if host.devices != first.devices:
             counts = [f"{each.name!r:.60} has {each.devices or 'an unknown number of'}" for each in (first, host)]
-            raise InputError(
-                f"hosts differ in accelerators: {' and '.join(counts)}; plan hosts of one kind at a time, and leave "
-                "the others out of the file."
-            )
+            raise InputError(f"hosts differ in accelerators: {' and '.join(counts)}; keep one type in the file.")
     return first.devices or profile.devices_per_host
 
 
@@ -108,14 +105,12 @@ def _levels(partitions: Sequence[Partition], inner: Tier, devices: int) -> tuple
 def _uneven(uneven: Sequence[Partition], layout: Layout) -> list[str]:
     """What became of groups of different sizes."""
     sentences = [
-        f"Groups of {min(each.sizes)} to {max(each.sizes)} hosts ({each.tier.name}) are planned as groups of "
-        f"{each.even}, which lie inside them; other pairs are taken to be as far apart as the next level says."
+        f"Groups of {min(each.sizes)} to {max(each.sizes)} hosts ({each.tier.name}) become groups of {each.even}; "
+        "other pairs use the next level."
         for each in uneven
     ]
     if layout.crossing:
-        sentences.append(
-            "NVLink domains and switches cross each other, so that domains are planned as part of the network."
-        )
+        sentences.append("NVLink domains and switches cross; nest treats the domains as part of the network.")
     return sentences
 
 
@@ -188,7 +183,7 @@ def host_grid(
     numbers: dict[Point, list[int]] = {}
     for point, name in hosts.items():
         if name in names:
-            raise InputError(f"host {name!r:.60} is at two places; give each host one.")
+            raise InputError(f"host {name!r:.60} appears twice; list it once.")
         names.add(name)
         numbers[point] = [network.device(f"{name}.{index}") for index in range(devices)]
         if devices > 1:

@@ -51,7 +51,9 @@ def pools_of_hosts(
     between = []
     for pair in combinations(hosts, 2):
         if two_vendors(*(devices()[each] for each in pair)):
-            notes.append(f"{pair[0]} and {pair[1]} are of two vendors, which share no process group: planned apart.")
+            notes.append(
+                f"{pair[0]} and {pair[1]} are of two vendors, which share no process group; nest plans them separately."
+            )
             continue
         tier = min((above[each] for each in pair), key=lambda tier: tier.level.bandwidth)
         latency = None if tier.latency is None else Seconds(tier.latency)

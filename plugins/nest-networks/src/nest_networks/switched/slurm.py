@@ -91,14 +91,14 @@ def layers_of(switches: Sequence[Switch]) -> dict[str, tuple[str, ...]]:
     for switch in switches:
         for child in host_names(switch.children):
             if parents.setdefault(child, switch.switch) != switch.switch:
-                raise InputError(f"switch {child!r:.60} is below two others, which hosts of several kinds cannot be.")
+                raise InputError(f"switch {child!r:.60} is below two others; with several device types, list it once.")
     layers = {}
     for switch in switches:
         above = [switch.switch]
         while above[-1] in parents:
             above.append(parents[above[-1]])
             if len(above) > len(switches):
-                raise InputError(f"switch {switch.switch!r:.60} is above itself; correct what is above what.")
+                raise InputError(f"switch {switch.switch!r:.60} is above itself; correct the hierarchy.")
         layers.update(dict.fromkeys(host_names(switch.nodes), tuple(above)))
     return layers
 

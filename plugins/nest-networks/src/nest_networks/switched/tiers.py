@@ -117,7 +117,7 @@ def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[
         if known and max(known) > min(known):
             sentences.append(
                 f"Links up to {_levels([tier.name])} offer each accelerator {min(known) / 1e9:.4g} to "
-                f"{max(known) / 1e9:.4g} GB/s; a level is as slow as the slowest."
+                f"{max(known) / 1e9:.4g} GB/s; nest uses the slowest."
             )
     return sentences
 

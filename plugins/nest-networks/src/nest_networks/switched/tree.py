@@ -128,7 +128,7 @@ def _check_tree(tree: SwitchTree) -> None:
         if host.name in seen:
             raise InputError(
                 f"host {host.name!r:.60} is under two switches, {seen[host.name]!r:.60} and {host.switch!r:.60}; "
-                "leave it where it is planned to be used."
+                "keep one."
             )
         seen[host.name] = host.switch
     _check_depth(tree)
@@ -149,8 +149,8 @@ def _check_depth(tree: SwitchTree) -> None:
             switch, tiers = tree.parents[switch], tiers + 1
             if tiers > MOST_TIERS:
                 raise InputError(
-                    f"switch {host.switch!r:.60} has more than {MOST_TIERS} switches above one another over it, or is "
-                    "above itself; correct what is above what."
+                    f"switch {host.switch!r:.60} has more than {MOST_TIERS} switches above one another over it, or "
+                    "is above itself; correct the hierarchy."
                 )
 
 
@@ -197,17 +197,15 @@ def tree_of_layers(hosts: Sequence[LocatedHost]) -> tuple[SwitchTree, tuple[str,
     if 0 < len(placed) < len(hosts):
         sentences.append(left_out([host.name for host in hosts if not host.layers], "for which no switches are listed"))
     if not placed:
-        sentences.append("The file lists no switches: every two hosts are taken to be joined by one.")
+        sentences.append("The file lists no switches; assuming one switch joins all hosts.")
     chosen = placed or list(hosts)
     repeated = _repeated(chosen)
     if repeated is not None:
-        sentences.append(f"Switches called {repeated!r:.60} in different places are taken to be different switches.")
+        sentences.append(f"Treating switches called {repeated!r:.60} in different places as different.")
     paths = [_path(host, whole=repeated is not None) for host in chosen]
     tops = {path[-1] for path in paths if path}
     if len(tops) > 1:
-        sentences.append(
-            f"The file lists nothing above its {len(tops)} uppermost switches: they are taken to be joined by one tier."
-        )
+        sentences.append(f"The file lists nothing above its {len(tops)} top switches; assuming one tier joins them.")
     parents: dict[str, str] = {}
     for path in paths:
         whole = path if path and len(tops) == 1 else [*path, TOP]
@@ -295,9 +293,8 @@ def _check_shared(sets: "_Sets", below: Iterable[tuple[str, str]]) -> None:
         for (one, first), (two, second) in combinations(sorted(different.items(), key=lambda each: each[1]), 2):
             if not one & two:
                 raise InputError(
-                    f"{first} and {second} have no switch in common, while {min(one)!r:.60} and {min(two)!r:.60} above "
-                    "them are joined by what hangs on both: this is no tree. List what hangs on several switches under "
-                    "one of them."
+                    f"{first} and {second} have no switch in common, while {min(one)!r:.60} and {min(two)!r:.60} "
+                    "above them share children: not a tree. List each child under one switch."
                 )
 
 

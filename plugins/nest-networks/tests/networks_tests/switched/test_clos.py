@@ -174,7 +174,7 @@ def test_what_is_no_tree() -> None:
 
 
 def test_hosts_without_links_hang_on_no_switch() -> None:
-    with pytest.raises(InputError, match="no host hangs on a switch"):
+    with pytest.raises(InputError, match="no host is linked to a switch"):
         fabric_network([FabricHost("a", ()), FabricHost("b", ())], Fabric(), FIGURES)
 
 

@@ -162,7 +162,7 @@ def test_uneven_tiers_of_many_hosts_become_groups_inside_them_and_say_so() -> No
     found = switched_network(SwitchTree(tree.hosts[:-6], tree.parents), profile)
     assert [each.fanout for each in levels(found)] == [8, 2, 397]
     assert len(found.hosts) == 794
-    assert any("Groups of 14 to 20 hosts (leaf) are planned as groups of 2" in each for each in found.assumptions)
+    assert any("Groups of 14 to 20 hosts (leaf) become groups of 2" in each for each in found.assumptions)
 
 
 def test_an_nvlink_domain_is_one_level_with_its_hosts() -> None:
@@ -283,5 +283,5 @@ def test_switches_above_those_that_became_one_become_one_too() -> None:
 def test_what_shares_no_switch_is_not_planned_as_if_it_did(
     hosts: list[tuple[str, str]], links: list[tuple[str, str]]
 ) -> None:
-    with pytest.raises(InputError, match=r"have no switch in common.*this is no tree"):
+    with pytest.raises(InputError, match=r"have no switch in common.*not a tree"):
         united_switches([Host(*each) for each in hosts], links)

@@ -39,7 +39,7 @@ def rows_of(path: Path, nodes: int, clusters: Iterable[str] = ()) -> tuple[dict[
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: this is no file that `nest recommend --curve` wrote.") from None
+        raise InputError(f"{path}: not a file of `nest recommend --curve`.") from None
     unknown = sorted(wanted - met.keys())
     if unknown:
         raise InputError(f"{path}: it has no cluster {unknown[0]!r}; it has {', '.join(met)}.")

@@ -47,8 +47,8 @@ class Mixtures:
         count = prod(each.count + 1 for each in self.nodes) - 1
         if count > MOST:
             raise InputError(
-                f"cluster.pools: their nodes make {count:,} mixtures, and {MOST:,} are asked about at most; "
-                "give pools of fewer nodes, or say devices_per_host so that several machines are one node."
+                f"cluster.pools: {count:,} mixtures of nodes, but nest tries at most {MOST:,}; use pools of fewer "
+                "nodes, or a larger devices_per_host."
             )
 
     @property

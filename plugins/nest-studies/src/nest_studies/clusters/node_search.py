@@ -213,7 +213,7 @@ class NodeSearch:
             InputError: there are several kinds of node.
         """
         if isinstance(self.sizes, Mixtures):
-            raise InputError("cluster.pools: --curve is over one number of nodes, and mixtures have one for each pool.")
+            raise InputError("cluster.pools: --curve supports one device type only; leave it out.")
         best: Answer | None = None
         limit = inf
         for count in range(1, self.sizes.total + 1):

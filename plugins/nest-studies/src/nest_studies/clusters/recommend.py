@@ -130,11 +130,9 @@ def recommendation(
     with naming(source):
         problem, written = read_record(source, Problem, changes)
         if problem.model is None:
-            raise InputError(
-                "profile has times that were measured on one cluster, and nothing tells those on others; give model."
-            )
+            raise InputError("profile: its measured times hold for one cluster only; give a model.")
         if problem.training.tokens is None:
-            raise InputError("training.tokens is missing; write it, or give --tokens.")
+            raise InputError("training.tokens is missing; add it, or use --tokens.")
     curve = None if wanted.curve is None else Path(wanted.curve)
     if curve is not None:
         check_writable(curve, source)

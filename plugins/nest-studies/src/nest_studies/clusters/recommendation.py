@@ -25,10 +25,8 @@ def recommendation_text(document: Mapping[str, Any], screen: Screen = WIDE) -> s
     lines.append(_verdict(document, within, screen))
     unpriced = [each["cluster"] for each in clusters if each["price"] is None]
     if document["budget"] is not None and unpriced:
-        remedy = "write cluster.price into a file and name it with --cluster."
-        lines.append(
-            paragraph(f"Of {listed(unpriced)} no price is known, so no budget says how many; {remedy}", screen)
-        )
+        remedy = "add cluster.price to a file and name it with --cluster."
+        lines.append(paragraph(f"{listed(unpriced)}: no price, so no budget applies; {remedy}", screen))
     lines += _over_budget(document, screen)
     return "\n".join(lines)
 
@@ -66,7 +64,7 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
 
     training = f"{format_tokens(document['tokens'])} tokens in {within}"
     if document["met"]:
-        claim = " of each cluster that has them; any smaller number of its nodes is proved to take longer."
+        claim = " per cluster. Fewer nodes are proved too slow."
         return opening(f"The fewest nodes for {training}", Tone.GOOD, claim, screen)
     nearest = next((each for each in document["clusters"] if each["cluster"] == document["nearest"]), None)
     single = [each["cluster"] for each in document["clusters"] if each["nodes"] == 1 and not each["fewest"]]
@@ -75,8 +73,8 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
     answer = nearest["nearest"]
     times = answer["time"] / document["within"]
     text = (
-        f" {training}. {nearest['cluster']} comes nearest: with {_nodes(answer)} of {nearest['nodes']} nodes it takes "
-        f"{format_seconds(answer['time'])}, {times:.3g} times as long.{_one_machine(single, document['batch'])}"
+        f" {training}. {nearest['cluster']} is nearest: {_nodes(answer)} of {nearest['nodes']} nodes take "
+        f"{format_seconds(answer['time'])}, {times:.3g}x as long.{_one_machine(single, document['batch'])}"
     )
     return opening("No cluster manages", Tone.BAD, text, screen)
 
@@ -87,7 +85,7 @@ def _one_machine(names: Sequence[str], batch: int) -> str:
         return ""
     more = f" {names[0]} is one machine; `--cluster {names[0]}-1024` has 1,024 devices."
     others = f" So are {len(names) - 1} others." if len(names) > 1 else ""
-    return f"{more}{others} A global batch of {batch:,} samples feeds no more than {batch:,} data-parallel ranks."
+    return f"{more}{others} A global batch of {batch:,} samples allows at most {batch:,} data-parallel ranks."
 
 
 def _over_budget(document: Mapping[str, Any], screen: Screen) -> Sequence[str]:
@@ -105,7 +103,7 @@ def curve_text(rows: Sequence[Mapping[str, Any]], screen: Screen = WIDE) -> str:
 
 def _row(row: Mapping[str, Any], screen: Screen) -> str:
     if row["plan"] is None:
-        return paragraph(f"{row['cluster']}: on {row['nodes']} nodes there is no plan.", screen)
+        return paragraph(f"{row['cluster']}: no plan on {row['nodes']} nodes.", screen)
     time, low, high, likely, hours, cost = _figures(row)
     names = [
         ("cluster", row["cluster"]),

@@ -62,9 +62,9 @@ def recommend(
     from nest_studies.clusters.curve import SUFFIX
 
     if problem.suffix == SUFFIX or output is not None:
-        raise InputError("a file of --curve and --output go with --nodes: how many nodes are left.")
+        raise InputError("a --curve file and --output need --nodes, the remaining nodes.")
     if within is None:
-        raise InputError("nest recommend needs --within: the time that the training may take, such as 30d.")
+        raise InputError("nest recommend needs --within, the deadline, such as 30d.")
     from nest_studies.clusters.recommendation import recommendation_text
 
     steps = StepLine()

@@ -65,7 +65,7 @@ def sweep(
             )
         except KeyboardInterrupt:
             steps.clear()
-            note_once([f"{output}: points solved so far are kept; run the same command again to continue."])
+            note_once([f"{output} keeps the solved points; run the same command again to continue."])
             raise
     warn_of_plugins(*result.warnings)
     _show(result, output)

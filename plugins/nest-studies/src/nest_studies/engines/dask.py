@@ -27,7 +27,7 @@ class Dask:
     def configured(self, jobs: int | None, scheduler: str | None) -> "Dask":
         """With so many workers on this machine, or those of the scheduler at an address."""
         if jobs is not None and scheduler is not None:
-            raise InputError("--jobs: a scheduler has its workers already; give --scheduler or --jobs.")
+            raise InputError("--jobs: the scheduler has its own workers; use --scheduler or --jobs.")
         return evolve(self, jobs=jobs, scheduler=scheduler)
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
@@ -53,6 +53,6 @@ class Dask:
                     future.release()  # Nobody asks for it again: the scheduler need not keep it.
             except KilledWorker as error:
                 raise InputError(
-                    f"--engine dask: {' '.join(str(error).split())} What is finished is kept: start the same sweep "
-                    "again, with more memory for each worker."
+                    f"--engine dask: {' '.join(str(error).split())} Finished points are kept: run the same sweep "
+                    "again, with more memory per worker."
                 ) from None

@@ -41,7 +41,7 @@ class Local:
     def configured(self, jobs: int | None, scheduler: str | None) -> "Local":
         """With so many processes."""
         if scheduler is not None:
-            raise InputError("--scheduler: the engine 'local' has none; `--engine dask` has.")
+            raise InputError("--scheduler needs `--engine dask`.")
         return evolve(self, jobs=jobs)
 
     @property
@@ -194,8 +194,8 @@ class _Worker:
         except (EOFError, ConnectionError):
             self._process.join()
             raise InputError(
-                f"a worker process ended ({_why(self._process.exitcode)}). What is finished is kept: start the same "
-                "sweep again, with fewer --jobs where memory was short."
+                f"a worker process ended ({_why(self._process.exitcode)}). Finished points are kept: run the same "
+                "sweep again, with fewer --jobs if memory ran out."
             ) from None
         if raised is not None:
             raise InternalError(f"a worker process {raised}")

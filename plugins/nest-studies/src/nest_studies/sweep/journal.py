@@ -82,9 +82,7 @@ class Journal:
             key = _key(line)
             if key is None:
                 if line.endswith(b"\n"):
-                    raise InputError(
-                        f"{self._path}: this is no journal of a sweep; move it away, or name another --output."
-                    )
+                    raise InputError(f"{self._path}: not a journal of a sweep; move it, or name another --output.")
                 break
             self._places.setdefault(key, end)
             end += len(line)
@@ -100,9 +98,7 @@ class Journal:
             except BlockingIOError:
                 self._file.close()
                 self._writing.close()
-                raise InputError(
-                    f"{self._path}: another sweep is writing it; wait for that, or name another --output."
-                ) from None
+                raise InputError(f"{self._path}: another sweep writes to it; wait, or name another --output.") from None
 
 
 def _key(line: bytes) -> str | None:

@@ -51,7 +51,7 @@ def write_rows(path: Path, columns: Sequence[str], types: Mapping[str, str], row
 def _writer(path: Path) -> Callable[[Path, Sequence[str], Mapping[str, str], Iterable[Row]], None]:
     writers = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines}
     if path.suffix not in writers:
-        raise InputError(f"--output {path}: the name must end with .parquet, .csv or .jsonl, which says the format.")
+        raise InputError(f"--output {path}: the name must end with .parquet, .csv or .jsonl.")
     if path.suffix == ".parquet":
         try:
             import pyarrow  # noqa: F401

@@ -134,7 +134,7 @@ class PointSolver:
         except InputError as error:
             row = {"status": INVALID, "reason": _one_line(error)}
         except (InternalError, MemoryError) as error:
-            row = {"status": FAILED, "reason": _one_line(error) or "the memory of the machine is too small for it."}
+            row = {"status": FAILED, "reason": _one_line(error) or "this machine ran out of memory."}
         return _line(item.key, row, plan, known.warnings[before:])
 
     def _solved(self, item: Item, known: Registry) -> PlanDocument:

@@ -18,7 +18,7 @@ from nest_studies.sweep.points import read_points, value_at
 USUALLY_TP = ("sp", "etp")
 """Degrees that are told where they are not that of tensor parallelism."""
 
-NO_RESULT = "this is no result of `nest sweep`"
+NO_RESULT = "not a result of `nest sweep`"
 
 
 @frozen
@@ -81,12 +81,11 @@ def result_of(study: Path) -> Path:
             continue
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise InputError(f"{study}: {names} beside it have its rows; name the one to report on.")
+        raise InputError(f"{study}: {names} have its rows; name one of them.")
     if not found:
         output = study.with_suffix(".jsonl")
         raise InputError(
-            f"{study}: no file beside it has its rows; write them with `nest sweep {study} --output {output}`, or name "
-            "the file that has them."
+            f"{study}: no result file beside it; run `nest sweep {study} --output {output}`, or name the file."
         )
     return found[0]
 
@@ -116,7 +115,7 @@ def result_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     readers = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines}
     if path.suffix not in readers:
-        raise InputError(f"{path}: a result of `nest sweep` is called .parquet, .csv or .jsonl.")
+        raise InputError(f"{path}: results of `nest sweep` end in .parquet, .csv or .jsonl.")
     try:
         yield from readers[path.suffix](path)
     except OSError as error:
