@@ -4,7 +4,6 @@ The widths have many divisors, so that most strategies find a degree; key-value 
 vocabulary with few divisors test repetition and rounding.
 """
 
-import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.catalogue import clusters
+from nest.catalogue import clusters, library_models
 from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
@@ -110,12 +109,9 @@ RATE = BytesPerSecond(5e10)
 @cache
 def model_sources() -> tuple[Any, ...]:
     """Return a configuration of each family, descriptions by widths, an operator graph, and one to repeat."""
-    folder = files("nest").joinpath("library", "models")
-    texts = sorted((entry.name, entry.read_text("utf-8")) for entry in folder.iterdir() if entry.name.endswith(".toml"))
     families: dict[str, Any] = {}
-    for _, text in texts:
-        config = tomllib.loads(text)["config"]
-        families.setdefault(config["model_type"], config)
+    for _, model in sorted(library_models().items()):
+        families.setdefault(model.family, model.config)
     described = [model.source for model in SAMPLE_MODELS if isinstance(model.source, TransformerSpec)]
     graph = unstructure(loaded(SAMPLE_MODELS[0]))
     return (*families.values(), *described, graph, {"graph": graph, "repeat": 3})
