@@ -50,7 +50,6 @@ KINDS = {
 
 @cache
 def _names(folder: str) -> tuple[str, ...]:
-    """Return the names in a folder of the catalogue."""
     folder_entries = LIBRARY.joinpath(folder).iterdir()
     return tuple(sorted(each.name.removesuffix(".toml") for each in folder_entries if each.name.endswith(".toml")))
 
@@ -63,7 +62,6 @@ class Entries(Mapping[str, Entry]):
     """The entries of a folder, by name, each read on demand."""
 
     def __init__(self, folder: str, read: Callable[[str], Entry]) -> None:
-        """Prepare the entries of `folder`, read by name."""
         self._names, self._read, self._known = dict.fromkeys(_names(folder)), read, dict[str, Entry]()
 
     def __getitem__(self, name: str) -> Entry:
@@ -84,7 +82,6 @@ class Entries(Mapping[str, Entry]):
 
 
 def _entries(folder: str, kind: type[Entry]) -> Mapping[str, Entry]:
-    """Return the entries of a folder, by name."""
     return Entries(folder, lambda name: entry(name, _content(f"{folder}/{name}"), kind))
 
 

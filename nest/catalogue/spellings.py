@@ -35,7 +35,6 @@ def published(name: str) -> str:
 
 @cache
 def _models() -> dict[str, str]:
-    """Return the models of the catalogue by the common part of their own and published names."""
     return {_key(each): name for name in library_models() for each in (published(name), name) if each}
 
 

@@ -46,14 +46,12 @@ class _Commands(typer.core.TyperGroup):
     """The commands of nest, whose modules are imported when called or described, and those of plug-ins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return all names, in the order of help."""
         brought = {name: hasattr(self.get_command(ctx, name), "commands") for name in _bundled()}
         brought |= {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
         groups = [name for name, is_group in brought.items() if is_group]
         return [*COMMANDS, *(name for name in brought if name not in groups), *GROUPS, *groups]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name; None: there is none."""
         if cmd_name in MODULES:
             self.commands.update(_commands_of(MODULES[cmd_name]))
         elif cmd_name in _bundled():
@@ -65,7 +63,6 @@ class _Commands(typer.core.TyperGroup):
 
 
 def _bundled() -> Mapping[str, str]:
-    """Return modules of bundled distributions by command."""
     from nest.hooks.bundled import bundled_entries
 
     return bundled_entries(BUNDLED)

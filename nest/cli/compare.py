@@ -140,7 +140,6 @@ def compare(
 
 
 def _problems(path: Path) -> list[Path]:
-    """Return the file, or the problem files of a folder by name."""
     if not path.is_dir():
         return [path]
     found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)

@@ -224,7 +224,6 @@ def told_changes(run: "Problem", plan: "PlanDocument", target: str | None, devic
 
 
 def _compared(today: float, best: float | None) -> str:
-    """Describe the time that the best plan saves."""
     from nest.units import percent
 
     if best is None:

@@ -68,7 +68,6 @@ def frontier(
 
 
 def _proof(steps: int, front: int, memory_step: float, *, proved: bool) -> str:
-    """Describe what is proved of all other plans, in a sentence."""
     from nest.units import percent
 
     if not proved:

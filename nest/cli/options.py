@@ -106,7 +106,6 @@ LONGEST = 99  # Most characters of a number; Python reads at most 4,300 digits.
 
 @contextmanager
 def _usage(option: str | None = None) -> Iterator[None]:
-    """Turn a mistake in an option's value into an error of the command line."""
     try:
         yield
     except ValueError as error:
@@ -114,8 +113,6 @@ def _usage(option: str | None = None) -> Iterator[None]:
 
 
 def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a function that completes the beginning of some names."""
-
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
 

@@ -102,7 +102,6 @@ def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None)
 
 
 def _model(text: str) -> str:
-    """Check a model's name in the catalogue, or its file."""
     from nest.catalogue.spellings import model_called
 
     name = model_called(text)
@@ -121,7 +120,6 @@ def _usual_length(model: str) -> int | None:
 
 
 def _device(text: str) -> str:
-    """Check a device's name in the catalogue."""
     from nest.catalogue import devices, unknown_name
     from nest.catalogue.spellings import device_called
 
@@ -226,7 +224,6 @@ def _as_number(kind: object, name: str | None = None) -> Callable[[str], str]:
 
 
 def _is_section(path: Path) -> bool:
-    """Return whether a file holds a whole `cluster` section."""
     from nest.io import read_mapping
 
     try:

@@ -43,7 +43,6 @@ class _Solve(ProblemCommand):
     """A command that reads `--verify=free` as `--verify --free`: typer has no optional values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Split `--verify=free` in two."""
         parted = [each for arg in args for each in (("--verify", "--free") if arg == "--verify=free" else (arg,))]
         return super().parse_args(ctx, parted)
 
@@ -233,7 +232,6 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: Sho
 
 
 def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
-    """Describe a plan; `output` is its file."""
     from nest.report.text.first_screen import first_screen, next_command
     from nest.report.text.summary import details
 

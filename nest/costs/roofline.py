@@ -158,7 +158,6 @@ def _attention_share(operator: Operator, device: DeviceSpec) -> float:
 
 
 def _launches(operator: Operator, device: DeviceSpec, peak: Peak) -> float:
-    """Return the launches of an operator, of `host_launch` seconds each."""
     if operator.kind == "router":
         return device.calibration.routing_launches
     return NARROW_LAUNCHES if peak.narrow else 1.0

@@ -181,7 +181,6 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[str, Value]]) -> bool:
-    """True if a plan satisfies a constraint; `values` are those of its stages."""
     if constraint.same_stage:
         return len(homes(constraint, plan)) <= 1
     if constraint.uniform is not None:

@@ -157,7 +157,6 @@ def block_batch_time(instance: Instance, result: Result, granularity: str, deadl
 def _with_slower_levels(
     instance: Instance, formulation: Formulation, solution: Solution
 ) -> tuple[Solution, PricedPlan, tuple[float, ...]]:
-    """Return a plan, its price, and its `slower_times`."""
     return solution, evaluate(instance, solution), slower_times(instance, formulation, solution)
 
 

@@ -99,7 +99,6 @@ def _state(
 
 
 def _count(row: PricedOperator, name: str, trained: bool = False) -> int:
-    """Parameters of an operator in a group."""
     return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
 
 

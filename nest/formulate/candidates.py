@@ -250,7 +250,6 @@ def _scattered(count: int) -> Iterator[int]:
 
 
 def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
-    """Names of each layer's operators."""
     names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
     return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
 

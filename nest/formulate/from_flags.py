@@ -164,7 +164,6 @@ def _machine(cluster: Any) -> int | None:
 
 
 def _written(problem: Source | Problem) -> dict[str, Any]:
-    """A problem as written, which may leave out what the file sets."""
     if isinstance(problem, (str, Path)):
         return dict(read_mapping(Path(problem)).mapping)
     return problem.to_dict() if isinstance(problem, Problem) else dict(problem)

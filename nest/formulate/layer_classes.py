@@ -88,7 +88,6 @@ def _content(graph: OperatorGraph, layer: int, made: frozenset[str]) -> Content:
 
 
 def _tensor_names(operators: tuple[Operator, ...]) -> tuple[str, ...]:
-    """Names of the tensors of a layer, each once, in order of appearance."""
     return tuple(dict.fromkeys(tensor.name for o in operators for tensor in (*o.inputs, *o.outputs)))
 
 

@@ -127,7 +127,6 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) 
 
 
 def _axes(block: Block) -> set[str]:
-    """Axes of `block` over which its operators communicate."""
     return {axis for axis in block.called if block.degree(axis) > 1}
 
 
@@ -234,7 +233,6 @@ def _add_offloaded(
 
 
 def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: ExtraMemory) -> RecomputeMode:
-    """A mode over the planned layers."""
     extra, first, more, peak, buffers = columns
     overheads = Overheads(besides.fragmentation, besides.framework, buffers)
     return RecomputeMode(name, extra, first, more, peak, stash, overheads, busy)

@@ -141,7 +141,6 @@ def _by_weight(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _heaviest(known: Sequence[str]) -> str:
-    """Default mode that recomputes."""
     return known[-1] if known else RECOMPUTE_MODES[0]
 
 

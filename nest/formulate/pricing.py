@@ -210,7 +210,6 @@ class Pricing:
 
 
 def _formats(device: DeviceSpec) -> set[str]:
-    """Number formats of a device."""
     return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 

@@ -216,7 +216,6 @@ def device_figures(device: DeviceSpec | str | None) -> Iterator[str]:
 
 
 def _figures(device: DeviceSpec) -> dict[str, tuple[float, str]]:
-    """Figures of a device with units, by key of its description."""
     peaks = {f"peak.{name}": (peak, "FLOP/s") for name, peak in asdict(device.peak).items() if peak}
     bandwidths = {key: (getattr(device, key), "B/s") for key in ("memory_bandwidth", "host_bandwidth")}
     figures = {"memory": (float(device.memory), "B"), **bandwidths, **peaks}

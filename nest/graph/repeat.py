@@ -118,8 +118,6 @@ def _copy(operator: Operator, last: str, layer: str, renamed: dict[str, str]) ->
 
 
 def _reading(operator: Operator, renamed: dict[str, str]) -> Operator:
-    """Rename tensors that an operator reads."""
-
     def named(tensor: Tensor) -> Tensor:
         return evolve(tensor, name=renamed.get(tensor.name, tensor.name))
 

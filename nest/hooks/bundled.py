@@ -60,7 +60,6 @@ def bundled_verb(name: str) -> Any:
 
 @cache
 def _own_entry_points() -> str:
-    """Entry points in this distribution's metadata."""
     for folder in sys.path:
         for file in Path(folder).glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/entry_points.txt"):
             return file.read_text(encoding="utf-8")

@@ -276,7 +276,6 @@ class Guarded:
     """
 
     def __init__(self, kind: str, name: str, item: Any, guard: Guard) -> None:
-        """Stand in for `item`, an object of `kind` called `name`."""
         self.name = name
         self._kind = kind
         self._item = item

@@ -172,7 +172,6 @@ def _check_amount(what: str, *values: Any) -> None:
 
 
 def _made(graph: OperatorGraph) -> dict[str, str]:
-    """Layer that makes each tensor."""
     return {tensor.name: operator.layer for operator in graph.operators for tensor in operator.outputs}
 
 

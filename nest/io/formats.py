@@ -202,7 +202,6 @@ _DECODE = json.JSONDecoder().raw_decode
 
 
 def _json_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
-    """Yield existing paths of `trie` with their lines; of a repeated key, the later one's."""
     line, counted = 1, 0
     for steps, position in _json_positions(text, _skip(text, 0), trie, ()):
         line, counted = line + text.count("\n", counted, position), position

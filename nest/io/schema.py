@@ -70,7 +70,6 @@ def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _sentence(cls: Any) -> str:
-    """Return the first sentence of a class's docstring."""
     return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
@@ -155,7 +154,6 @@ def _sequence(arguments: tuple[Any, ...], rule: Mapping[str, Any], definitions: 
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or another type alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 

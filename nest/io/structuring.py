@@ -179,7 +179,6 @@ def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
 
 
 def _written_as(value: Any, members: list[Any]) -> Any:
-    """Return the member of a union that `value` stands for; None: none."""
     for member in members:
         if type(value) is member:
             return member
@@ -205,7 +204,6 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _messages(members: list[Any]) -> str:
-    """Describe the allowed values."""
     words = [
         _WORDS.get(int if member in COUNTS else member)
         or (QUANTITIES[member].sentence if member in QUANTITIES else None)
@@ -250,7 +248,6 @@ def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
 
 
 def _into(values: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[FieldError]:
-    """Structure one field into `values`; return its mistakes otherwise."""
     try:
         values[name] = item if hint is Any else made.structure(item, hint)
     except FieldErrors as wrong:
@@ -278,7 +275,6 @@ def _validate(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[Fiel
 
 
 def _build(cls: Any, values: Mapping[str, Any]) -> Any:
-    """Build the record, with its checks across fields."""
     try:
         return cls(**values)
     except InputError as error:

@@ -139,7 +139,6 @@ def _temporary_folder(within: Path) -> Path:
 
 
 def _made_folders(folders: Iterable[Path]) -> list[Path]:
-    """Make missing folders and return them, the outermost first."""
     made: list[Path] = []
     for folder in folders:
         missing = [each for each in (folder, *folder.parents) if not each.exists()]

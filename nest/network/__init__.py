@@ -24,7 +24,6 @@ else:
     }
 
     def __getattr__(name: str) -> Any:
-        """Load a name from its module."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -287,7 +287,6 @@ def written_graph(graph: LinkGraph) -> dict[str, Any]:
 
 
 def _usual(items: Any) -> Any:
-    """Rename attributes to nest's names."""
     if not isinstance(items, (list, tuple)):
         return items
     return [_renamed(item) if isinstance(item, Mapping) else item for item in items]

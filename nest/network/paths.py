@@ -155,7 +155,6 @@ def loads(graph: LinkGraph) -> tuple[Floats, ...]:
 
 
 def _batches(graph: LinkGraph, walked: Directed) -> Iterator[Numbers]:
-    """Batches of devices that are walked from together."""
     at_once = walked.sources_at_once()
     for start in range(0, len(graph.devices), at_once):
         yield graph.devices[start : start + at_once]

@@ -116,7 +116,6 @@ def _reductions(pairs: Pairs, message: float) -> Iterator[Reduction]:
 
 
 def _distance(pairs: Pairs, method: str) -> Floats | Hops:
-    """Distance between devices by a method."""
     if method == HOPS and pairs.hops is not None:
         return pairs.hops
     distances: Floats = 1.0 / pairs.bandwidth

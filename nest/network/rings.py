@@ -173,7 +173,6 @@ class Rings:
         return self._ring(figures.flat_latency(), figures.flat_bandwidth(figures.per_byte(order)), sent)
 
     def _at_once(self, lines: Sequence[_Dimension]) -> Ring:
-        """All ports at once."""
         figures = _figures(lines, [self._ways(line) for line in lines])
         per_byte, shares = figures.ported()
         sent = []

@@ -272,7 +272,6 @@ def _blocks(
 
 
 def _misplaced(solution: Solution, widths: Sequence[int]) -> list[str]:
-    """Faults of a placed plan's blocks."""
     placement = solution.placement
     if placement is None:
         return []

@@ -89,7 +89,6 @@ _programs = BoundedCache[Program](MOST_REMEMBERED, lambda program: len(program.n
 
 
 def _program(schedule: Schedule, stages: int, micro_batches: int) -> Program:
-    """Cached program of a schedule."""
     return _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
 
 

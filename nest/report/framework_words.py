@@ -138,7 +138,6 @@ def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
 
 
 def _asked(plan: PlanDocument) -> tuple[Words, int]:
-    """Return the words of the target of a plan's problem, and its global batch."""
     target = plan.problem.get("search", {}).get("target")
     return FRAMEWORKS.get(str(target), GENERIC), plan.problem["training"]["global_batch"]
 
@@ -198,7 +197,6 @@ def _micro_batch(decided: Decided) -> int:
 
 
 def _pools(decided: Decided) -> str:
-    """Return the stages on each pool, in brackets; empty: the cluster has none."""
     counts = Counter(stage.pool for stage in decided.stages if stage.pool is not None)
     return f" ({', '.join(f'{count} on {pool}' for pool, count in counts.items())})" if counts else ""
 

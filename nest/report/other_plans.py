@@ -172,7 +172,6 @@ def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> 
 
 
 def _alike(record: object, kind: type[StageDecisions | Decisions]) -> dict[str, Any]:
-    """Return the values in a record of the fields of another kind."""
     return {each.name: getattr(record, each.name) for each in fields(kind)}
 
 

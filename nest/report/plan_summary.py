@@ -70,12 +70,10 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 
 def _others(near: Mapping[str, Any]) -> str:
-    """Name the measured sizes that differ."""
     return listed([f"{size:,} {name}" for name, size in near["measured_at"].items() if size != near["sizes"][name]])
 
 
 def _exposed(each: Mapping[str, Any]) -> str:
-    """Return the share of a collective's seconds that does not overlap with compute."""
     share = each["shown"] / each["seconds"]
     return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else percent(share, 0)
 

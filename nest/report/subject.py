@@ -70,7 +70,6 @@ def _of_kind(count: int | None, cluster: Mapping[str, Any]) -> str:
 
 
 def _device(cluster: Mapping[str, Any]) -> str:
-    """Return the name of a cluster's device, of a pool without one its own; empty: there is none."""
     device = cluster.get("device")
     if isinstance(device, Mapping):
         return str(device.get("name") or "")

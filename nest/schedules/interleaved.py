@@ -59,7 +59,6 @@ class Interleaved(Record):
 
 @lru_cache(maxsize=4)
 def _passes(stages: int, micro_batches: int, chunks: int) -> tuple[list[Pass], list[list[Pass]]]:
-    """Return the forward and backward passes of every stage."""
     places = in_rounds(stages, micro_batches, chunks)
     forward = [Pass("forward", index, chunk) for chunk, index in places]
     return forward, [[Pass("backward", index, chunks - 1 - chunk)] for chunk, index in places]
@@ -84,7 +83,6 @@ def _moments(stage: int, stages: int, micro_batches: int, chunks: int) -> tuple[
 
 @lru_cache(maxsize=2**8)
 def _chunks_in_rounds(stages: int, micro_batches: int, chunks: int) -> NDArray[Any]:
-    """Return the chunks of all forward passes."""
     return numpy.array([chunk for chunk, _ in in_rounds(stages, micro_batches, chunks)])
 
 

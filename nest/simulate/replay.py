@@ -216,7 +216,6 @@ def _uniform(work: StageWork, orders: Orders, places: Places, staggered: bool, *
 
 
 def _clean(seconds: float, whole: float) -> float:
-    """Round rounding errors to 0."""
     return 0.0 if abs(seconds) <= AGREEMENT * whole else seconds
 
 

@@ -118,12 +118,10 @@ def _link(task: Task, places: Places) -> tuple[int, bool]:
 
 
 def _of_stage(stage: int) -> int:
-    """Track of a stage."""
     return FIRST_THREAD + stage + 1
 
 
 def _of_link(stage: int, gradients: bool, stages: int) -> int:
-    """Track of a stage's messages in one direction."""
     return FIRST_THREAD + stages + 2 * stage + gradients + 1
 
 

@@ -317,7 +317,6 @@ class BestFirst:
 
     @property
     def _waits(self) -> bool:
-        """True if it continues after its time for lack of a plan."""
         return self.best is None and self.excluded is None
 
     def prepare(self) -> None:

@@ -32,7 +32,6 @@ class Range(Record):
 
 
 def _coefficient(off: float, low: float, high: float, prior: float, spread: float) -> Any:
-    """A coefficient with default `off`."""
     least, most = min(low, off), max(high, off)
     return field(default=off, validator=between(least, most), metadata={"range": Range(low, high, prior, spread)})
 

@@ -70,7 +70,6 @@ class _Recomputing(Record):
 
     @property
     def recompute_name(self) -> str:
-        """Name of its recompute mode for `nest.instance.partial`."""
         if self.recompute_layers is None:
             return self.recompute
         return f"{self.recompute}:{self.recompute_layers}:{self.recompute_rest}"

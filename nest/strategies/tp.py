@@ -53,7 +53,6 @@ class TensorParallelism:
 
 
 def _sizes(graph: OperatorGraph) -> dict[str, set[int]]:
-    """Return the sizes of each split axis in the graph."""
     sizes: dict[str, set[int]] = {axis: set() for axis in SPLIT}
     for operator in graph.operators:
         for shape in operator.shapes:

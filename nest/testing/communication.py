@@ -100,7 +100,6 @@ def _keeps_size(operator: Operator) -> bool:
 
 
 def _sizes(operator: Operator) -> list[float]:
-    """Return bytes of each tensor, and of all inputs and all outputs."""
     sides = (operator.inputs, operator.outputs)
     return [tensor.bytes for side in sides for tensor in side] + [_bytes(side) for side in sides if side]
 

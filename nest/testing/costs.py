@@ -63,7 +63,6 @@ def _prices(
 
 
 def _price(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost | None:
-    """Return the cost; None: the device is refused."""
     try:
         return model.price(operator, device, training)
     except InputError:
@@ -109,7 +108,6 @@ def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec
 
 
 def _refusals(model: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> list[str]:
-    """Return reasons for refusing a device, if any."""
     try:
         model.price(operator, device, training)
     except InputError as error:

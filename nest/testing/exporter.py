@@ -65,7 +65,6 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
 
 
 def _export(exporter: Exporter, plan: PlanDocument) -> Any:
-    """Return the files; None: the plan is refused."""
     try:
         return exporter.export(plan)
     except InputError:
@@ -149,7 +148,6 @@ def _constraints(limits: Limits) -> Problems:
 
 
 def _refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
-    """Object if a feasible plan within the limits is refused."""
     limits = _limits_for(exporter, plan) if plan.stages else None
     if not isinstance(limits, Limits) or violations(plan, limits, exporter.name):
         return
@@ -160,7 +158,6 @@ def _refused_within_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
 
 
 def _limits_for(exporter: Exporter, plan: PlanDocument) -> Any:
-    """Return the limits for the problem of a plan; None: it has none, or refuses the problem."""
     if not hasattr(exporter, "limits"):
         return None
     try:

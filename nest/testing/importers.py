@@ -80,7 +80,6 @@ def check_topology_importer(importer: TopologyImporter, *, sources: Sequence[Any
 
 
 def _label(source: Any) -> str:
-    """Name a source."""
     if isinstance(source, Mapping) and isinstance(source.get("model_type"), str):
         return f"a configuration of {source['model_type']}"
     text = " ".join(repr(source).split())

@@ -59,7 +59,6 @@ def _admits_none(admitted: Sequence[tuple[int, int]]) -> Problems:
 
 
 def _bad_placement(schedule: Schedule, stages: int) -> Problems:
-    """Object if a stage runs other chunks than the schedule says."""
     chunks, homes = chunks_of(schedule), route(schedule, stages)
     if copies_of(schedule) not in (1, 2):
         yield f"a device holds {copies_of(schedule)} copies; there are one or two"
@@ -205,7 +204,6 @@ def beyond_bound(schedule: OrderedSchedule, count: int, parts: Sequence[tuple[fl
 
 
 def _passes(parts: Sequence[float], chunks: int) -> dict[tuple[str, int], float]:
-    """Return seconds of every kind of pass of each chunk."""
     forward, inputs, weights = parts
     seconds = {FORWARD: forward, BACKWARD: inputs + weights, INPUT_GRADIENTS: inputs, WEIGHT_GRADIENTS: weights}
     return {(kind, chunk): length for kind, length in seconds.items() for chunk in range(chunks)}

@@ -368,7 +368,6 @@ class _Search:
 
 
 def _apart(one: _Evaluation, other: _Evaluation) -> float:
-    """Relative difference of two values."""
     low, high = sorted((one.value, other.value))
     return high / low - 1
 

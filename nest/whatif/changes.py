@@ -1,7 +1,7 @@
-"""What a run would be with one, two or three things made otherwise: the nearest changes that fit, and those that gain.
+"""Nearby runs with up to three changes: the nearest that fit, and those that gain.
 
-Everything is priced as `nest evaluate` prices it. A change is shown as the lines of the framework's own file that it
-adds and removes, where its exporter writes one for both plans, and else in the words of `fixed`.
+Prices are those of `nest evaluate`. A change is shown as added and removed lines of the framework's own file if its
+exporter writes one for both plans, else in the words of `fixed`.
 """
 
 import re
@@ -29,7 +29,7 @@ MOST_LINES = 8  # Lines of a file that a change is shown by; of more it is shown
 WIDEST = 6  # Changes of each number that are tried together with a further one, those that need least memory.
 
 _FRAME = re.compile(r'#.*|"?\$\{\w+\[@\]\}"?|\w+=\(|[\[\]{}()]*')
-"""Lines of a file that say nothing by themselves: comments, and what frames an array."""
+"""Lines of a file without content: comments, and frames of an array."""
 
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
@@ -37,27 +37,20 @@ Decided = Mapping[str, Any]
 
 @frozen
 class Change:
-    """A run that decides something otherwise.
+    """A run with other decisions."""
 
-    Attributes:
-        decided: what it decides, in the words of `fixed` and of `training`.
-        plan: the run then.
-        removed: lines of the framework's file that it has no more.
-        added: those it has instead.
-    """
-
-    decided: Decided
-    plan: PlanDocument
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
+    decided: Decided  # In the words of `fixed` and of `training`.
+    plan: PlanDocument  # Of the changed run.
+    removed: tuple[str, ...]  # Lines of the framework's file.
+    added: tuple[str, ...]  # Their replacements.
 
     @property
     def flags(self) -> int:
-        """How many flags it changes."""
+        """Number of changed flags."""
         return len({line.split()[0].partition("=")[0] for line in (*self.removed, *self.added)})
 
     def sentence(self, before: PlanDocument) -> str:
-        """What it saves of the step time of a run."""
+        """Describe the time saved per step."""
         flags = f"`{' '.join(self.added)}`" if self.added else f"leaving `{' '.join(self.removed)}` out"
         saved = 1 - (self.plan.batch_time or 0.0) / (before.batch_time or 1.0)
         return f"One change saves {percent(saved)} of its step time: {flags}."
@@ -79,11 +72,11 @@ class Changes:
     """The changes of a run.
 
     Attributes:
-        problem: what it decides in `fixed`.
+        problem: with the run's decisions in `fixed`.
         plan: the run as it is.
-        target: the framework, by the name of its exporter; None: nobody says.
+        target: name of the framework's exporter; None: unknown.
         known: registered exporters and the like.
-        devices: how many it is launched on.
+        devices: of the run.
     """
 
     problem: Problem
@@ -93,7 +86,7 @@ class Changes:
     devices: int
 
     def fitting(self) -> list[Change]:
-        """Up to three changes that fit, those of fewest flags first, then by step time; of the same decisions one."""
+        """Up to three changes that fit, those of fewest flags first, then by step time, without duplicates."""
         found: dict[frozenset[str], Change] = {}
         tried: list[tuple[Decided, ...]] = [(one,) for one in self._single]
         for count in (1, 2, 3):
@@ -110,7 +103,7 @@ class Changes:
         return sorted(found.values(), key=lambda each: (each.flags, each.plan.batch_time or 0.0))[:FITTING]
 
     def gaining(self) -> list[Change]:
-        """Changes of one thing that fit and save more than `GAIN` of the step time, the fastest of each first."""
+        """Single changes that fit and save more than `GAIN` of the step time, the fastest of each kind first."""
         now = self.plan.batch_time or 0.0
         found: dict[str, Change] = {}
         priced = sorted(
@@ -126,7 +119,7 @@ class Changes:
         return list(found.values())
 
     def _further(self, best: Sequence[tuple[Decided, ...]], count: int) -> Iterator[tuple[Decided, ...]]:
-        """Each of `best` with one more, which decides something else; each set once."""
+        """Each of `best` with one more change of another decision, without duplicates."""
         seen = set[frozenset[tuple[str, Any]]]()
         for each in best:
             for one in self._single:
@@ -139,12 +132,12 @@ class Changes:
 
     @cached_property
     def _single(self) -> tuple[Decided, ...]:
-        """What may be decided otherwise, one thing at a time."""
+        """Possible changes of one decision."""
         return tuple(self._decisions())
 
     @property
     def _overlaps(self) -> list[Decided]:
-        """What may hide that does not."""
+        """Communication that could overlap and does not."""
         overlap = self.problem.training.overlap
         return [{OVERLAP + name: True} for name in ("data", "tensor", "experts") if not getattr(overlap, name)]
 
@@ -176,13 +169,13 @@ class Changes:
 
     @cached_property
     def plan_values(self) -> dict[str, Any]:
-        """What the run decides."""
+        """Values of the run's decisions."""
         fixed = self.problem.fixed
         values = dict(fixed.values) if fixed is not None else {}
         return {"pp": len(self.plan.stages), "recompute": "none", "zero": 0, **values}
 
     def _problem(self, decided: Sequence[Decided]) -> Problem:
-        """The problem with what is decided otherwise."""
+        """The problem with changed decisions."""
         every = {name: value for each in decided for name, value in each.items()}
         overlap = {name.removeprefix(OVERLAP): every.pop(name) for name in list(every) if name.startswith(OVERLAP)}
         training = self.problem.training
@@ -190,7 +183,7 @@ class Changes:
         return launched_with(problem, every, self.devices)
 
     def _priced(self, decided: Sequence[Decided]) -> tuple[float, float]:
-        """Bytes that a run lacks on a device, 0 where it is likely enough to fit, and its step time; infinite: none."""
+        """Missing bytes per device, 0 if likely enough to fit, and step time of a run; infinite: none."""
         try:
             instance, solution, _ = fixed_plan(self._problem(decided), self.known)
             priced = evaluate(instance, solution)
@@ -200,7 +193,7 @@ class Changes:
         return 0.0 if likely_enough(priced.fit_probability) else need, priced.batch_time
 
     def _made(self, decided: Sequence[Decided]) -> Change | None:
-        """The change with its plan; None: the framework cannot run that."""
+        """The change with its plan; None: the framework cannot run it."""
         problem = self._problem(decided)
         plan = fixed_document(problem, self.known)
         every = {name: value for each in decided for name, value in each.items()}
@@ -242,7 +235,7 @@ class Changes:
         return self._lines_of(self.plan)
 
     def _lines_of(self, plan: PlanDocument) -> tuple[str, ...] | None:
-        """The lines of the first file that the exporter writes, without comments; None: it refuses the plan."""
+        """Lines of the exporter's first file, without comments; None: it refuses the plan."""
         assert self.target is not None
         exporter = self.known.exporters()[self.target]
         try:
@@ -256,6 +249,6 @@ class Changes:
 def changes_of(
     problem: Problem, plan: PlanDocument, target: str | None, known: Registry, devices: int | None = None
 ) -> Changes:
-    """The changes of a run that `problem.fixed` decides, on so many devices; None: on those it uses."""
+    """Changes of the run in `problem.fixed` on so many devices; None: those it uses."""
     used = int(plan.summary.get("devices_used") or 1)
     return Changes(decided_problem(problem, None, known), plan, target, known, devices or used)

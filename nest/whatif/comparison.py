@@ -37,7 +37,6 @@ class Entry:
 
 
 def _is_below(entry: Entry, seconds: float | None) -> bool:
-    """True if a plan takes less; None: any time is less."""
     return entry.batch_time is not None and (seconds is None or entry.batch_time < seconds * (1 - AGREEMENT))
 
 

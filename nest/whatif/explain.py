@@ -173,16 +173,13 @@ class _Progress:
         self._progress, self._done, self._of = progress, 0, 1
 
     def expect(self, questions: Iterable[Question]) -> None:
-        """Set the questions."""
         self._of = max(sum(map(_weight, questions)), 1)
 
     def solving(self, asking: str, _: int) -> None:
-        """Report the current question."""
         if self._progress is not None:
             self._progress(asking, self._done / self._of)
 
     def answered(self, question: Question) -> None:
-        """Count an answer."""
         self._done += _weight(question)
 
 

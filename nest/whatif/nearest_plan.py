@@ -112,7 +112,6 @@ def _feasible(problem: Problem, known: Registry) -> bool:
 
 
 def _changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
-    """Different decisions of two plans."""
     old = {each.name: each.text for each in decisions(before, known)}
     new = {each.name: each.text for each in decisions(now, known)}
     names = dict.fromkeys([*old, *new])

@@ -146,7 +146,6 @@ def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
 
 
 def _nominal(level: LevelSpec) -> float | None:
-    """Bandwidth of a level, perhaps from its link."""
     return link(level.link).bandwidth if level.bandwidth is None and level.link is not None else level.bandwidth
 
 
@@ -317,7 +316,6 @@ def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
 
 
 def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: Problem, value: float) -> Problem:
-    """Problem with a changed pool."""
     pools = problem.cluster.pools or ()
     changed = change(_on_pool(problem, pools[index]), value).cluster
     own = {key: getattr(changed, key) for key in ("levels", "memory", "device", "hosts", "devices_per_host")}
@@ -326,7 +324,6 @@ def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: P
 
 
 def _between(index: int, problem: Problem, value: float) -> Problem:
-    """Problem with another bandwidth between two pools."""
     between = problem.cluster.between or ()
     joint = evolve(between[index], bandwidth=BytesPerSecond(value))
     return evolve(problem, cluster=evolve(problem.cluster, between=(*between[:index], joint, *between[index + 1 :])))

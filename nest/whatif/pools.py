@@ -86,7 +86,6 @@ def _aligned(problem: Problem, pool: PoolSpec) -> ProfileSpec | str | None:
 
 
 def _called(pool: PoolSpec) -> str:
-    """Word for the groups that make up a pool."""
     return pool.levels[-2].name or ("node" if len(pool.levels) == 2 else "group")
 
 

@@ -318,7 +318,6 @@ class Solver:
 
 
 def _latest(known: dict[Key, Instance], key: Key, build: Callable[[], Instance]) -> Instance:
-    """Instance of a key, built if unknown; recently used ones stay."""
     found = known.pop(key, None) or build()
     known[key] = found
     if len(known) > MOST_INSTANCES:

@@ -119,7 +119,6 @@ def _recomputing(instance: Instance, most: int) -> Instance:
 
 
 def _strategies(instance: Instance) -> list[str]:
-    """Return strategies with a degree of their own."""
     names = {name for candidate in instance.candidates for name in candidate.degrees}
     return sorted(names.difference(FOLLOWS))
 

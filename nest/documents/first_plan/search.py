@@ -153,7 +153,6 @@ class _Search:
         return hardly.simplest(*found)
 
     def is_like(self, one: Solution, other: Solution) -> bool:
-        """Return whether neither of two plans is the simpler one."""
         plans = [Plan(self.instance, each) for each in (one, other)]
         return len({tuple(entry.amount(plan) for entry in STRUCTURE) for plan in plans}) == 1
 

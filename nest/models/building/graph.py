@@ -221,7 +221,6 @@ def _add_post_norm_block(layer: LayerBuilder, block: TransformerBlock, source: T
 
 
 def _add_feed_forward(layer: LayerBuilder, network: FeedForward | MixtureOfExperts, source: Tensor) -> Tensor:
-    """Add a feed-forward sub-layer from `source` to a result of its shape, `(batch, sequence, hidden)`."""
     if isinstance(network, MixtureOfExperts):
         return _add_mixture(layer, network, source)
     return _add_network(layer, "mlp", source, network)

@@ -83,7 +83,6 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
 
 
 def _level_figures(levels: Sequence[Level]) -> list[dict[str, Any]]:
-    """Return levels in the form of a `cluster` section."""
     return [
         {"name": each.name, "fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency}
         for each in levels
@@ -163,7 +162,6 @@ def _flow_mapping(level: Mapping[str, Any]) -> str:
 
 
 def _graph(graph: Mapping[str, Any]) -> list[str]:
-    """Write a graph, each node and link on a line."""
     lines = ["  topology:"]
     for key, value in graph.items():
         if isinstance(value, list):

@@ -193,7 +193,6 @@ def _row(
 
 
 def _each(stages: list[Mapping[str, Any]], key: str) -> str:
-    """Return the stages' values, each once, in pipeline order."""
     return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
 
 

@@ -19,7 +19,6 @@ def entry_text(entry: object, screen: Screen = WIDE) -> str:
 
 
 def _members(entry: Any) -> list[tuple[str, Any, Any]]:
-    """Return name, value and type of attributes that have a value."""
     members = []
     for attribute in fields(type(entry)):
         value = getattr(entry, attribute.name)
@@ -64,7 +63,6 @@ def _indented(value: Any, kind: Any, screen: Screen) -> str:
 
 
 def _records(records: Any, screen: Screen) -> str:
-    """Return records of one kind as a table of their stated members, names first."""
     rows = [{name: (value, kind) for name, value, kind in _members(each)} for each in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     names.sort(key=lambda name: name != "name")
@@ -75,12 +73,10 @@ def _records(records: Any, screen: Screen) -> str:
 
 
 def _inner(kind: Any) -> Any:
-    """Return the type of a mapping's values."""
     return get_args(kind)[-1] if get_args(kind) else None
 
 
 def _figure(value: Any, kind: Any) -> str:
-    """Return a value with the unit of its type."""
     units = (kind, *get_args(kind))
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))

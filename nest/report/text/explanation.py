@@ -112,7 +112,6 @@ def _section(title: str, lines: Sequence[str], screen: Screen) -> str:
 
 
 def _with_notes(lines: Sequence[str], notes: Sequence[str], screen: Screen) -> list[str]:
-    """Return a table, if there is one, with notes below it."""
     return [*lines, *([""] if lines and notes else []), *(paragraph(note, screen, indent=2) for note in notes)]
 
 
@@ -247,7 +246,6 @@ def _bound(each: Answer, *, feasible_from_there: bool) -> str:
 
 
 def _times(each: Answer, side: str) -> str:
-    """Return a value as a multiple of the problem's."""
     return f"{each[side] / each['value']:.3g}x"
 
 
@@ -294,7 +292,6 @@ def _recomputation(each: Finding) -> Iterator[Row]:
 
 
 def _changed_by(step: Mapping[str, Any]) -> str:
-    """Describe the effect of one block more or fewer: time, and memory of the fullest stage."""
     slower, memory = step["slower_by"], step["memory"]
     time = f"{relative_text(abs(slower), '')} {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
     room = f"{format_bytes(abs(memory))} {'more' if memory > 0 else 'less'}"

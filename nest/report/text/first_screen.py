@@ -41,7 +41,6 @@ def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "",
 
 
 def _head(plan: PlanDocument, screen: Screen) -> list[str]:
-    """Return problem, layout, and what is proved."""
     begin, tone, rest = _status(plan)
     lines = [paragraph(subject(plan), screen), paragraph(layout_text(plan), screen), opening(begin, tone, rest, screen)]
     unlikely = unlikely_text(plan)
@@ -153,14 +152,12 @@ def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -
 
 
 def _devices(summary: Mapping[str, Any]) -> str:
-    """Return the devices used, by pool if there are pools; "": all."""
     used, total = summary.get("devices_used"), summary.get("devices")
     pools = [f"{each['devices_used']} of {each['devices']} {each['name']}" for each in summary.get("pools", ())]
     return f"{', '.join(pools)} used" if pools else f"{used} of {total} used" if used != total else ""
 
 
 def _cost(cost: Mapping[str, float] | None) -> str:
-    """Describe `summary.cost`; "": the price of devices is not stated."""
     if cost is None:
         return ""
     egress = f" ({percent(cost['egress'] / cost['step'])} between zones)" if cost.get("egress") else ""
@@ -201,7 +198,6 @@ def format_tokens(count: int) -> str:
 
 
 def _alternatives(plan: PlanDocument, screen: Screen, width: int | None) -> list[str]:
-    """Return other plans, one per line."""
     rows = other_plan_texts(plan, width)
     beside = max((len(name) for name, _ in rows), default=0) + 2
     return [paragraph(f"{name:{beside}}{text}", screen, beside) for name, text in rows]

@@ -218,7 +218,6 @@ class _Table(NamedTuple):
         return widths
 
     def lines(self, widths: Sequence[int]) -> list[str]:
-        """Return the table with columns of these widths."""
         heading = self._row(self.header, widths, dict.fromkeys(range(len(widths)), Tone.HEADING), bottom=True)
         lines = [*heading, (" " * GAP).join("-" * width for width in widths)] if self.ruled else heading
         for index, row in enumerate(self.rows):
@@ -246,7 +245,6 @@ class _Table(NamedTuple):
         ]
 
     def _cell(self, column: int, text: str, width: int, tones: Mapping[int, Tone]) -> str:
-        """Return one line of a cell; its paint takes no columns."""
         whole = padded(text, width, right=column in self.right)
         if column not in tones or not text:
             return whole

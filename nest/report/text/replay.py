@@ -119,7 +119,6 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 
 def _merged(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Merge neighbours that show the same."""
     merged = []
     for _, group in groupby(rows, key=lambda row: row[1:]):
         run = list(group)

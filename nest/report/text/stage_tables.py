@@ -98,7 +98,6 @@ def _numbers(run: Sequence[int]) -> str:
 
 
 def _span(values: list[float], formatted: Callable[[float], str]) -> str:
-    """Return one value, or the least and the greatest of several."""
     least, most = formatted(min(values)), formatted(max(values))
     return least if least == most else f"{least} to {most}"
 

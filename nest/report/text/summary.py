@@ -46,7 +46,6 @@ def _further(plan: PlanDocument) -> list[tuple[str, str]]:
 
 
 def _runs_on(names: tuple[str, ...]) -> str:
-    """Name the frameworks for which the plan's files are written."""
     if not names:
         return "No framework can run this plan; `nest export PLAN --to NAME --nearest` exports the nearest one."
     return f"Exporters: {listed(names)}."
@@ -122,7 +121,6 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
 
 
 def _free(free: Mapping[str, Any]) -> str:
-    """Describe the cost of keeping blocks in pipeline order."""
     if free["status"] == "proved":
         return "Stages in device order cost nothing: no other order gives a faster plan."
     if free["status"] == "refuted":

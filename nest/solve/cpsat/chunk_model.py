@@ -210,7 +210,6 @@ class ChunkModel:
             self.model.add(sum(begun) + self._taken[stage][place] <= len(begun))
 
     def _beside(self, stage: int) -> list[int]:
-        """Boundaries, from 0, before and after the chunks of a stage."""
         every = {boundary for chunk in self._chunks[stage] for boundary in (chunk - 1, chunk)}
         return sorted(every & set(range(len(self._route) - 1)))
 

@@ -151,7 +151,6 @@ class ChunkCase:
         return found
 
     def _cheapest(self) -> list[tuple[Sending, float]]:
-        """Each boundary with its least transfer in seconds."""
         sizes = self.contents.border_bytes
         every = [point_to_point(self.instance.cluster, sizes, level) for level in levels(self.instance, self.case)]
         seconds = numpy.minimum.reduce(every) if every else numpy.zeros(len(sizes))

@@ -227,7 +227,6 @@ class _Trial:
         return [tuple(each) for each in every.tolist()], which.reshape(-1)
 
     def _prices(self, call: Call, devices: tuple[int, ...], size: float) -> Floats:
-        """Seconds of a call of so many bytes on each ring over some devices."""
         key = (call.kind, devices, size)
         if key not in self._known:
             assert self._instance.network is not None

@@ -94,12 +94,10 @@ class LayerStages:
         return [(used.mode(choice.part.mode), first), (used.mode(choice.part.rest), others)]
 
     def _by_mode(self, stage: int, choice: Choice, count: Callable[[RecomputeMode], Sequence[int]]) -> Term:
-        """Sum over a stage's layers of values by mode."""
         every = ((count(mode), terms) for mode, terms in self._in_modes(stage, choice))
         return sum((v * term for values, terms in every for v, term in zip(values, terms, strict=True) if v), start=0)
 
     def _over(self, stage: int, values: Sequence[int]) -> Term:
-        """Sum of values over a stage's layers."""
         return sum((v * self._runs(stage, layer) for layer, v in enumerate(values) if v), start=0)
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:

@@ -148,7 +148,6 @@ class ListedStages:
         return choices
 
     def _stage_numbers(self) -> Integers:
-        """Stages before each listed stage."""
         return self._boundary_of[self.cuts.first]
 
     def _fitting(self, number: int, stage_of: Integers, overfull: Sequence[Overfull]) -> Choices:

@@ -91,7 +91,6 @@ class _Problem:
         return fsum(self.durations)
 
     def ends(self, starts: Sequence[float]) -> float:
-        """End of the last task."""
         return max(start + duration for start, duration in zip(starts, self.durations, strict=True))
 
     def bound(self) -> float:

@@ -229,7 +229,6 @@ class SlotPlacement:
         return terms
 
     def _home(self, slot: IntVar, group: Integers, name: str) -> IntVar:
-        """Group of a slot."""
         home = self._model.new_int_var(0, int(group[-1]), name)
         size = int((group == 0).sum())
         if (group == numpy.arange(len(group)) // size).all():

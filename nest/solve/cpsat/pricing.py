@@ -85,14 +85,12 @@ def _received(instance: Instance, solution: Solution, index: int, levels: list[i
 
 
 def _entering(instance: Instance, solution: Solution, index: int) -> float:
-    """Bytes that a stage reads directly."""
     sizes = instance.candidates[solution.stages[index].candidate].tensor_bytes
     reads = [index in readers and maker < index for maker, readers in _ends(instance, solution)]
     return float(sizes[numpy.array(reads, dtype=bool)].sum())
 
 
 def _ends(instance: Instance, solution: Solution) -> list[tuple[int, set[int]]]:
-    """Stage that makes each tensor, and the stages that read it."""
     stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     return [(stage_of[maker], {stage_of[each] for each in readers}) for maker, readers in instance.graph.tensors]
 

@@ -118,5 +118,4 @@ def _most(least: _Least, flying: Floats, slowest: float) -> Floats:
 
 
 def _rows(candidate: Candidate) -> Floats:
-    """All numbers of a candidate by layer. Shape `(numbers, layers)`."""
     return numpy.concatenate([numpy.atleast_2d(each) for name, each in candidate.arrays() if name != "tensor_bytes"])

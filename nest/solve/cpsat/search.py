@@ -169,7 +169,6 @@ class Search:
 
     @property
     def _over(self) -> bool:
-        """True if no effort is left."""
         return self.effort.deadline.passed or self._spent > self.most_effort
 
     def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | ChunkModels:

@@ -39,7 +39,6 @@ class DirectModel(LayerModel):
 
     @property
     def _levels(self) -> list[int]:
-        """Possible levels between two stages."""
         return sorted({level for near in self._placement.levels for level in near})
 
     def _spent(self, stage: int, over: Sequence[Term], level: int, scale: Scale, most: int) -> Term:
@@ -60,7 +59,6 @@ class DirectModel(LayerModel):
 
     @remembered
     def _read(self, stage: int) -> list[IntVar]:
-        """Tensors that a stage reads from earlier stages."""
         terms = []
         for producer, consumers in self._instance.graph.tensors:
             reads = self.model.new_bool_var("")
@@ -71,7 +69,6 @@ class DirectModel(LayerModel):
 
     @remembered
     def _sent(self, stage: int) -> list[IntVar]:
-        """Tensors that a stage makes for later stages."""
         terms, after = [], self.behind[stage + 1]
         for producer, consumers in self._instance.graph.tensors:
             sends = self.model.new_bool_var("")

@@ -71,7 +71,6 @@ class StageCostCache:
         return priced(instance, parts, sharded, chosen), list(range(len(chosen)))
 
     def _sharding(self, case: Case, candidate: int) -> tuple[object, dict[int, Sharded]]:
-        """Costs of ZeRO stages with their cache key."""
         place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._groups:
             self._groups[place] = data_parallel_groups(*seen_by(self.instance, case, candidate), candidate)

@@ -105,7 +105,6 @@ class FirstBounds(ComputeBounds):
             self._beside.update(zip(plans, map(BesideCompute, seconds, sync), strict=True))
 
     def _decided(self, configuration: Configuration) -> Hashable:
-        """Key of `beside`."""
         degrees = (configuration.replicas, configuration.zero_degree)
         return configuration.candidate, self._stride(configuration), configuration.choices, *degrees
 

@@ -171,8 +171,6 @@ class ChunkCosts(ChunkTables):
     def _stage(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: tuple[float, ...], *, exactly: bool
     ) -> ChunkStage:
-        """Stage of a pattern; its exact memory matters only if wanted `exactly`."""
-
         def made() -> ChunkStage:
             memory = self._memory(costs, held, prices, stashed, exactly=exactly)
             fits = memory <= costs.capacity

@@ -135,7 +135,6 @@ class ChunkTables(ChunkBounds):
         return self.once_scheduled(("borders", pattern, sizes), made)
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
-        """Possible contents of the stages of all patterns."""
         runs = self.splits.runs
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
             heads = [heads_of(run) for run in runs]
@@ -152,7 +151,6 @@ class ChunkTables(ChunkBounds):
         )
 
     def _held_by(self, patterns: Sequence[Pattern], homes: tuple[int, ...]) -> Iterator[int]:
-        """Possible contents of the stages of these patterns, as bitmasks."""
         for pattern in patterns:
             heads = [heads_of(run) for run in pattern.runs]
             for chunks in chunks_of_stages(homes):

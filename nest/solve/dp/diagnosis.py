@@ -302,7 +302,6 @@ class _MixedMemory:
         self.known: dict[tuple[int, float], Array] = {}
 
     def of(self, member: int, stage: int) -> Array:
-        """Bytes of a member's stages as stage `stage` from the end."""
         key = (member, self.in_flight[stage - 1])
         if key not in self.known:
             tables = self.members[member].tables
@@ -310,7 +309,6 @@ class _MixedMemory:
         return self.known[key]
 
     def levels(self) -> Array:
-        """All needs of stages, ascending."""
         stages = range(1, len(self.in_flight) + 1)
         return distinct(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
 

@@ -193,6 +193,5 @@ class UnitRows:
 
 
 def _of_units(rows: Array, places: tuple[list[int], list[int]]) -> Array:
-    """Sum the last axis (layers) by unit."""
     found: Array = numpy.add.reduceat(rows[..., places[0]], places[1], axis=-1)
     return found

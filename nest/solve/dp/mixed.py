@@ -286,7 +286,6 @@ def first_of_ties(
 
 
 def _using(devices: range, instance: Instance, configurations: Iterable[Configuration]) -> Iterator[Configuration]:
-    """Restrict configurations to plans with so many devices."""
     for each in configurations:
         narrowest = min(instance.candidates[index].width for index, _ in each.members)
         totals = each.tally.totals or range(narrowest * each.stage_counts[0], each.size + 1)

@@ -233,7 +233,6 @@ class PlanSearch(InstanceSearch, ABC):
         return [self.first_node(*each) for each in self.once("nodes", lambda: list(self._nodes(limit)))]
 
     def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
-        """Arguments of `first_node`."""
         for configuration in self.configurations:
             self.meter.watch()
             yield configuration, 0.0

@@ -162,7 +162,6 @@ class Band:
 
     @cached_property
     def _pairs(self) -> NDArray[numpy.int64]:
-        """Pair at each place of the flat rectangle."""
         pairs = numpy.full(self.widest * self.heads, -1)
         pairs[self.places] = numpy.arange(len(self.places))
         return pairs

@@ -119,7 +119,6 @@ class PoolTables(CutSearch):
         return self._made(configuration, tables)
 
     def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[Member, ...]:
-        """Stages with their possible boundaries."""
         # Whatever the other stages use, each downset takes so long at least.
         every = [self.instance.candidates[index] for index, _ in configuration.members]
         quickest = self.downsets.sums(numpy.min([each.forward + each.backward for each in every], axis=0))

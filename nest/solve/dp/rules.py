@@ -162,11 +162,9 @@ class _CachedConstraint:
         return once(self._known, key, lambda: self._constraint.holds(dict(zip(self._names, key, strict=True))))
 
     def reads(self, names: Collection[str]) -> bool:
-        """True if it reads one of these names."""
         return any(name in names for name in self._names)
 
     def reads_only(self, name: str) -> bool:
-        """True if it reads only this name."""
         return self._names == (name,)
 
     def never(self) -> tuple[str, tuple[Value, ...]] | None:

@@ -35,12 +35,10 @@ class _Options:
     copies: NDArray[numpy.int64]  # Of the parameters on a device.
 
     def some(self, chosen: NDArray[Any]) -> _Options:
-        """Select options by index or mask."""
         return _Options(self.schedule[chosen], self.count[chosen], self.rows[chosen], self.copies[chosen])
 
     @classmethod
     def together(cls, every: Sequence[_Options]) -> _Options:
-        """Concatenate options."""
         names = ("schedule", "count", "rows", "copies")
         return cls(*(numpy.concatenate([getattr(each, name) for each in every]) for name in names))
 
@@ -261,7 +259,6 @@ class Screen:
         return self.tables.bounds.least_each(list(used), place[screened.owner], rows, counts, beside)
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
-        """Split a stage's choices by what all stages must share."""
         if choices not in self._known:
             every = uniform_sets({0: choices}, self.uniform, by_count=False)
             self._known[choices] = [members[0][1] for members in every]

@@ -102,7 +102,6 @@ def _is_cut_alike(one: Instance, other: Instance) -> bool:
 
 
 def _cuts(space: Space) -> tuple[object, ...]:
-    """Key of possible borders of stages and chunks, and their schedules."""
     together = tuple(each.same_stage for each in space.constraints if each.same_stage), space.together
     blocks = (space.blocks, space.blocks_and_ends, space.even, space.partition)
     return space.schedules, space.hidden_messages, space.direct, *together, *blocks
