@@ -141,11 +141,11 @@ STRATEGIES: dict[Any, tuple[int, bool]] = {
 """ZeRO stage of `fsdp_sharding_strategy`, and whether machines replicate what each shards."""
 
 UNPRICED = {
-    "fsdp_config.fsdp_offload_params": "parameters are taken to stay on the device",
-    "deepspeed_config.offload_param_device": "parameters are taken to stay on the device",
+    "fsdp_config.fsdp_offload_params": "nest assumes parameters to stay on the device",
+    "deepspeed_config.offload_param_device": "nest assumes parameters to stay on the device",
     "deepspeed_config.deepspeed_config_file": "`nest evaluate --from deepspeed` prices that file",
     "deepspeed_config.deepspeed_moe_layer_cls_names": "",
-    "dynamo_config.dynamo_backend": "operators are taken to take what calibration says",
+    "dynamo_config.dynamo_backend": "nest assumes operators to take what calibration says",
     "parallelism_config.parallelism_config_sp_size": "",
     "fp8_config": "8-bit training is priced as nest's precision fp8",
 }

@@ -162,18 +162,18 @@ STACK = "deepspeed"
 SECTIONS = (BATCH, MICRO, STEPS, "zero_optimization", "bf16", "fp16")
 
 UNPRICED = {
-    "zero_optimization.offload_param": "parameters are taken to stay on the device",
-    "zero_optimization.mics_shard_size": "state is taken to be sharded over all data-parallel ranks",
-    "zero_optimization.zero_quantized_weights": "weights are taken to be gathered in 16 bits",
-    "zero_optimization.zero_quantized_gradients": "gradients are taken to be reduced in their own format",
+    "zero_optimization.offload_param": "nest assumes parameters to stay on the device",
+    "zero_optimization.mics_shard_size": "nest assumes state to be sharded over all data-parallel ranks",
+    "zero_optimization.zero_quantized_weights": "nest assumes weights to be gathered in 16 bits",
+    "zero_optimization.zero_quantized_gradients": "nest assumes gradients to be reduced in their own format",
     "zero_optimization.zero_quantized_nontrainable_weights": "",
     **dict.fromkeys(
         ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
-        "the optimizer and its weights are taken to be in single precision",
+        "nest assumes the optimizer and its weights to be in single precision",
     ),
     "tensor_parallel.tp_overlap_comm": "tensor-parallel communication is taken not to overlap",
-    "activation_checkpointing.partition_activations": "every rank is taken to keep the inputs of its layers",
-    "activation_checkpointing.cpu_checkpointing": "inputs of layers are taken to stay on the device",
+    "activation_checkpointing.partition_activations": "nest assumes every rank to keep the inputs of its layers",
+    "activation_checkpointing.cpu_checkpointing": "nest assumes inputs of layers to stay on the device",
     "compression_training": "",
     "sparse_attention": "",
     "curriculum_learning.enabled": "",
@@ -263,8 +263,8 @@ def _degrees(keys: Keys) -> dict[str, Any]:
     else:
         degrees["schedule"] = "1f1b"
         keys.note(
-            "the script's PipelineModule says which layers a stage holds and how they are split: stages are taken to "
-            "be even; --fix stages=[...] and --fix tp=N say others."
+            "the script's PipelineModule decides layers per stage and TP: nest assumes even stages; change this with "
+            "--fix stages=[...] and --fix tp=N."
         )
     ulysses = keys.integer(SEQUENCE) or 1
     keys.integer("data_parallel_size")  # Which follows from the number of ranks.
@@ -286,7 +286,7 @@ def _recompute(keys: Keys, stages: int, every: int) -> str | None:
     keys.asked.discard("activation_checkpointing")
     if not section:
         return None
-    keys.note("activation_checkpointing is given: the script is taken to checkpoint every block.")
+    keys.note("activation_checkpointing is given: nest assumes the script to checkpoint every block.")
     return "full"
 
 
@@ -370,7 +370,7 @@ def _offload(keys: Keys) -> list[str] | None:
         keys.note(f"{path} nvme is priced as cpu.")
     if device and keys.value("zero_optimization.offload_optimizer.ratio") not in (None, 1):
         keys.note(
-            "zero_optimization.offload_optimizer.ratio is not priced: the whole state is taken to be on the host."
+            "zero_optimization.offload_optimizer.ratio is not priced: nest assumes the whole state to be on the host."
         )
     return ["optimizer"] if device else []
 

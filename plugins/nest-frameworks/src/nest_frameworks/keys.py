@@ -172,5 +172,5 @@ def launched(keys: Keys, options: LaunchOptions) -> int | None:
         return None
     each = options.machine or PER_MACHINE
     if options.devices_per_node is None:
-        keys.note(f"{each} processes are taken to run on every machine; --devices-per-node says others.")
+        keys.note(f"nest assumes {each} processes to run on every machine; change this with --devices-per-node.")
     return options.nodes * (options.devices_per_node or each)

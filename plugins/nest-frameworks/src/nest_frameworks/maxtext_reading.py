@@ -61,14 +61,14 @@ MODEL_KEYS = (
 FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 
 UNPRICED = {
-    "parameter_memory_host_offload": "parameters are taken to stay on the device",
-    "num_vocab_tiling": "all logits are taken to be stored",
-    "mu_dtype": "both moments are taken to be in single precision",
-    "pipeline_fsdp_ag_once": "weights are taken to be gathered for every micro-batch",
+    "parameter_memory_host_offload": "nest assumes parameters to stay on the device",
+    "num_vocab_tiling": "nest assumes all logits to be stored",
+    "mu_dtype": "nest assumes both moments to be in single precision",
+    "pipeline_fsdp_ag_once": "nest assumes weights to be gathered for every micro-batch",
     "custom_mesh": "",
     "custom_mesh_and_rule": "",
-    "attention_type": "every query is taken to attend to every key",
-    "sliding_window_size": "every query is taken to attend to every key",
+    "attention_type": "nest assumes every query to attend to every key",
+    "sliding_window_size": "nest assumes every query to attend to every key",
     "use_qwix_quantization": "",
 }
 """What is assumed where a key is set; empty: it is only named."""
@@ -176,7 +176,7 @@ def _mesh(keys: Keys, options: LaunchOptions) -> tuple[dict[str, int], dict[str,
         if -1 in outside.values() and devices is not None and keys.value("hardware") in ("gpu", "gpu_multiprocess"):
             slices = options.nodes or 1  # Machines are the slices of GPUs.
         elif -1 in outside.values() and outer == 1 and devices is not None:
-            keys.note("all devices are taken to be of one slice; num_slices says others.")
+            keys.note("nest assumes all devices to be of one slice; change this with num_slices.")
     outside = _filled(keys, outside, slices, "dcn", "slices")
     if devices is None:
         if -1 in inside.values():

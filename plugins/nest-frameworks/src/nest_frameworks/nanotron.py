@@ -137,10 +137,10 @@ MOST_LAYERS = 10_000
 CONFIG = "model.model_config"
 
 UNPRICED = {
-    "parallelism.moe_layer_recompute": "it is taken to recompute nothing",
-    f"{CONFIG}.sliding_window_size": "queries are taken to attend to every key",
-    f"{CONFIG}.flex_attention_mask": "queries are taken to attend to every key",
-    f"{CONFIG}.no_rope_layer": "all layers are taken to rotate queries and keys",
+    "parallelism.moe_layer_recompute": "nest assumes it to recompute nothing",
+    f"{CONFIG}.sliding_window_size": "nest assumes queries to attend to every key",
+    f"{CONFIG}.flex_attention_mask": "nest assumes queries to attend to every key",
+    f"{CONFIG}.no_rope_layer": "nest assumes all layers to rotate queries and keys",
     f"{CONFIG}.z_loss_enabled": "",
 }
 """What is assumed where a key is set; empty: it is only named."""
@@ -223,7 +223,7 @@ def _stages(keys: Keys, pp: int, model: dict[str, Any] | None) -> dict[str, Any]
     if pp == 1:
         return {"schedule": "1f1b"}
     if model is None:
-        keys.note("stages are taken to be even, as nanotron's split follows from the model.")
+        keys.note("nest assumes stages to be even, as nanotron's split follows from the model.")
         return {"schedule": schedule}
     layers = model["num_hidden_layers"]
     if not pp <= layers <= MOST_LAYERS:

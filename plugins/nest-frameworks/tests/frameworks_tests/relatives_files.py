@@ -80,7 +80,7 @@ model:
             "precision": "bf16",
             "overlap": {"data": True, "tensor": True, "experts": False},
         },
-        told="GPT2BPETokenizer is taken to have 50257 tokens",
+        told="nest assumes GPT2BPETokenizer to have 50257 tokens",
     ),
     File(
         "nemo",

@@ -275,7 +275,7 @@ def test_what_is_not_understood_is_told() -> None:
         ({"compile": {"deepcompile": True}}, "compile.deepcompile is not priced"),
         (
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.3}}},
-            "ratio is not priced: the whole state",
+            "ratio is not priced: nest assumes the whole state",
         ),
     ],
 )

@@ -151,7 +151,7 @@ def test_llama_factory_with_deepspeed_as_people_write_it(tmp_path: Path) -> None
         },
         "model": "qwen3-4b",
     }
-    assert [note.split()[0] for note in found.notes] == ["samples", "model_name_or_path", "these"]
+    assert [note.split()[0] for note in found.notes] == ["nest", "nest", "these"]
     assert "auto" in found.notes[-1]
 
 
@@ -206,7 +206,7 @@ def test_what_accelerate_is_told_lies_beside(tmp_path: Path) -> None:
     assert any("which lies beside" in note for note in found.notes)
     alone = read_llama_factory(ASCEND, LaunchOptions(1, 4))
     assert alone.settings["fixed"]["zero"] == 0
-    assert any("every device is taken to hold all parameters" in note for note in alone.notes)
+    assert any("nest assumes every device to hold all parameters" in note for note in alone.notes)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_axolotl_with_a_mesh_as_people_write_it() -> None:
         "pp": 1,
         "sp": False,
     }
-    assert [note.split()[0] for note in found.notes] == ["the", "base_model"]
+    assert [note.split()[0] for note in found.notes] == ["the", "nest"]
     with pytest.raises(InputError, match="do not make the 8 processes"):
         read_axolotl(HYBRID, LaunchOptions(1, 8))
 

@@ -150,9 +150,9 @@ RULES: tuple[tuple[str, str, Mend], ...] = (
     (r" no (?:NVLink|Infinity Fabric), the other ", WRONG, _unknown),
     (r"have (\d+) to (\d+) .* links to the switch", WRONG, _fewer),
     (r"^Links up to the level (\S+) offer each accelerator ([\d.e+]+) to ([\d.e+]+) GB/s", WRONG, _uneven),
-    (r"^Groups of \d+ to \d+ hosts|cross each other|^Every link is planned by itself", ODD, _unknown),
-    (r"may name places are not read|uppermost switches|lists no switches", ODD, _unknown),
-    (r"are partitions of \d+ cards|of two vendors|is not known: that of the link profile", ODD, _unknown),
+    (r"^Groups of \d+ to \d+ hosts|domains and switches cross|^Every link is planned by itself", ODD, _unknown),
+    (r"labels that may name switches|top switches; assuming|lists no switches", ODD, _unknown),
+    (r"are partitions of \d+ cards|of two vendors|have no known rate", ODD, _unknown),
 )
 """What sentences of importers show, the first that holds: their words are those of this distribution."""
 

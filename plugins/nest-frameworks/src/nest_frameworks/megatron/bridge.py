@@ -171,7 +171,7 @@ DIALECT = Dialect(
         "model.teacher": "nest does not price the teacher of a distillation",
     },
     assumed=under("model", COSTS)
-    | {"ddp.outer_dp_sharding_strategy": "replicas of shards are taken to hold all of it"},
+    | {"ddp.outer_dp_sharding_strategy": "nest assumes replicas of shards to hold all of it"},
     harmless=(
         *("*_target_", "checkpoint.*", "logger.*", "rng.*", "scheduler.*", "tokenizer.*", "profiling.*", "ft", "ft.*"),
         *("straggler*", "rerun_state_machine.*", "validation.*", "env_vars.*", "dist.*", "dataset.*", "optimizer.*"),

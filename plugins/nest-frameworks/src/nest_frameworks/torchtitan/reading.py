@@ -28,13 +28,13 @@ GIVEN = ("pipelineschedulesingle", "pipelineschedulemulti", "_pipelinescheduleru
 """Names of schedules that come from a file."""
 
 UNPRICED = {
-    "training.enable_cpu_offload": "parameters, gradients and the optimizer's state are taken to stay on the device",
-    "parallelism.disable_loss_parallel": "the head's products are taken to be split",
+    "training.enable_cpu_offload": "parameters, nest assumes gradients and the optimizer's state to stay on the device",
+    "parallelism.disable_loss_parallel": "nest assumes the head's products to be split",
     "optimizer.early_step_in_backward": "",
     "fault_tolerance.enable": "",
     "experimental.custom_args_module": "",
-    "float8.enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
-    "quantize.linear.float8.enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
+    "float8.enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
+    "quantize.linear.float8.enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
     "parallelism.pipeline_parallel_expert_parallel_overlap": "",
 }
 """What is assumed where a key is set; empty: it is only named."""
@@ -110,9 +110,7 @@ def _degrees(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
             "--nodes, or write the degree there."
         )
     elif shards is None:
-        keys.note(
-            "parallelism.data_parallel_shard_degree is -1: the run is taken to have all devices; --nodes says others."
-        )
+        keys.note("parallelism.data_parallel_shard_degree is -1: nest assumes all devices; change this with --nodes.")
     fixed: dict[str, Any] = {"tp": tp, "sp": tp > 1, "cp": cp, "pp": pp, "rank_order": "dp-inner"}
     if ep > 1:
         fixed |= {"ep": ep, "etp": keys.integer("parallelism.expert_tensor_parallel_degree") or 1}
@@ -149,7 +147,7 @@ def _pipeline(keys: Keys, pp: int, layers: int | None) -> tuple[dict[str, Any], 
     if keys.value("parallelism.pipeline_parallel_schedule_csv") or str(word).lower() in GIVEN:
         schedule = FROM_FILE[0]
         if pp > 1:
-            keys.note(f"the file of the pipeline schedule is not read; the schedule is taken to be {schedule}.")
+            keys.note(f"the file of the pipeline schedule is not read; nest assumes the schedule to be {schedule}.")
     else:
         schedule = keys.choice("parallelism.pipeline_parallel_schedule", SCHEDULES, "1f1b")
     parts = keys.value("parallelism.module_fqns_per_model_part")
@@ -164,7 +162,7 @@ def _pipeline(keys: Keys, pp: int, layers: int | None) -> tuple[dict[str, Any], 
     if parts is not None:
         counts = _counts(keys, parts)
     elif layers is None:
-        keys.note("the blocks of the stages are taken to be even, as torchtitan's split follows from the model.")
+        keys.note("nest assumes the blocks of the stages to be even, as torchtitan's split follows from the model.")
         return {"schedule": schedule, **({"chunks": 2} if schedule in LOOPED else {})}, []
     else:
         less = [1 if end is None else end for end in ends]

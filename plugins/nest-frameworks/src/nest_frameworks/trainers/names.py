@@ -71,7 +71,7 @@ _HARMLESS = (
 
 _UNPRICED = {
     "neftune_noise_alpha": "",
-    "auto_find_batch_size": "the micro-batch is taken to fit",
+    "auto_find_batch_size": "nest assumes the micro-batch to fit",
 }
 
 
@@ -183,7 +183,7 @@ TRANSFORMERS = Names(
         "liger_kernel_config": (None, (None, {}), "nest prices all kernels of Liger or none"),
         "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
     },
-    unpriced={"use_dora": "adapters are taken to be those of LoRA"},
+    unpriced={"use_dora": "nest assumes adapters to be those of LoRA"},
     harmless=(
         "lora_*",
         "use_rslora",
@@ -236,12 +236,12 @@ LLAMA_FACTORY = Names(
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
     },
     unpriced={
-        "use_dora": "adapters are taken to be those of LoRA",
-        "use_muon": "the optimizer is taken to be the one of optim",
-        "use_adam_mini": "the optimizer is taken to be the one of optim",
-        "use_unsloth_gc": "the inputs of layers are taken to stay on the device",
-        "shift_attn": "queries are taken to attend to every key",
-        "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
+        "use_dora": "nest assumes adapters to be those of LoRA",
+        "use_muon": "nest assumes the optimizer to be the one of optim",
+        "use_adam_mini": "nest assumes the optimizer to be the one of optim",
+        "use_unsloth_gc": "nest assumes the inputs of layers to stay on the device",
+        "shift_attn": "nest assumes queries to attend to every key",
+        "fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
         "resize_vocab": "",
     },
     harmless=(
@@ -297,14 +297,14 @@ AXOLOTL = Names(
         "lisa_n_layers": (None, (None,), _ALL),
     },
     unpriced={
-        "peft_use_dora": "adapters are taken to be those of LoRA",
-        "selective_checkpointing": "all of a layer is taken to run again",
-        "activation_offloading": "the inputs of layers are taken to stay on the device",
-        "layer_offloading": "weights are taken to stay on the device",
-        "tiled_mlp": "feed-forward networks are taken to run over the whole sequence",
-        "fp8_enable_fsdp_float8_all_gather": "weights are taken to be gathered in 16 bits",
-        "deepcompile": "operators are taken to take what calibration says",
-        "overrides_of_model_config": "the model is taken to be as published",
+        "peft_use_dora": "nest assumes adapters to be those of LoRA",
+        "selective_checkpointing": "nest assumes all of a layer to run again",
+        "activation_offloading": "nest assumes the inputs of layers to stay on the device",
+        "layer_offloading": "nest assumes weights to stay on the device",
+        "tiled_mlp": "nest assumes feed-forward networks to run over the whole sequence",
+        "fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
+        "deepcompile": "nest assumes operators to take what calibration says",
+        "overrides_of_model_config": "nest assumes the model to be as published",
     },
     harmless=(
         *("model_type", "processor_type", "type_of_*", "is_*_derived_model", "strict", "special_tokens.*", "tokens"),
@@ -362,7 +362,7 @@ def with_model(keys: Keys, path: str, folder: Path | None) -> tuple[str | None, 
         if there_is(place / "config.json"):
             file = (place / "config.json").resolve()
             if place == folder:
-                keys.note(f"{path} {said:.120} is taken to be built as config.json beside the file says.")
+                keys.note(f"nest assumes {path} {said:.120} to be built as config.json beside the file says.")
             return str(file), architecture_of(read_mapping(file).mapping)
     told = "is not given" if said is None else f"is {said!r:.80}, which the catalogue does not have"
     keys.note(f"{path} {told}: {MODEL_LEFT}")

@@ -84,7 +84,9 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     launch = _beside(keys, options)
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
         # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
-        keys.note("it is taken to be launched on one machine, as its launchers do unless they are told; --nodes says.")
+        keys.note(
+            "nest assumes it to be launched on one machine, as its launchers do unless they are told; --nodes says."
+        )
         options = evolve(options, nodes=1)
     ranks = launched(keys, options) if launch is None else None
     options = evolve(
@@ -126,7 +128,7 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
         keys.note(f"{names.optimizer} {optimizer:.60} is not priced: the optimizer is the problem's.")
     lengths = [length for key in names.lengths if (length := keys.integer(key)) is not None]
     if not [key for key in names.filled if keys.value(key)]:
-        keys.note(f"samples are taken to be of {names.lengths[0]} tokens each; shorter ones take less.")
+        keys.note(f"nest assumes samples to be of {names.lengths[0]} tokens each; shorter ones take less.")
     flags = {key: keys.value(key) for key in ("flash_attention", "sdp_attention", "flex_attention", "eager_attention")}
     attention: str | None = None
     if "/" in str(keys.value(names.attention)):  # A kernel of Hugging Face's hub, all of which are fused.
@@ -180,7 +182,7 @@ def _recompute(keys: Keys, names: Names) -> str:
     if names.kept:
         return "none" if keys.truth(names.kept) else "full"
     if [value for value in told if str(value).startswith("offload")]:
-        keys.note("gradient_checkpointing offload is not priced: inputs of layers are taken to stay on the device.")
+        keys.note("gradient_checkpointing offload is not priced: nest assumes inputs of layers to stay on the device.")
     return "full" if any(told) else "none"
 
 
@@ -198,7 +200,7 @@ def _beside(keys: Keys, options: LaunchOptions) -> Mapping[str, Any] | None:
     found = _found(YAML_FILE, options.folder)
     if found is None or found.parent != options.folder:
         return None
-    keys.note(f"it is taken to be started by `accelerate launch` with {YAML_FILE}, which lies beside.")
+    keys.note(f"nest assumes it to be started by `accelerate launch` with {YAML_FILE}, which lies beside.")
     return opened(read_text_of(found), YAML_FILE, "Accelerate's keys", accelerate.SECTIONS)
 
 
@@ -273,8 +275,8 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
             config |= _legacy(keys, config)
         elif ranks != 1:
             keys.note(
-                "no key says that anything is sharded: every device is taken to hold all parameters; if it is started "
-                f"by `accelerate launch`, put its file beside, as {YAML_FILE}."
+                "no key shards anything: nest assumes every device to hold all parameters; with `accelerate launch`, "
+                f"put its file beside, as {YAML_FILE}."
             )
         content = said(
             {
@@ -336,7 +338,7 @@ def _sizes(keys: Keys, ranks: int | None) -> tuple[dict[str, Any], int | None]:
     exchange = keys.choice("ring_attn_func", EXCHANGES, EXCHANGES[default])
     if ranks is None and shard is not None:
         ranks = tp * cp * shard * (replicate or 1)
-        keys.note(f"the sizes of the mesh make {ranks} processes; --nodes says others.")
+        keys.note(f"the sizes of the mesh make {ranks} processes; change this with --nodes.")
     if ranks is None:
         return {}, None
     left, over = divmod(ranks, tp * cp * (replicate or 1))
@@ -374,5 +376,5 @@ def _model(keys: Keys, names: Names, folder: Path | None) -> str | None:
         return None
     known, _ = with_model(keys, names.model, folder)
     if known is not None and known == catalogued(name) and name != published(known):
-        keys.note(f"{names.model} {name:.120} is taken to be built as {known}.")
+        keys.note(f"nest assumes {names.model} {name:.120} to be built as {known}.")
     return known

@@ -117,7 +117,7 @@ def check_kind(
     if part is not None:
         raise InputError(f"--part {LANGUAGE_MODEL} goes with vision-language models, and nothing here speaks of one.")
     if program and not PLAIN.search(program):
-        return (f"{program} is not known; it is taken to train a decoder like GPT's, as its flags describe it.",)
+        return (f"{program} is not known; nest assumes it to train a decoder like GPT's, as its flags describe it.",)
     return ()
 
 

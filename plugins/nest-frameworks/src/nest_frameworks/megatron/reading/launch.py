@@ -223,7 +223,7 @@ def undefined_variables(script: Walk) -> list[str]:
             f"line {line} was passed over: what it does hangs on what only a run would tell."
             for line in dict.fromkeys(script.passed_over)
         ),
-        *([f"what the script sources is not here, and is taken to set nothing: {absent}."] if absent else []),
+        *([f"what the script sources is not here, nest assumes and to set nothing: {absent}."] if absent else []),
     ]
 
 
@@ -263,7 +263,7 @@ def _unset(words: Sequence[str], text: str) -> list[str]:
             names[unset[1]] = None
     assigned = set(re.findall(r"\b(\w+)\+?=", text)) if names else set()  # Set where a condition does not hold.
     return [
-        f"nothing sets ${name}, which is taken to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
+        f"nothing sets ${name}, nest assumes which to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
         for name in names
         if name not in assigned
     ]

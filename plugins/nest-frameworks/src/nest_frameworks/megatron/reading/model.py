@@ -396,5 +396,5 @@ def _vocabulary(flags: FlagReader) -> int:
     # Of Megatron-LM's tokenizers, GPT-2's has a file of merges.
     tokenizer = flags.word("--tokenizer-type") or ("GPT2BPETokenizer" if flags.has("--merge-file") else "")
     if said is None and tokenizer in TOKENIZERS:
-        flags.note(f"--vocab-size is not given: {tokenizer} is taken to have {TOKENIZERS[tokenizer]} tokens.")
+        flags.note(f"--vocab-size is not given: nest assumes {tokenizer} to have {TOKENIZERS[tokenizer]} tokens.")
     return said or TOKENIZERS.get(tokenizer, UNSAID_VOCABULARY)

@@ -100,7 +100,7 @@ def _weights(flags: FlagReader) -> dict[str, Any]:
         reduced = _sharded_gradients(flags, reduced)
     aware = flags.has("--use-precision-aware-optimizer")
     if flags.choice("--main-params-dtype", {"fp32": False, "fp16": True}, False):
-        flags.note("--main-params-dtype fp16 is not priced: the optimizer's weights are taken to be fp32.")
+        flags.note("--main-params-dtype fp16 is not priced: nest assumes the optimizer's weights to be fp32.")
     if narrow and not aware:
         flags.problem("--main-grads-dtype bf16 needs --use-precision-aware-optimizer.")
     gradients = "bf16" if (reduced or narrow) and flags.has("--bf16") else None
@@ -116,7 +116,7 @@ def _sharded_gradients(flags: FlagReader, reduced: bool) -> bool:
     """Return whether Megatron FSDP adds up gradients in bf16; `reduced`: whether --grad-reduce-in-bf16 says so."""
     sums, sent = (flags.word(flag, "auto") for flag in FSDP_GRADIENTS)
     if sent not in ("auto", sums):
-        flags.note(f"{FSDP_GRADIENTS[1]} {sent} is not priced: gradients are taken to be sent as they are added up.")
+        flags.note(f"{FSDP_GRADIENTS[1]} {sent} is not priced: nest assumes gradients to be sent as they are added up.")
     if sums == "auto" and not reduced:
         flags.note(
             f"--use-megatron-fsdp without {FSDP_GRADIENTS[0]} is read as Megatron-Core 0.18 does: it adds up gradients "
@@ -136,7 +136,7 @@ def _optimizer(flags: FlagReader) -> str:
         return "sgd" if momentum == 0 else name
     if moments not in {(4, 4), (2, 2), (1, 1)}:
         flags.note(
-            "--exp-avg-dtype and --exp-avg-sq-dtype differ, which is not priced: both are taken to be the wider."
+            "--exp-avg-dtype and --exp-avg-sq-dtype differ, which is not priced: nest assumes both to be the wider."
         )
     return {4: "adam", 2: "adam-bf16", 1: "adam-8bit"}[max(moments)]
 
@@ -149,7 +149,9 @@ def _offloads_optimizer(flags: FlagReader) -> bool:
     if not aware:
         flags.problem("--optimizer-cpu-offload needs --use-precision-aware-optimizer.")
     if share not in (None, 1.0):
-        flags.note(f"--optimizer-offload-fraction {share:g} is not priced: the whole state is taken to be on the host.")
+        flags.note(
+            f"--optimizer-offload-fraction {share:g} is not priced: nest assumes the whole state to be on the host."
+        )
     return True
 
 
@@ -232,7 +234,7 @@ def _capacity(flags: FlagReader) -> float:
     if factor is None or factor < 0:
         return 1.0
     if not padded:
-        flags.note("--moe-expert-capacity-factor without padding is not priced: experts are taken to be balanced.")
+        flags.note("--moe-expert-capacity-factor without padding is not priced: nest assumes experts to be balanced.")
         return 1.0
     if factor < 1:
         flags.note(f"--moe-expert-capacity-factor {factor:g} drops tokens, which is not priced: 1 is taken.")

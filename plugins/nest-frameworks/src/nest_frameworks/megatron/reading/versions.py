@@ -152,7 +152,7 @@ def _deepspeed(flags: FlagReader, files: Files) -> None:
     flags.words.update(SHARDED[stage])
     for key in ("curriculum_learning", "data_efficiency"):
         if config is not None and isinstance(config.get(key), Mapping) and config[key].get("enabled"):
-            flags.note(f"{key} of {shown} is not priced: every step is taken to have whole sequences.")
+            flags.note(f"{key} of {shown} is not priced: nest assumes every step to have whole sequences.")
     _offloads(flags, zero)
     if (flags.integer("--ds-sequence-parallel-size") or 1) > 1:
         flags.problem("--ds-sequence-parallel-size above 1, DeepSpeed's Ulysses, is not priced from flags.")

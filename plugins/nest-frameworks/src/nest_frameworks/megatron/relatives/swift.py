@@ -122,9 +122,9 @@ DIALECT = Dialect(
         "mtp_num_layers": "the layers that predict further tokens are left out",
         "megatron_extra_kwargs": "",
         "cp_partition_mode": "",
-        "sequence_packing_scheduler": "every sequence is taken to be split alike",
-        "freeze_vit": "the model is taken to be a decoder like GPT's",
-        "vit_gradient_checkpointing": "the model is taken to be a decoder like GPT's",
+        "sequence_packing_scheduler": "nest assumes every sequence to be split alike",
+        "freeze_vit": "nest assumes the model to be a decoder like GPT's",
+        "vit_gradient_checkpointing": "nest assumes the model to be a decoder like GPT's",
     },
     harmless=(*FREE, *HARMLESS.split()),
     aliases={"--seq-length": "max_length"},
@@ -230,7 +230,7 @@ def _extra(keys: Keys) -> Flags:
     else:
         flags["--seq-length"] = str(length)
     if not keys.truth("packing"):
-        keys.note("packing is not set: all sequences are taken to be as long as they may be.")
+        keys.note("packing is not set: nest assumes all sequences to be as long as they may be.")
     if keys.truth("fp16"):
         flags["--bf16"] = None
     return flags

@@ -153,15 +153,15 @@ DIALECT = Dialect(
             for name in ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")
         },
         f"{MODEL}.mtp.enable_train": "the layers that predict further tokens are left out",
-        f"{MODEL}.enable_activation_offload": "activations are taken to stay on the device",
-        f"{MODEL}.tiled_mlp.enabled": "layers are taken to run in one piece",
-        f"{ACTOR}.freeze_vision_tower": "the model is taken to be a decoder like GPT's",
+        f"{MODEL}.enable_activation_offload": "nest assumes activations to stay on the device",
+        f"{MODEL}.tiled_mlp.enabled": "nest assumes layers to run in one piece",
+        f"{ACTOR}.freeze_vision_tower": "nest assumes the model to be a decoder like GPT's",
         **dict.fromkeys(
             (f"{where}.qat.enable" for where in (ACTOR, FSDP, f"{ACTOR}.megatron")),
-            "products are taken to run in the format of dtype",
+            "nest assumes products to run in the format of dtype",
         ),
-        f"{FSDP}.use_no_sync_for_gradient_accumulation": "gradients are taken to be reduced after each micro-batch",
-        f"{MODEL}.use_liger": "operators are taken to take what calibration says",
+        f"{FSDP}.use_no_sync_for_gradient_accumulation": "nest assumes gradients to be reduced after each micro-batch",
+        f"{MODEL}.use_liger": "nest assumes operators to take what calibration says",
     },
     harmless=(
         *ELSEWHERE.split(),
