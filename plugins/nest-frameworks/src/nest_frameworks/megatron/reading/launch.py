@@ -106,10 +106,8 @@ def _of_flags(flags: Iterable[tuple[Any, Any]], variables: Mapping[Any, Any], op
     if options.nodes is not None and per_node is None:
         raise InputError("--nodes is given, and nothing says how many devices each has; give --devices-per-node.")
     if options.nodes is not None and per_node is not None:
-        return Launch(
-            tuple(words),
-            *world_size(options.nodes * per_node, f"--nodes {options.nodes} x {per_node}"),
-        )
+        shape = f"{options.nodes} {'node' if options.nodes == 1 else 'nodes'} x {per_node}"
+        return Launch(tuple(words), *world_size(options.nodes * per_node, shape))
     return Launch(tuple(words), *world_size(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
 
 
