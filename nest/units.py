@@ -122,7 +122,7 @@ def _from_text(text: str, quantity: Quantity) -> float:
     if unit and unit not in quantity.units:
         meant = _nearest_units(unit, quantity.units)
         remedy = f"did you mean {' or '.join(meant)}?" if meant else f"use {quantity.examples}"
-        raise ValueError(f"has the unit {displayed(unit)}, which is not that of {quantity.name}; {remedy}")
+        raise ValueError(f"has the unit {displayed(unit)}, not a unit of {quantity.name}; {remedy}")
     return number * quantity.units[unit] if unit else number
 
 

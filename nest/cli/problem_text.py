@@ -41,9 +41,7 @@ OF_TOKENS = """\
 """
 """Left out for samples without tokens."""
 
-OF_SEARCH = (
-    "# search: {target: megatron}  # the framework that must run the plan, `none`: any may; left out, that of the stack"
-)
+OF_SEARCH = "# search: {target: megatron}  # framework that runs the plan, or none; default: the stack's"
 
 OF_CLUSTER = """\
   # reserve: 4 GiB  # kept free on every device; left out, nothing

@@ -80,8 +80,8 @@ def _before(graph: OperatorGraph, operators: tuple[Operator, ...]) -> dict[str, 
         previous = graph.by_layer[graph.layer_index[graph.blocks[-2]]]
         if [_what(operator) for operator in previous] != [_what(operator) for operator in operators]:
             raise InputError(
-                f"repeat: {graph.blocks[-2]} and {graph.blocks[-1]} differ, so what comes next is not known; "
-                "export a model that ends with two blocks of the kind to repeat."
+                f"repeat: {graph.blocks[-2]} and {graph.blocks[-1]} differ; export a model whose last two blocks "
+                "are equal."
             )
         outputs = [tensor for operator in previous for tensor in operator.outputs]
         return {one.name: other.name for one, other in zip(outputs, own, strict=True)}

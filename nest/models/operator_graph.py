@@ -128,7 +128,7 @@ def _problems(operator: Operator) -> Iterator[str]:
     if operator.passes < 1:
         yield "its kernel must go over its tensors at least once: passes must be 1 or more."
     if any(parameter.frozen for parameter in operator.parameters):
-        yield "what is frozen is said by training.trainable; leave `frozen` out."
+        yield "training.trainable freezes layers; leave `frozen` out."
     if operator.collective is not None:
         yield "collectives are added by strategies; give the graph of a single device."
     unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})

@@ -228,7 +228,7 @@ class ClusterSpec(Record):
         names = [each.name for each in self.pools or ()]
         for index, name in enumerate(names):
             if names.index(name) < index:
-                yield FieldError(("pools", index, "name"), f"is {name!r}, as is that of an earlier pool")
+                yield FieldError(("pools", index, "name"), f"is {name!r}, the name of an earlier pool")
         owner: dict[str, int] = {}
         for index, each in enumerate(self.pools or ()):
             for host in each.hosts or ():

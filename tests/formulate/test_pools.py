@@ -64,7 +64,7 @@ BETWEEN = ("cluster", "between")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (_set(*POOLS, 1, "name", value="fast"), r"cluster\.pools\[1\]\.name is 'fast', as is that of an earlier pool"),
+        (_set(*POOLS, 1, "name", value="fast"), r"cluster\.pools\[1\]\.name is 'fast', the name of an earlier pool"),
         (_set("cluster", "memory", value=3.0), r"cluster\.memory and pools exclude each other"),
         (
             _set(*BETWEEN, 0, "pools", value=["fast", "slwo"]),

@@ -39,7 +39,7 @@ def test_pools_of_several_places(written: dict[str, Any]) -> None:
             "between[0].egress is paid between zones, and both pools stand in one.",
         ),
         (cluster({"hosts": ["h0", "h1"]}, {"hosts": ["h1"]}), "pools[1].hosts names 'h1', as does pools[0]."),
-        (cluster({}, {"name": "new"}), "pools[1].name is 'new', as is that of an earlier pool."),
+        (cluster({}, {"name": "new"}), "pools[1].name is 'new', the name of an earlier pool."),
         (cluster({}, {}, pools=["new", "new"]), "between[0].pools must name two different pools."),
         ({**cluster({}, {}), "levels": LEVELS}, "levels and pools exclude each other; give it in each pool."),
     ],

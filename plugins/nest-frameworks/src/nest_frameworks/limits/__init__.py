@@ -74,8 +74,7 @@ class Asked:
         """
         if self.model is None:
             raise InputError(
-                "Megatron-LM builds transformers from their widths, and this problem has measured layers or an "
-                "operator graph; give a `model` that says what it is made of."
+                "Megatron-LM cannot run measured layers or a custom operator graph; give a transformer as `model`."
             )
         return self.model
 
