@@ -1,4 +1,4 @@
-"""How far apart numbers may be that ought to be equal, and by how much limits are widened: every such share, once.
+"""Tolerances of numbers that ought to be equal, and by how much limits are widened: every such share, once.
 
 Each is relative, but for the seconds of slips. What it bounds, and why it can neither make a worse plan the optimum
 nor let an overfull stage fit, is in docs/explanation/numbers.md. Constants that a single module needs, such as the step
@@ -38,7 +38,7 @@ PROOF = 1e-6
 """CP-SAT proves that no plan is better by more than this share (PROBLEM.md section 7)."""
 
 DRAWN = 1e-6
-"""What differs by a smaller share is drawn alike."""
+"""Share below which differences are not drawn."""
 
 BANDWIDTH_SHORTFALL = 0.1
 """Share by which a level of the network may carry less than the problem says: a plan that then loses says so.

@@ -292,7 +292,7 @@ class LaunchOptions(Record):
 
 
 MODEL_LEFT = "the model is the problem's."
-"""How the note of a reading ends that says which name of a model it does not know."""
+"""End of a reading's note on an unknown name of a model."""
 
 
 @frozen(eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""What a launch derives from a split of its model: data parallelism, and what follows it."""
+"""Values a launch derives from a split of its model: data parallelism, and what follows it."""
 
 from collections.abc import Mapping
 from math import prod

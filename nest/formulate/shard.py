@@ -168,7 +168,7 @@ class Family:
 
 
 def capacity_flags(block: Block, cluster: Cluster) -> tuple[bool, bool]:
-    """Whether a cluster has room for several blocks, and for both stages and replicas: at least four blocks."""
+    """Flags for room in a cluster for several blocks, and for both stages and replicas: at least four blocks."""
     blocks = cluster.size // block.width
     return blocks > 1, blocks >= 4
 

@@ -198,7 +198,7 @@ OF_PLANS = (
 
 @frozen(eq=False, repr=False)
 class Training(Record):
-    """How the model is trained.
+    """Settings of the training of the model.
 
     Attributes:
         global_batch: samples per optimizer step, at most `MOST_SAMPLES`; `8k` is 8000.

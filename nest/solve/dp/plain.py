@@ -30,7 +30,7 @@ without it, and three times the memory (2026-11-27)."""
 ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)  # Factors over the mean for the slowest stage of a first plan, tried in turn.
 
 Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
-"""What decided a number of stages, with step time and stages of its best plan if below a limit."""
+"""The reason that settled a number of stages, with step time and stages of its best plan if below a limit."""
 
 
 @define(eq=False, repr=False)

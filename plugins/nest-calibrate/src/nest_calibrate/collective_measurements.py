@@ -36,7 +36,7 @@ NOISE = 0.05
 """Relative error expected of a measurement: two tables of one machine and library differ by as much in the median."""
 
 TIMES = (-8, -4)
-"""Where a row of nccl-tests has its times, out-of-place and in-place, each followed by two bandwidths and a count."""
+"""Columns of a row of nccl-tests with its times, out-of-place and in-place, each before two bandwidths and a count."""
 
 
 @frozen

@@ -56,7 +56,7 @@ STEPS = 30
 """Most steps of a fit."""
 
 LAST_GAIN = 1e-5
-"""What the last step of a fit gains at most, relatively: three digits of a coefficient need no more."""
+"""Largest relative gain of a fit's last step: three digits of a coefficient need no more."""
 
 DIGITS = 3
 """Significant digits of fitted numbers."""

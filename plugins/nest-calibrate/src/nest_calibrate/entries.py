@@ -11,7 +11,7 @@ from nest.io.writing import toml_value
 from nest.spec import DeviceSpec
 
 FITTED = "lines: "
-"""How a source begins that tells of the lines."""
+"""Begin of a source on the lines."""
 
 
 def file_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What is doubtful about a fit: that it is no better, coefficients at their bounds, and those that nothing tells of."""
+"""Doubts about a fit: no improvement, coefficients at their bounds, and coefficients without data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nest_calibrate.devices import Calibrated, Evidence, untold
 from nest_calibrate.lines import Doubt
 
 AT_BOUND = 1e-3
-"""How near to a bound a coefficient of three digits stands at it, relatively."""
+"""Relative distance to a bound at which a coefficient of three digits counts as on it."""
 
 
 @frozen
@@ -56,7 +56,7 @@ def doubt_better(what: str, before: float, after: float, doubt: Doubt) -> None:
 
 
 def alone(kind: str, names: Sequence[str]) -> str:
-    """That all measurements share one of `kind`, so that no part of them tells how good the fit to another is."""
+    """Return that all measurements share one of `kind`, so that the fit's error for others is unknown."""
     return f"All measurements have one {kind} ({listed(names)}); the error for others is unknown."
 
 

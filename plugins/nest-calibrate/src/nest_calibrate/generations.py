@@ -48,7 +48,7 @@ Progress = Callable[[str, float], None]
 """Called with what is being done, and the share that is done."""
 
 CATALOGUE, PUBLISHED = "catalogue", "published"
-"""What a fit begins at: what the catalogue knows of the generation, or what was published of its devices."""
+"""Start of a fit: the catalogue's values for the generation, or the published ones of its devices."""
 
 ANOTHER = 0.1
 """Memory that differs by more, relatively, is that of another part: drivers and vendors count up to 7 % differently."""

@@ -22,9 +22,9 @@ Doubt = Callable[[str], None]
 M_co = TypeVar("M_co", bound=Measurement, covariant=True)
 
 APART = 3.0
-"""How many standard deviations apart two measurements of one thing contradict each other: of normal errors, three pairs
-in a thousand are as far. Of the repeated runs in the published data none are more than 1.16 times as long as others,
-with an error of 6 % each that is 1.8."""
+"""Standard deviations between two contradicting measurements of one thing: with normal errors, three pairs in a
+thousand are as far apart. Of the repeated published runs none are more than 1.16 times as long as others, 1.8 standard
+deviations with an error of 6 % each."""
 
 STARTING = 10e-6
 """Seconds by which measurements of one short call differ beside that: NVIDIA's tables of collectives give sizes once
@@ -100,7 +100,7 @@ def operator_lines(lines: Iterable[Line[Measurement]]) -> list[Line[OperatorMeas
 
 
 Timed = tuple[Hashable, str, float]
-"""What was measured, the place where its time stands, and the time in seconds."""
+"""Measured thing, place of its time, and the time in seconds."""
 
 
 def timed(lines: Iterable[Line[Measurement]]) -> Iterator[Timed]:

@@ -24,7 +24,7 @@ from nest_calibrate.plausible import Figure, refuse_impossible
 from nest_calibrate.robust_fit import UNTOLD, Prior, belief_left, robust_fit
 
 CATALOGUE, NCCL = "catalogue", "nccl"
-"""What a fit begins at: the catalogue's lines of the link, or the constants NCCL plans with."""
+"""Start of a fit: the catalogue's lines of the link, or the constants NCCL plans with."""
 
 
 OUTLIER = 0.1
@@ -34,10 +34,10 @@ BELIEF, OWN_BELIEF = 1.0, 0.5
 """Standard deviations before measuring: of logarithms, so a factor of e either way, and of own shares."""
 
 LIMITS = ((0.1e-6, 500e-6), (0.01e-6, 100e-6), (0.01, 1.0))
-"""What the base and the step in seconds, and the efficiency of a protocol can be."""
+"""Bounds of base and step in seconds, and of the efficiency of a protocol."""
 
 STARTS = 12
-"""How often a fit is started: which protocol serves which sizes makes many local optima."""
+"""Starts of a fit: the choice of protocols by size makes many local optima."""
 
 DIGITS = 3
 """Significant digits of fitted coefficients."""

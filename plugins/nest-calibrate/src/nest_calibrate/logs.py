@@ -103,7 +103,7 @@ MESH = re.compile(r"device mesh with (?:\[[^\]]*\], \[([\d, ]{1,99})\]|paralleli
 RUNTIME = re.compile(rf"train_runtime['\"]?: ['\"]?({NUMBER})")
 ARGUMENTS = re.compile(r"-{6,} (end of )?arguments -{6,}")
 PADDED = "> padded vocab (size: "
-"""Where Megatron-LM prints its arguments, and what it pads of the vocabulary."""
+"""Place in Megatron-LM's printed arguments, and its padding of the vocabulary."""
 
 _NO_NUMBER = re.compile(r"\d{100}")
 """In a line that nothing is read of: no run counts so far."""

@@ -22,7 +22,7 @@ FLAGS_OF = "megatron"
 
 SAME_STEM = (".json", ".yaml", ".yml", ".toml", ".sh")
 SAME_FOLDER = ("plan.json", "problem.yaml", "problem.yml", "problem.json", "problem.toml")
-"""Where what ran is looked for: a plan, a problem or a script of flags beside the log."""
+"""Files searched beside a log for what ran: a plan, a problem or a script of flags."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""How far what plans need of memory lies from the estimate: fitted to runs that ran and that did not; its doubts."""
+"""Ratio of needed memory to the estimate, fitted to runs that fitted and that did not; its doubts."""
 
 import re
 from collections import Counter, defaultdict
@@ -27,11 +27,10 @@ from nest_calibrate.plausible import MEMORY, Figure, refuse_impossible
 from nest_calibrate.robust_fit import UNTOLD
 
 USUAL = EstimateError(median=1.0, spread=0.2)
-"""What is expected of an estimate of which nothing was measured: neither too high nor too low, to a fifth."""
+"""Prior of the estimate: unbiased, with a spread of a fifth."""
 
 MEDIAN_SPREAD, SPREAD_SPREAD = 0.2, 0.5
-"""How far a fit is expected to lie from what it begins at: standard deviations of the logarithms of median and spread.
-That counts as much as one source."""
+"""Prior spread of a fit, which counts as one source: standard deviations of logarithms of median and spread."""
 
 LEAST_LIKELIHOOD = 1e-12
 """The least likelihood of one run, so that none decides alone."""
@@ -69,7 +68,7 @@ class Verdict:
     peak: float | None
 
     def likelihood(self, error: EstimateError) -> float:
-        """Of what was seen: the density at the logarithm of a peak, else the probability that it fits, or does not."""
+        """Likelihood of the observation: the density at a peak's logarithm, else the probability of (not) fitting."""
         if self.peak is not None:
             distance = log(self.peak / self.estimate / error.median) / error.spread
             return max(NormalDist().pdf(distance) / error.spread, LEAST_LIKELIHOOD)
@@ -189,7 +188,7 @@ def surprise(seen: Sequence[Verdict], error: EstimateError) -> float:
 
 
 def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:
-    """Where `cost` is least within `BOUNDS`: steps along either axis, halved when neither helps."""
+    """Find the least `cost` within `BOUNDS` by steps along either axis, halved when neither helps."""
     at, best, step = start, cost(start), 0.1
     while step > 1e-4:
         tried = [(at[0] + a * step, at[1] + b * step) for a, b in ((1, 0), (-1, 0), (0, 1), (0, -1))]

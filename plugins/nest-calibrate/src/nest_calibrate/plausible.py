@@ -10,11 +10,11 @@ from nest.units import format_bytes, format_seconds, percent
 from nest_calibrate.lines import APART
 
 STEP = 1000.0
-"""How far units of one kind lie from each other, seconds and milliseconds or MB and GB."""
+"""Ratio of neighbouring units of one kind: seconds and milliseconds, or MB and GB."""
 
 FAR = sqrt(STEP)
-"""How many times its prediction, or what part of it, a figure may be: beyond, it lies nearer to one in the next unit.
-The published runs take from 0.56 to 6.3 times as long as predicted."""
+"""Largest ratio, or inverse ratio, of a figure to its prediction: beyond, the next unit is nearer. The published runs
+take from 0.56 to 6.3 times as long as predicted."""
 
 
 @frozen

@@ -61,7 +61,7 @@ class Operators:
         self._known: dict[str, Prices] = {}
 
     def place(self, operator: Operator, device: str, training: Training) -> int:
-        """Where the prices of `operator` stand."""
+        """Index of the prices of `operator`."""
         # Names and the size of the batch change no price of one micro-batch.
         key = (_content(operator), device, repr(evolve(training, global_batch=1, micro_batch=None)))
         if key not in self._places:

@@ -1,4 +1,4 @@
-"""What the source of a run states beside its problem, as keys (`stated` of docs/reference/measurements.md)."""
+"""Facts of a run's source beside its problem, as keys (`stated` of docs/reference/measurements.md)."""
 
 from collections.abc import Mapping
 from typing import Any

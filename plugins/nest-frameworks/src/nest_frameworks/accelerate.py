@@ -85,7 +85,7 @@ def _parallelism(shape: Deployment, problem: Problem) -> dict[str, Any]:
 
 
 def _python(plan: PlanDocument, shape: Deployment) -> str:
-    """What the training script takes from the plan and no YAML key says."""
+    """Code of the training script for decisions without a YAML key."""
     lines = [
         '"""What the plan decides and accelerate.yaml cannot say; import it in the training script."""',
         "",
@@ -149,7 +149,7 @@ UNPRICED = {
     "parallelism_config.parallelism_config_sp_size": "",
     "fp8_config": "8-bit training is priced as nest's precision fp8",
 }
-"""What is assumed where a key is set; empty: it is only named."""
+"""Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
     *("compute_environment", "debug", "downcast_bf16", "machine_rank", "main_*", "rdzv_backend", "same_network"),
@@ -232,7 +232,7 @@ def _size(keys: Keys, name: str) -> int:
 
 
 def _groups(keys: Keys, devices: int | None, inner: int, machines: int, kind: str) -> tuple[int, int | None]:
-    """How many groups of data-parallel ranks there are, and ranks in each; None: the cluster says."""
+    """Number of groups of data-parallel ranks, and ranks in each; None: the cluster says."""
     replicas, shards = _size(keys, "dp_replicate"), _size(keys, "dp_shard")
     given = keys.value("parallelism_config")
     keys.asked.discard("parallelism_config")

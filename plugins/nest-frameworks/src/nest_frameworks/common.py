@@ -1,4 +1,4 @@
-"""What exporters of frameworks share: checks of a plan before anything is written, and its cluster in numbers."""
+"""Common parts of exporters of frameworks: checks of a plan before writing, and its cluster in numbers."""
 
 import json
 from collections import Counter

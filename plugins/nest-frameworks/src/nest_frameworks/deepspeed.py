@@ -181,7 +181,7 @@ UNPRICED = {
     "amp.enabled": "",
     **dict.fromkeys(("compile.enabled", "compile.deepcompile", "autotuning.enabled"), ""),
 }
-"""What is assumed where a key is set; empty: it is only named."""
+"""Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
     *("optimizer.params.*", "scheduler.*", "gradient_clipping", "prescale_gradients", "steps_per_print", "dump_state"),

@@ -126,10 +126,10 @@ def _described(plan: PlanDocument, shape: Deployment, replica: int, stage: int, 
 
 
 def _boundary(plan: PlanDocument, shape: Deployment, here: int, there: int, levels: Sequence[Level]) -> list[str]:
-    """What crosses from one stage to another: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1).
+    """Traffic from one stage to another: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1).
 
-    A stage that sends to two others says bytes and level of both together: then the level alone is told, where stages
-    lie on levels.
+    A stage that sends to two others states bytes and level of both together: then only the level is told, if stages lie
+    on levels.
     """
     sender, several = plan.stages[here], len([one for one, _ in _neighbours(plan, shape) if one == here]) > 1
     level = sender.level_out

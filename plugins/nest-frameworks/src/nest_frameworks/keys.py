@@ -1,4 +1,4 @@
-"""What readers of configurations share: keys of nested maps, mistakes that are reported together, and notes."""
+"""Common parts of readers of configurations: keys of nested maps, mistakes reported together, and notes."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

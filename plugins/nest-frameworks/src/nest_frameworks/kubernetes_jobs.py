@@ -194,7 +194,7 @@ def _written(file: str, plan: PlanDocument, pods: Pods, kind: Yaml, spec: Yaml) 
 
 
 def _switches(plan: PlanDocument, pods: Pods) -> list[str]:
-    """How Kueue keeps pods under one switch as the plan has them: only the cluster knows the names of its labels."""
+    """Explain how Kueue keeps pods under one switch as in the plan: only the cluster knows its label names."""
     per_pod, group = max(len(node.ranks) for node in pods.nodes), 1
     for level in plan_levels(plan):
         group *= level.fanout

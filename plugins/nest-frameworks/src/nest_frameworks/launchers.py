@@ -115,7 +115,7 @@ def _head(nodes: Sequence[Node], about: Sequence[str]) -> list[str]:
 
 
 def rendezvous(nodes: Sequence[Node], first: str | None = None) -> list[str]:
-    """Where the processes meet: the node of rank 0, unless the environment says otherwise.
+    """Address at which the processes meet: the node of rank 0, unless the environment says otherwise.
 
     `first` is a shell word for its host; None: it is known by name.
     """

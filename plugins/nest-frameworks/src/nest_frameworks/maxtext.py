@@ -64,7 +64,7 @@ def _axes(shape: Deployment) -> dict[str, int]:
 
 
 def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> dict[str, int]:
-    """How much of each axis lies inside a slice: as much as the plan lays there, the innermost axis first.
+    """Part of each axis inside a slice, as the plan lays it, the innermost axis first.
 
     A slice has the devices that the fastest links connect, those of a hierarchy's innermost level; a network given by
     its links, such as a torus of TPUs, is one.

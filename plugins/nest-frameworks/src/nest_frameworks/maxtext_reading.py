@@ -71,7 +71,7 @@ UNPRICED = {
     "sliding_window_size": "nest assumes every query to attend to every key",
     "use_qwix_quantization": "",
 }
-"""What is assumed where a key is set; empty: it is only named."""
+"""Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
     *("base_config", "run_name", "base_output_directory", "dataset_*", "hardware", "enable_checkpointing", "async_*"),

@@ -66,7 +66,7 @@ def _widths(model: Architecture | None) -> dict[str, Any]:
 
 
 def _positions(plan: PlanDocument, shape: Deployment) -> dict[str, Any]:
-    """What a configuration says of rotary positions and norms; nothing: nanotron's own values."""
+    """Rotary positions and norms of a configuration; nothing: nanotron's defaults."""
     said = configuration(plan.problem.get("model"))
     told = {key: said[key] for key in ("rope_theta", "rms_norm_eps") if key in said}
     return {**told, "rope_interleaved": False, "max_position_embeddings": shape.sequence_length}
@@ -143,7 +143,7 @@ UNPRICED = {
     f"{CONFIG}.no_rope_layer": "nest assumes all layers to rotate queries and keys",
     f"{CONFIG}.z_loss_enabled": "",
 }
-"""What is assumed where a key is set; empty: it is only named."""
+"""Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
     *("general.*", "checkpoints.*", "data_stages", "logging.*", "tokenizer.*", "profiler.*", "lighteval.*"),

@@ -1,8 +1,8 @@
-"""What every stage runs, and in which order: pipeline schedules as PyTorch writes them.
+"""Order of passes on every stage: pipeline schedules in PyTorch's form.
 
 A row is one pipeline rank, an entry `{stage}{F|B|I|W}{micro-batch}`: forward, whole backward, backward of the inputs,
-backward of the weights (torch/distributed/pipelining/schedules.py, `_Action.from_str` and `_load_csv`). A stage here
-is one run of layers, numbered in the order in which a micro-batch passes them: run `k` of a plan.
+backward of the weights (torch/distributed/pipelining/schedules.py, `_Action.from_str` and `_load_csv`). A stage here is
+one run of layers, numbered in the order in which a micro-batch passes them: run `k` of a plan.
 """
 
 from collections.abc import Sequence

@@ -109,7 +109,7 @@ def build_mesh(device_type: str = "cuda") -> DeviceMesh:
 
 
 def _wrapping(shape: Deployment) -> str:
-    """How FSDP2 becomes each ZeRO stage."""
+    """Code that makes FSDP2 each ZeRO stage."""
     lines = ["return model"] if shape.data_parallel * shape.cp == 1 else [*_data_mesh(shape), *_SHARDING]
     return _WRAP.replace("{sharding}", "\n".join(f"    {line}" for line in lines))
 

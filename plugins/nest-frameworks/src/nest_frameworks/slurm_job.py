@@ -20,7 +20,7 @@ from nest_frameworks.launchers import (
 )
 
 FOLDER = "$NEST_FILES"
-"""Where the files of the framework lie: the job says."""
+"""Folder of the framework's files, set by the job."""
 
 
 def sbatch(plan: PlanDocument) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ TIME = re.compile(r"layertype_(\d+|other)_bsz(\d+)_seq(\d+)")
 """Forward time of a layer, or of all else, per sample, in a batch of so many."""
 
 MEMORY = re.compile(r"(layertype_\d+|other_memory_pp_on_(?:first|last))(_sp)?")
-"""What a layer, or the first or last stage beside its layers, takes; `_sp`: with sequence parallelism."""
+"""Memory of a layer, or of the first or last stage beside its layers; `_sp`: with sequence parallelism."""
 
 MESSAGE = re.compile(r"allreduce_size_(\d+)_(\d+)MB_time")
 """Time of an all-reduce of so many MiB among so many ranks."""

@@ -1,4 +1,4 @@
-"""What `nest profile` measured, as a table."""
+"""Results of `nest profile` as a table."""
 
 from collections.abc import Sequence
 from statistics import median

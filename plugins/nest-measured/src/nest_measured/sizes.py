@@ -1,4 +1,4 @@
-"""How large an operator is: the named sizes that measurements are looked up by."""
+"""Sizes of an operator: the named numbers by which measurements are looked up."""
 
 from collections.abc import Mapping
 from math import prod

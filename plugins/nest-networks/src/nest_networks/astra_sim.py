@@ -23,7 +23,7 @@ from nest.spec import LevelSpec
 from nest.units import BytesPerSecond, Seconds
 
 RING, SWITCH, ALL_TO_ALL = "ring", "switch", "all-to-all"
-"""How the devices of one row are joined: to their neighbours, to a switch, each to each."""
+"""Joins of the devices of one row: to their neighbours, to a switch, each to each."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""What is wrong or odd in a cluster, by what its importer says, and what that costs a plan."""
+"""Mistakes and oddities of a cluster, from its importer's sentences, and their cost to a plan."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +154,7 @@ RULES: tuple[tuple[str, str, Mend], ...] = (
     (r"labels that may name switches|top switches; assuming|lists no switches", ODD, _unknown),
     (r"are partitions of \d+ cards|of two vendors|have no known rate", ODD, _unknown),
 )
-"""What sentences of importers show, the first that holds: their words are those of this distribution."""
+"""Meanings of importers' sentences, the first match counts: their words are those of this distribution."""
 
 
 def _oversubscribed(levels: Levels) -> list[Finding]:

@@ -91,7 +91,7 @@ def _switches_of_groups(tiers: list[_Tier], groups: list[int]) -> list[int]:
 
 
 def _parsed(text: str) -> tuple[dict[str, int], list[_Tier]]:
-    """What is said before the tiers, and the tiers."""
+    """Parse settings before the tiers, and the tiers."""
     head: dict[str, int] = {}
     tiers: dict[int, dict[str, int]] = {}
     current = head

@@ -72,12 +72,12 @@ Port = tuple[str, int]
 
 @define
 class _Discovered:
-    """What the text lists.
+    """Contents of the text.
 
     Attributes:
         kinds: every node, with its description.
         ends: the port at the other end of each port.
-        rates: bytes per second and direction of the link at each port, where it is known.
+        rates: bytes per second and direction of the link at each port, if known.
         lanes: Gbit/s of one of its lanes, of both its ends.
     """
 

@@ -88,7 +88,7 @@ class Infrastructure:
     def _instances(
         self, end: Mapping[str, Any], counts: Mapping[str, tuple[int, Mapping[str, Any]]], place: str
     ) -> list[str]:
-        """What an end of an edge between instances stands for."""
+        """Instances at an end of an edge."""
         text = str(end.get("instance", ""))
         name = text.split("[")[0]
         if name not in counts:
@@ -98,7 +98,7 @@ class Infrastructure:
         return [f"{name}.{number}.{each}" for number in _numbers(text, count, place) for each in below]
 
     def _components(self, device: Mapping[str, Any], text: str, place: str) -> list[str]:
-        """What `cx5[0:2].port` stands for in a device."""
+        """Components of `cx5[0:2].port` in a device."""
         paths = [""]
         for depth, part in enumerate(text.split(".")):
             name = part.split("[")[0]
@@ -341,7 +341,7 @@ def _quantity(physical: Mapping[str, Any], key: str, units: Mapping[str, float],
 
 
 def _reached(first: str, rows: Iterable[Row]) -> dict[str, None]:
-    """What links lead to from `first`, itself included."""
+    """Nodes that links reach from `first`, itself included."""
     beside: dict[str, list[str]] = defaultdict(list)
     for one, two, _, _ in rows:
         beside[one].append(two)

@@ -51,7 +51,7 @@ PLACES = frozenset({
 """Words of keys that may name a place; keys of no origin that is known here."""
 
 HOSTNAME = "kubernetes.io/hostname"
-"""What Topologies of Kueue list last: the host itself."""
+"""Last label in Topologies of Kueue: the host itself."""
 
 DOMAINS = (
     "accelerator.topograph.run/domain",
@@ -141,16 +141,16 @@ class KubernetesImporter:
 
 @frozen
 class _Node:
-    """What a node says of itself.
+    """Facts of a node.
 
     Attributes:
         host: its name, place and accelerators.
-        product: what its accelerators are called; None: it does not say.
-        why: for what reason no job may be put there, as the end of a sentence; None: jobs may.
-        resource: by what its accelerators are asked for; None: it does not say.
+        product: name of its accelerators; None: unknown.
+        why: reason against jobs there, as the end of a sentence; None: jobs may run.
+        resource: name by which jobs request its accelerators; None: unknown.
         tolerated: keys of taints that jobs have to tolerate.
-        sharers: jobs that each accelerator is offered to at once; every one is counted once all the same.
-        machine: what a cloud calls such machines; None: it does not say.
+        sharers: jobs that share each accelerator, which still counts once.
+        machine: a cloud's name of such machines; None: unknown.
     """
 
     host: LocatedHost
@@ -275,15 +275,14 @@ def _layers(labels: Mapping[str, str], named: Sequence[str]) -> tuple[str, ...]:
 
 
 def _held(labels: Mapping[str, str], families: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """What a node has of each family of labels."""
+    """Labels of each family on a node."""
     return [tuple(labels[key] for key in keys if labels.get(key)) for keys in families]
 
 
 def _offered(item: Any, labels: Mapping[str, str], sharers: int) -> tuple[str | None, int | None]:
-    """By what accelerators are asked for, and how many jobs may use, else how many the labels say; None: not said.
+    """Resource name of accelerators, and number for jobs, else the number in labels; None: not stated.
 
-    Of accelerators that several jobs share, the resources count each as often (k8s-device-plugin, "Shared Access to
-    GPUs").
+    Shared accelerators count once per sharer in resources (k8s-device-plugin, "Shared Access to GPUs").
     """
     status = _mapping(item, "status")
     for resources in (_mapping(status, "allocatable"), _mapping(status, "capacity")):

@@ -49,7 +49,7 @@ from nest_networks.hosts.network import Bus, Machine, host_network
 _BEFORE = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(/?\w+)|$)")
 _INSIDE = {"system": (None, "cpu", "/system"), "graphs": (None, "graph", "/graphs")}
-"""What comes first in the two kinds of file."""
+"""First keys of the two kinds of file."""
 
 
 class NcclXmlImporter:
@@ -87,7 +87,7 @@ CHIP_LINK = 1e6
 `ncclTopoAddC2c`)."""
 
 GPU, PROCESSOR, SWITCH = "a GPU", "a processor", "a switch"
-"""What a direct link leads to."""
+"""Ends of a direct link."""
 
 
 def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Machine:

@@ -105,7 +105,7 @@ def delay(text: str) -> float:
 
 @frozen
 class _Header:
-    """What the first line says; NVSwitches count as switches."""
+    """The first line; NVSwitches count as switches."""
 
     nodes: int
     switches: int

@@ -1,4 +1,4 @@
-"""What `nvidia-smi topo -m` prints: the kind of connection of every two GPUs of a machine.
+"""Output of `nvidia-smi topo -m`: the kind of connection of every two GPUs of a machine.
 
 The legend it prints: NV# is a bonded set of # NVLinks; PIX leads over at most one PCI Express bridge, PXB over several,
 PHB over a host bridge, NODE over the interconnect of host bridges in one NUMA node, SYS over that of NUMA nodes.
@@ -21,7 +21,7 @@ _CELLS = re.compile(r"^\W*(GPU\d+)\s+((?!GPU|CPU|NIC)[A-Z]+\d*\b.*)$")
 """A row with cells of any kind, to be told of those that are not known."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""What terminals are told of colours and underlines (ECMA-48, control sequences)."""
+"""Terminal codes of colours and underlines (ECMA-48, control sequences)."""
 
 _GPU = re.compile(r"GPU\d+")
 

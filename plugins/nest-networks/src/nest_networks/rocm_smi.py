@@ -1,4 +1,4 @@
-"""What `rocm-smi --showtopo` and `amd-smi topology` print: weights, hops and kinds of links of a machine's GPUs.
+"""Output of `rocm-smi --showtopo` and `amd-smi topology`: weights, hops and kinds of links of a machine's GPUs.
 
 Matrices under a line `Weight between two GPUs` and so on, then `GPU[0] : (Topology) Numa Node: 0` (ROCm/rocm_smi_lib
 python_smi_tools/rocm_smi.py, `showHwTopology`). A kind is XGMI or PCIE; of XGMI, two GPUs with a link of their own have

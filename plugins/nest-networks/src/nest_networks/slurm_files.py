@@ -23,8 +23,8 @@ KEYS = {
     "ringname": ("nodes",),
     "blocksizes": (),
 }
-"""What a line may begin with, and what may follow it, letters alike large and small; `level` and what follows a block
-are of `scontrol show topology` (scontrol(1); plugins/topology/block/block_record.c)."""
+"""First and further keys of a line, in any case; `level` and keys after a block are of `scontrol show topology`
+(scontrol(1); plugins/topology/block/block_record.c)."""
 
 RACKS = "ClusterUUID"
 """In comments above the blocks that Azure's `azslurm topology` writes of NVLink domains (Azure/cyclecloud-slurm)."""

@@ -191,7 +191,7 @@ BARE = "which have no `Gres` of accelerators"
 
 
 def _accelerators(gres: str) -> tuple[tuple[str, int], ...]:
-    """What the accelerators of a node are called (empty: nobody says), and how many of each there are."""
+    """Names of a node's accelerators (empty: unknown), and number of each."""
     counts: dict[str, int] = {}
     for part in re.split(r",(?![^(]*\))", gres):
         match = _ACCELERATORS.fullmatch(part.strip())

@@ -143,7 +143,7 @@ class AwsInstancesImporter:
 
 
 def _refused(source: Mapping[str, Any]) -> InputError:
-    """What to give in place of a request."""
+    """Return the error with a replacement for a request."""
     provider = source.get("provider")
     parameters = provider.get("params") if isinstance(provider, Mapping) else None
     model = parameters.get("modelFileName") if isinstance(parameters, Mapping) else None

@@ -1,4 +1,4 @@
-"""What a page is about, how good its plan is, and what it decides: in figures, and in the words of an engineer."""
+"""Subject, quality and decisions of a plan: in figures, and in the words of an engineer."""
 
 import re
 from collections import Counter

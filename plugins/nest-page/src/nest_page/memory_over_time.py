@@ -130,7 +130,7 @@ def _line(up: Scale, capacity: float, around: Room) -> list[Markup]:
 
 
 def _across(time: float, scales: Sequence[Scale], gutter: float) -> float:
-    """Where a time lies; in what is left out, between the windows."""
+    """Place of a time, px; times between windows lie in the gutter."""
     for scale in scales:
         if time < scale.low:
             return scale.start - gutter / 2

@@ -40,7 +40,7 @@ class Network:
     shape: tuple[int, ...] = ()
 
     def layout(self, room: float) -> Layout:
-        """Where the nodes lie in a drawing as wide as `room`, px."""
+        """Positions of nodes in a drawing as wide as `room`, px."""
         ends = [link.ends for link in self.links]
         laid = grid_layout(self.shape, ends, room) if self.shape else None
         laid = laid or tier_layout([node.is_device for node in self.nodes], ends, room)

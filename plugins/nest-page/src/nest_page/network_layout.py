@@ -1,4 +1,4 @@
-"""Where the nodes of a network lie in its drawing: points of a grid, tiers of switches, or by a spring layout.
+"""Positions of the nodes of a network in its drawing: points of a grid, tiers of switches, or a spring layout.
 
 Coordinates are those of the middle of each node, px, with `Layout.width` and `height` around them; nodes are numbered.
 """
@@ -33,14 +33,15 @@ LABEL = 16.0
 
 @frozen
 class Layout:
-    """Where nodes lie.
+    """Positions of nodes.
 
     Attributes:
         at: middle of each node, px.
         side: of a device's cell, px.
         width: of the drawing, px.
         height: of the drawing, px.
-        stubs: links that are drawn as two short lines, by their numbers: where these end, from the middle of each end.
+        stubs: links that are drawn as two short lines, by their numbers: offsets of their ends from the middle of each
+            end.
         labels: names of parts of the drawing: left end and base line, px, and words.
     """
 
@@ -135,7 +136,7 @@ def _side(pitch: float) -> float:
 
 
 def _stub(way: Point, sign: int, side: float, pitch: float) -> Point:
-    """Where a short line ends: a third of the room between cells outside of its own."""
+    """End of a short line: a third of the room between cells outside of its own."""
     reach = side / 2 + (pitch - side) / 3
     diagonal = 1 / 0.7 if way[0] and way[1] else 1.0  # From the corner of the cell, not from its edge.
     return way[0] * diagonal * sign * reach, way[1] * diagonal * sign * reach
@@ -204,7 +205,7 @@ def _tiers(is_device: Sequence[bool], ends: Ends) -> list[list[int]] | None:
 
 
 def _places(tier: Sequence[int]) -> dict[int, float]:
-    """Where along the drawing the nodes of a tier lie, from 0 to 1."""
+    """Positions of a tier's nodes along the drawing, from 0 to 1."""
     return {node: (index + 0.5) / len(tier) for index, node in enumerate(tier)}
 
 
@@ -248,7 +249,7 @@ def spring_layout(count: int, ends: Ends, room: float) -> Layout:
 
 @lru_cache(maxsize=1)
 def _sprung(count: int, ends: tuple[tuple[int, int], ...]) -> NDArray[numpy.float64]:
-    """Where networkx puts the nodes, in no unit; the drawings of a figure differ in size alone."""
+    """Positions of nodes by networkx, without unit; the drawings of a figure differ only in size."""
     import networkx
 
     graph: networkx.Graph[int] = networkx.Graph()

@@ -50,7 +50,7 @@ MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
 """Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
 
 NOT_REPORTED_ON = "so nest writes no report"
-"""What follows where a plan does not hold."""
+"""End of the sentence on an invalid plan."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is searched, how many searches were done before, and how many there are at most."""

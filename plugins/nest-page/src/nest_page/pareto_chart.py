@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nest.public.questions import FrontierPoint
 
 LEFT, BEHIND, TOP, BOTTOM = 64.0, 20.0, 30.0, 300.0
-"""Of what is drawn, px, and the room behind it; names of marks stand above it, the axis below."""
+"""Margins of the drawing, px; names of marks stand above it, the axis below."""
 
 PX_PER_TICK = 110
 """Of the axis of memory."""
@@ -50,13 +50,13 @@ OWN_NAME = 40.0
 
 @frozen
 class OwnPlan:
-    """Where the plan itself lies.
+    """Position of the plan itself.
 
     Attributes:
         memory: bytes that its devices must have.
         throughput: samples per second.
         capacity: bytes that a device of its problem has.
-        fixed: whether its problem fixes decisions, which every plan then keeps.
+        fixed: its problem fixes decisions, which every plan then keeps.
     """
 
     memory: float

@@ -1,4 +1,4 @@
-"""What a page is of, and what it is made of: figures, tables and keys of colours, ready to be set."""
+"""Subject and parts of a page: figures, tables and keys of colours, ready to be set."""
 
 import math
 import re

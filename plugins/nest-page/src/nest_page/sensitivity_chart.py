@@ -22,7 +22,7 @@ REACH = 96.0
 """Room for what is said behind the name of a panel, px."""
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 62.0, 18.0, 34.0, 150.0, 200.0
-"""Of what is drawn in a panel, px: space on both sides, first and last line; and the height of a panel."""
+"""Margins in a panel, px: both sides, first and last line; and the height of a panel."""
 
 MARGIN = 0.12
 """Share of the axis left free above and below."""
@@ -70,7 +70,7 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
 
 
 def _furthest(own: Sequence[Response]) -> float:
-    """Where the best plan's time moves at most."""
+    """Largest change of the best plan's time."""
     return max((each.best for each in own if each.best is not None), key=abs, default=0.0)
 
 
@@ -119,7 +119,7 @@ def _vertical(responses: Sequence[Response], top: float) -> Scale:
 
 
 def _levels(responses: Sequence[Response], up: Scale) -> tuple[float, ...]:
-    """Where panels have lines; where nothing moves, but that of the plan as it is."""
+    """Lines of panels; only that of the plan itself if nothing changes."""
     moves = any(abs(value) >= LEVEL for each in responses for value in (each.kept, each.best) if value is not None)
     return ticks(up.low, up.high, 5) if moves else (0.0,)
 

@@ -30,7 +30,7 @@ STYLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("update", "optimizer step", ("update",)),
     ("wait", "waiting for a busy port", ("wait-for-port",)),
 )
-"""How tasks are drawn: name of the style, what legends call it, and the kinds of `Task` it is for."""
+"""Drawing styles of tasks: name, legend, and the kinds of `Task`."""
 
 STYLE_OF = {kind: number for number, (_, _, kinds) in enumerate(STYLES) for kind in kinds}
 

@@ -30,7 +30,7 @@ LEFT, BEHIND, GUTTER = 72.0, 84.0, 34.0
 """Room for stages' names, for figures of the whole batch behind each row, and between two windows, px."""
 
 TOP = 24
-"""Where rows begin, px: above are the names of what is left out."""
+"""Top of rows, px: above are the names of omitted parts."""
 
 ROOMY, DENSE = 26, 13
 """Height of a row with its space where there are few stages, and where there are many, px."""
@@ -74,12 +74,12 @@ class Windows:
 
 @frozen
 class Room:
-    """Where on a drawing over time the rows lie; on a narrow one, names and figures are shorter.
+    """Position of rows in a drawing over time; a narrow one has shorter names and figures.
 
     Attributes:
         width: of the drawing, px.
-        left: where stages' names end and time begins, px.
-        right: where time ends, px; behind it stand figures of the whole batch.
+        left: end of stages' names and start of time, px.
+        right: end of time, px; figures of the whole batch follow.
         gutter: between two windows, px.
     """
 
@@ -102,7 +102,7 @@ def room(width: float = WIDTH) -> Room:
 
 @frozen
 class Placing:
-    """Where on the drawing what is shown lies.
+    """Positions in the drawing.
 
     Attributes:
         room: around the rows.
@@ -123,16 +123,16 @@ class Placing:
 
     @property
     def bottom(self) -> float:
-        """Where rows end, px."""
+        """End of rows, px."""
         return self.height - 30
 
     def top(self, row: int) -> float:
-        """Where a row begins, px."""
+        """Start of a row, px."""
         return TOP + row * self.row
 
 
 def placing(windows: Windows, around: Room | None = None, longest: float | None = None) -> Placing:
-    """Where everything lies; `longest` are the seconds that would take all the room, None: all that is shown."""
+    """Positions; `longest` are the seconds that would fill the room, None: all that is shown."""
     around = around or room()
     row = min(ROOMY, max(DENSE, 320 // len(windows.stages)))
     scales = window_scales(windows, around, longest)

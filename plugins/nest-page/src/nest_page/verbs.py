@@ -1,4 +1,4 @@
-"""What Python calls: `nest.report_page` and `nest.study_page`."""
+"""Python entry points: `nest.report_page` and `nest.study_page`."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class _Passes:
         return view.space.exposed * seconds / micro_batches
 
     def _resharding(self, mesh: _Mesh) -> list[Resharding]:
-        """Where a tensor's two layers differ, its parts are gathered over the block that made it."""
+        """Gathers of a tensor over its maker's block, if its two layers differ."""
         view, width = self._view, mesh.devices // mesh.replicas
         shape = view.cluster.shape(range(width))
         found = []

@@ -37,8 +37,8 @@ from nest_planners.tables import sharded_state
 from nest_planners.views import usual_order
 
 FAVOURED = ("tp", "sp", "ep")
-"""What the devices of a block are used for, the first before the others: tensor parallelism inside a node, sequence
-parallelism wherever there is any (arXiv 2205.05198, section 4.2.2: it sends no more), then experts of their own."""
+"""Order in which the devices of a block are used: tensor parallelism inside a node, sequence parallelism wherever there
+is any (arXiv 2205.05198, section 4.2.2: it sends no more), then experts of their own."""
 
 
 ONCE_PER_BATCH = 1
@@ -95,7 +95,7 @@ class ManualFirst:
 
 
 Tried = tuple[float, int, Solution]
-"""What speaks for a plan, the less the better; its place among all that are tried; and the plan."""
+"""Score of a plan, the less the better; its index among all tried; and the plan."""
 
 
 class _Climbed:

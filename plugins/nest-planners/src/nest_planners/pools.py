@@ -1,4 +1,4 @@
-"""How clusters of several kinds of device are planned by those who do not search them: two rules in common use."""
+"""Two common rules that plan clusters of several kinds of device without search."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, permutations, product
@@ -160,7 +160,7 @@ def _relative_work(instance: Instance, pieces: Units, along: Sequence[int]) -> A
 
 
 def _ends(weights: Array, shares: Array) -> list[int]:
-    """Where each stage ends: nearest to its share of the work, no stage without a unit."""
+    """End of each stage: nearest to its share of the work, no stage without a unit."""
     reached = numpy.concatenate([[0.0], numpy.cumsum(weights)]) / (weights.sum() or 1.0)
     ends: list[int] = []
     for place, share in enumerate(accumulate(shares.tolist())):

@@ -46,7 +46,7 @@ def units(instance: Instance) -> Units:
 
 
 def even_cuts(count: int, stages: int) -> tuple[int, ...]:
-    """Where each stage but the first starts when `count` units are divided evenly, earlier stages taking one more."""
+    """Start of each stage but the first for `count` units divided evenly, earlier stages taking one more."""
     size, longer = divmod(count, stages)
     return tuple(index * size + min(index, longer) for index in range(1, stages))
 

@@ -1,4 +1,4 @@
-"""What every run of units costs as a stage: the tables that planners of splits search."""
+"""Costs of every run of units as a stage: the tables that planners of splits search."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What planners see of a problem: another network, no memory; and the step from what they believe to a plan."""
+"""Planners' view of a problem: another network, no memory; and the step from it to a plan."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from nest.spec.problem import usual_rank_order
 from nest.units import LARGEST
 
 Believed = tuple[float, Solution]
-"""What a planner takes a plan to cost, seconds, and the plan."""
+"""A planner's cost of a plan, seconds, and the plan."""
 
 MOST_PRICED = 200
 """Plans of a ranking that are priced before a planner gives up finding one that fits."""

@@ -1,4 +1,4 @@
-"""What Python calls: `nest.sweep` and `nest.recommend`."""
+"""Python entry points: `nest.sweep` and `nest.recommend`."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from nest_torch.machine import Machine
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
-"""What PyTorch can measure of the precisions nest knows."""
+"""Precisions of nest that PyTorch can measure."""
 
 LOSSES = ("unfused", "fused", "none")
-"""What a captured program that ends with logits gets of cross-entropy."""
+"""Cross-entropies added to a captured program that ends with logits."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""What to measure: operators by kind and sizes, and what each of them computes and moves."""
+"""Operators to measure by kind and sizes, with their FLOP and memory traffic."""
 
 from math import prod
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far measuring is: one line on a terminal, nothing elsewhere."""
+"""Progress of measuring: one line on a terminal, nothing elsewhere."""
 
 import sys
 from types import TracebackType

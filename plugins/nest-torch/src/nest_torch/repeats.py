@@ -23,7 +23,7 @@ FEWEST = 8
 """Operators from which on a call is worth being left out."""
 
 ENTER, LEAVE, AGAIN = "enter", "leave", "again"
-"""What the traced program calls around the call that stands for others, and in place of those."""
+"""Calls of the traced program around the call that stands for others, and in place of those."""
 
 LIBRARY = "nest"
 """The library of operators that they belong to."""

@@ -1,4 +1,4 @@
-"""How long things take: warmed up, repeated, the median and the spread of what was seen."""
+"""Times of calls: warmed up, repeated, with median and spread."""
 
 from collections.abc import Callable, Sequence
 from math import ceil

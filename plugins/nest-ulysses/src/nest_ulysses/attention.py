@@ -1,4 +1,4 @@
-"""Which operators of a graph mix tokens: the attention cores."""
+"""Operators of a graph that mix tokens: the attention cores."""
 
 from attrs import frozen
 

@@ -1,8 +1,8 @@
-"""What frameworks can run, and why no more: a function for each, by the name of its exporter.
+"""Limits of frameworks with their reasons: a function for each, by the name of its exporter.
 
 `sharded`: those that shard with FSDP or ZeRO. `meshes`: MaxText, Galvatron, nanotron. `megatron`: Megatron-LM.
-`relatives`: what runs Megatron Core under other names of its settings. What several of them share is here: problems
-that they refuse, and constraints that several have.
+`relatives`: frameworks that run Megatron Core under other names of its settings. Here are their common refusals and
+constraints.
 """
 
 from collections.abc import Sequence
@@ -234,7 +234,7 @@ def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:
 
 
 def even_launch(asked: Asked, framework: str) -> dict[str, str]:
-    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+    """Constraints on the placement of plans so that a launcher that knows only numbers can start them."""
     devices, each = prod(asked.fanouts), asked.devices_per_machine
     if each is None:
         return {}

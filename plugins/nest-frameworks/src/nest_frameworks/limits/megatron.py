@@ -297,7 +297,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "shared_experts": ("shared_expert_up", "shared_expert_activated", "shared_expert_down"),
 }
-"""What each module recomputes, in the words of `training.selective`."""
+"""Recomputation of each module, in the words of `training.selective`."""
 
 
 OPTIONAL = frozenset({"shared_expert_up", "shared_expert_activated", "shared_expert_down", "query_latent_norm"})

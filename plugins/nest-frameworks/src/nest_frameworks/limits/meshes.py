@@ -76,10 +76,10 @@ def maxtext(asked: Asked) -> Limits:
 
 
 def _slices(asked: Asked) -> dict[str, str]:
-    """That every mesh axis lies within slices or over whole ones, the innermost axis first.
+    """Require that every mesh axis lies within slices or over whole ones, the innermost axis first.
 
     With a pipeline MaxText puts axis `stage` outside of `data` and `fsdp` (configs/types.py, `mesh_axes`), within
-    slices and between them, so stages lie inside of replicas only where a slice is a replica.
+    slices and between them, so stages lie inside replicas only if a slice is a replica.
     """
     sizes = asked.fanouts
     order = "rank_order == 'dp-inner' or pp == 1 or replicas == 1"

@@ -1,6 +1,6 @@
-"""What runs Megatron Core under other names of its settings: what each can run, and why no more.
+"""Limits of frameworks that run Megatron Core under other names of its settings, with reasons.
 
-Each can run what Megatron-LM can, as far as its files say it; sources are named in the modules that write them.
+Each has Megatron-LM's limits as far as its files can say; the modules that write them name the sources.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ MODULES = {
     "up_proj": "linear_fc1_up",
     "down_proj": "linear_fc2",
 }
-"""What `CanonicalLoRA` calls `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
+"""`CanonicalLoRA`'s names for `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
 
 FUSED_MODULES = {
     "qkv_proj": "linear_qkv",
@@ -39,7 +39,7 @@ FUSED_MODULES = {
     "gate_up_proj": "linear_fc1",
     "down_proj": "linear_fc2",
 }
-"""What `LoRA` calls them, which has one adapter for each module of Megatron Core (src/megatron/bridge/peft/lora.py)."""
+"""`LoRA`'s names for them, with one adapter per module of Megatron Core (src/megatron/bridge/peft/lora.py)."""
 
 FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Targets that are one module of Megatron Core: it runs the adapters of all or of none."""

@@ -77,7 +77,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "bf16_with_mxfp8_mixed": {"reuse_grad_buf_for_mxfp8_param_ag": True},
     "bf16_with_nvfp4_mixed": {"fp4_param_gather": True},
 }
-"""What named precisions set beside what nest prices."""
+"""Settings of named precisions besides priced ones."""
 
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 

@@ -122,7 +122,7 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
 
 
 def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:
-    """Which ranks run in which pool, where there are several."""
+    """Name the ranks of each pool, if there are several."""
     pools = [plan.stages[rank.pp].pool for rank in rank_table(plan, order)]
     if pools[0] is None:
         return []
@@ -134,7 +134,7 @@ def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:
 
 
 def _own_cross_entropy(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
-    """What the flags' cross-entropy keeps beyond the fused one that the plan prices.
+    """Note the memory of the flags' cross-entropy beyond the priced fused one.
 
     `native` has softmax in fp32 and, backward, the gradient in 16 bits; Transformer Engine's writes one over the other.
 

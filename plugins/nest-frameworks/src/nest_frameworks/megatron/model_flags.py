@@ -203,13 +203,13 @@ def _whole(value: float | None) -> int | None:
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where rotary embeddings are described: the configuration, or its `rope_parameters` since transformers 5."""
+    """Return the description of rotary embeddings: the configuration, or its `rope_parameters` since transformers 5."""
     inner = config.get("rope_parameters")
     return {**config, **inner} if isinstance(inner, Mapping) else config
 
 
 def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How positions are stretched; empty: not at all."""
+    """Return the stretching of positions; empty: none."""
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(scaling, Mapping):
         return {}
@@ -239,10 +239,10 @@ def _scaling_flags(config: Mapping[str, Any], model: Architecture) -> Flags | No
 
 
 def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
-    """How tokens choose experts, and how much each counts.
+    """Flags of the choice and weights of experts.
 
     Softmax follows the choice unless `--moe-router-pre-softmax`: of one expert it would always be 1, which Megatron
-    Core refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` leaves what it was before the choice.
+    Core refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` keeps its values before the choice.
     """
     sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
     unscaled = _number(config, "routed_scaling_factor") in (None, 1)

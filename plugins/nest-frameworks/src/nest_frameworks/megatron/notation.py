@@ -1,9 +1,9 @@
-"""How Megatron-LM writes things down: flags in shell and YAML files, what they say, pipeline layouts, layer patterns.
+"""Formats of Megatron-LM: flags in shell and YAML files, their values, pipeline layouts, layer patterns.
 
 `--pipeline-model-parallel-layout`: chunks are separated by `|`, in the order in which a micro-batch passes them: chunk
 `k` is on pipeline rank `k % pp`. A chunk is a run of letters: `E` embedding, `t` transformer block, `m` block that
-predicts further tokens, `L` loss. `x*n` is `n` times the letter in front, `(...)*n` what stands in parentheses, which
-do not nest; commas say nothing (megatron/core/transformer/pipeline_parallel_layer_layout.py of Megatron Core 0.16,
+predicts further tokens, `L` loss. `x*n` repeats the letter before it `n` times, `(...)*n` the parentheses, which do not
+nest; commas are ignored (megatron/core/transformer/pipeline_parallel_layer_layout.py of Megatron Core 0.16,
 `parse_str_to_list`).
 
 `--moe-layer-freq` and `--window-attn-skip-freq`: Python lists of 0 and 1, one for each layer.
@@ -20,7 +20,7 @@ from shlex import split as shlex_split
 from nest.errors import InputError
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""What a flag says: True stands alone; several words follow one flag; False and None leave it out."""
+"""Value of a flag: True stands alone; several words follow one flag; False and None leave it out."""
 
 Flags = dict[str, Value]
 """Values by flag, each with its hyphens."""
@@ -212,7 +212,7 @@ def _number(tree: ast.expr) -> int:
 
 
 STACK, OLD_STACK = "megatron-core", "megatron-lm"
-"""What runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
+"""Stack that runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
 
 
 SPEAKERS = {
@@ -293,7 +293,7 @@ COSTLY = {
     "--use-legacy-models": "",
     "--spec": "nest assumes the model to be what the other flags say",
 }
-"""What is assumed where a flag is given; empty: it is only named."""
+"""Assumptions for given flags; empty: the flag is only named."""
 
 
 HARMLESS = """

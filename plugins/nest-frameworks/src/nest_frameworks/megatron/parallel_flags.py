@@ -142,7 +142,7 @@ def environment(shape: Deployment) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 LETTERS = dict(zip(ENDS, (EMBEDDING, LOSS), strict=True))
-"""What the layers at the ends of a model are in a layout: Megatron Core's loss is the head with what follows it."""
+"""Letters of the ends of a model in a layout: Megatron Core's loss is the head with everything after it."""
 
 
 def stage_flags(shape: Deployment, further: int) -> Flags:

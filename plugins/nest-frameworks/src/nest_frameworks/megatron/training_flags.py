@@ -20,7 +20,7 @@ PRECISIONS: dict[str, Flags] = {
     "mxfp8": {"--bf16": True, "--fp8-format": "e4m3", "--fp8-recipe": "mxfp8"},
     "nvfp4": {"--bf16": True, "--fp4-format": "e2m1", "--fp4-recipe": "nvfp4"},
 }
-"""What products run in, and with them all else."""
+"""Flags of the format of products and all else."""
 
 OPTIMIZERS: dict[str, Flags] = {
     "adam": {"--optimizer": "adam"},

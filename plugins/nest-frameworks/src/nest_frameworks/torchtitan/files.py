@@ -172,7 +172,7 @@ def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
 
 
 def _apply(shape: Deployment, asked: Asked) -> list[str]:
-    """What every run of the plan has, whatever the model."""
+    """Settings of every run of the plan, for any model."""
     products = "bfloat16" if asked.training.precision == "bf16" else "float32"
     lines = [
         "def apply(config: Trainer.Config) -> Trainer.Config:",

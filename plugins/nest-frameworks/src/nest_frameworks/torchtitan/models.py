@@ -1,4 +1,4 @@
-"""Which of torchtitan's models a plan trains."""
+"""torchtitan's model for a plan."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -79,7 +79,7 @@ _SMALL_DEEPSEEK: dict[str, dict[str, Any]] = {
     "16B": {"mla": {**_LATENT, "q_lora_rank": None}},
     "236B": {"mla": {**_LATENT, "q_lora_rank": 1536}, "expert_groups": 8, "visited_groups": 3},
 }
-"""What figures do not say of those sizes of deepseek_v3 (torchtitan/models/deepseek_v3/__init__.py)."""
+"""Unpublished figures of those sizes of deepseek_v3 (torchtitan/models/deepseek_v3/__init__.py)."""
 
 
 def described(known: Flavor) -> Any:

@@ -37,7 +37,7 @@ UNPRICED = {
     "quantize.linear.float8.enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
     "parallelism.pipeline_parallel_expert_parallel_overlap": "",
 }
-"""What is assumed where a key is set; empty: it is only named."""
+"""Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
     *("job.*", "profiling.*", "metrics.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "validation.*", "debug.*"),
@@ -292,7 +292,7 @@ def _formats(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compiled(keys: Keys) -> dict[str, str]:
-    """What torch.compile fuses (`Compile` of job_config.py, components/loss.py).
+    """Parts fused by torch.compile (`Compile` of job_config.py, components/loss.py).
 
     `nn.RMSNorm` is one kernel anyway from PyTorch 2.9 on, before which `compile` was a key of [training].
     """
@@ -315,7 +315,7 @@ def _exchange(keys: Keys, cp: int) -> dict[str, Any]:
 
 
 def _recompute(keys: Keys, blocks: list[list[int]]) -> dict[str, Any]:
-    """Which mode, and of how many of the `blocks` of each part of the model on each rank."""
+    """Recompute mode, and its number of the `blocks` of each part of the model on each rank."""
     modes = {name: name for name in ("none", "selective", "full", "memory_budget")}
     mode = keys.choice("activation_checkpoint.mode", modes, "selective")
     option = str(keys.value("activation_checkpoint.selective_ac_option") or "2")

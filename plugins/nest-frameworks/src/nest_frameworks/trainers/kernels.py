@@ -1,4 +1,4 @@
-"""What files of LLaMA-Factory, Axolotl and Hugging Face's Trainer say of the kernels between products, and of the loss.
+"""Kernels between products, and losses, in files of LLaMA-Factory, Axolotl and Hugging Face's Trainer.
 
 Sources: axolotl-ai-cloud/axolotl, commit 067b021c, src/axolotl/integrations; liger-kernel 0.8.5,
 transformers/monkey_patch.py (its defaults for Llama: rope, RMSNorm, SwiGLU and the fused linear cross-entropy).
@@ -8,7 +8,7 @@ from nest_frameworks.keys import Keys
 from nest_frameworks.trainers.names import Names
 
 ON = (True, "auto", "full", "true")
-"""What switches on a number format."""
+"""Values that switch on a number format."""
 
 LIGER, CUT = "LigerPlugin", "CutCrossEntropyPlugin"
 PLUGINS = (LIGER, CUT, "LMEvalPlugin", "SwanLabPlugin")
@@ -20,7 +20,7 @@ PARTS = {
     "linear loss": ("fused_linear_cross_entropy",),
     "loss": ("cross_entropy",),
 }
-"""What keys that begin with `liger_` switch on."""
+"""Parts switched on by keys that begin with `liger_`."""
 
 
 def kernels(keys: Keys, names: Names) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the frameworks around Hugging Face's Trainer call the few things that they all name.
+"""Names, in frameworks around Hugging Face's Trainer, of their common settings.
 
 Keys and defaults: `TrainingArguments` of transformers 5.23.0 (training_args.py); src/llamafactory/hparams of
 hiyouga/LLaMA-Factory, commit ff6d4d12; src/axolotl/utils/schemas of axolotl-ai-cloud/axolotl, commit 067b021c.

@@ -61,12 +61,12 @@ def read_axolotl(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
-    """What a file has a framework do.
+    """Read the run of a file.
 
-    `options`: the machines it is launched on, of eight processes unless it says others, and where the file lies.
+    `options`: its machines, of eight processes by default, and its folder.
 
     Raises:
-        InputErrors: keys contradict each other, or say what nest cannot price.
+        InputErrors: keys contradict each other, or cannot be priced.
         InputError: it is no such file, or one that it names is missing or is none.
     """
     keys = Keys(opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical))
@@ -146,7 +146,7 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
 
 
 def _narrow(training: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept where weights are in 16 bits alone: gradients and AdamW's state are in their format."""
+    """Kept state with only 16-bit weights: gradients and AdamW's state share their format."""
     state = {"adamw": "adam-bf16"}.get(training["optimizer"], training["optimizer"])
     return {"master_weights": False, "gradients": training["precision"], "optimizer": state}
 
@@ -194,7 +194,7 @@ def _steps(keys: Keys, micro: int) -> int:
 
 
 def _beside(keys: Keys, options: LaunchOptions) -> Mapping[str, Any] | None:
-    """What `accelerate launch` is told in the file beside, where this one does not say what is sharded."""
+    """Settings of the `accelerate launch` file, if this one does not say how to shard."""
     if options.folder is None or any(keys.value(key) for key in ("deepspeed", "fsdp", "fsdp_config")):
         return None
     found = _found(YAML_FILE, options.folder)
@@ -216,7 +216,7 @@ def _found(name: str, folder: Path) -> Path | None:
 
 
 def _content(keys: Keys, key: str, options: LaunchOptions) -> dict[str, Any]:
-    """What a key holds, or the file that it names; empty: nothing.
+    """Content of a key, or of the file that it names; empty: nothing.
 
     Raises:
         InputError: there is no such file, or it is none.
@@ -234,7 +234,7 @@ def _content(keys: Keys, key: str, options: LaunchOptions) -> dict[str, Any]:
 
 
 def _deepspeed(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[str, Any]) -> Reading:
-    """What DeepSpeed does, `auto` filled in as `HfTrainerDeepSpeedConfig` does (transformers, integrations)."""
+    """Read DeepSpeed's settings, `auto` filled in as `HfTrainerDeepSpeedConfig` does (transformers, integrations)."""
     content = _content(keys, "deepspeed", options)
     content.pop("activation_checkpointing", None)  # The Trainer checkpoints by itself.
     if content.get(BATCH) in (None, "auto"):
@@ -263,7 +263,7 @@ def _deepspeed(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[s
 
 
 def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[str, Any]) -> Reading:
-    """What Accelerate does, with FSDP or without."""
+    """Read Accelerate's settings, with FSDP or without."""
     content = ours["launch"]
     if content is None:
         precision = "no" if ours["precision"] == "fp32" else ours["precision"]
@@ -307,7 +307,7 @@ def _short(key: str) -> str:
 
 
 def _legacy(keys: Keys, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What `fsdp` says as words: `full_shard auto_wrap`, or a list of them."""
+    """Read the words of `fsdp`: `full_shard auto_wrap`, or a list of them."""
     told = keys.value("fsdp")
     words = told.split() if isinstance(told, str) else told if isinstance(told, list) else []
     legacy: dict[str, Any] = {}

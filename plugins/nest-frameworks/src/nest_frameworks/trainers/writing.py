@@ -136,7 +136,7 @@ def _settings(names: Names, plan: PlanDocument, shape: Deployment, problem: Prob
 
 
 def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
-    """What is said of adapters; nothing: all parameters are trained."""
+    """Settings of adapters; nothing: all parameters are trained."""
     trained, keys = problem.training.trained, names.adapters
     if trained is None or trained.lora is None:
         return {}
@@ -150,12 +150,12 @@ def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
 
 
 def _each_batch() -> dict[str, Any]:
-    """That FSDP reduces the gradients of every micro-batch, in place of keeping them whole."""
+    """Setting with which FSDP reduces gradients in every micro-batch instead of keeping them whole."""
     return {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 
 
 def _commented(names: Names, launch: str, shape: Deployment, model: object) -> str:
-    """What stands above a file."""
+    """Comment at the top of a file."""
     lines = [f"{launch} {names.file}", "Data, template and learning rate are yours to add."]
     lines.append(f"The plan has {shape.global_batch} samples a step on {shape.world_size} devices.")
     if model == UNKNOWN:

@@ -1,1 +1,1 @@
-"""What importers of files about the inside of one machine share: its devices, what joins them, and its network."""
+"""Common parts of importers of the inside of one machine: devices, links, and network."""

@@ -174,7 +174,7 @@ def _buses(
 
 
 def _alike(pair: tuple[int, int], kinds: Mapping[tuple[int, int], str], count: int) -> bool:
-    """Whether two GPUs are joined by NVLink and to every third alike: then they are taken to share a processor."""
+    """Whether two GPUs are joined by NVLink and to every third alike: then they are assumed to share a processor."""
     if kinds[pair] in NEAREST:
         return False
     one, two = pair

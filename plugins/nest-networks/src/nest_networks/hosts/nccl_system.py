@@ -1,4 +1,4 @@
-"""What NCCL's XML of a system lists: processors, PCI devices, accelerators, and what the NICs give each of these."""
+"""Contents of NCCL's XML of a system: processors, PCI devices, accelerators, and the NICs' share for each."""
 
 import re
 from collections import Counter
@@ -24,12 +24,12 @@ Attributes = Mapping[str, str]
 
 @frozen
 class Place:
-    """Where in the tree something hangs.
+    """Place in the tree.
 
     Attributes:
         host: number of the machine; files of several machines joined by NVLink have several.
         above: name of the bridge or processor above.
-        pci: attributes of its own PCI device; None: it hangs at a processor.
+        pci: attributes of its own PCI device; None: it is attached to a processor.
     """
 
     host: int

@@ -1,1 +1,1 @@
-"""What importers of files of the field share: rates and profiles, trees of switches with hosts, lists of hosts."""
+"""Common parts of importers of fabric files: rates and profiles, trees of switches with hosts, lists of hosts."""

@@ -65,7 +65,7 @@ def fabric_tree(machines: Sequence[FabricHost], fabric: Fabric, *, devices: int 
 
 
 def _even(machines: Sequence[FabricHost], tiers: Sequence[Sequence[str]], fabric: Fabric) -> bool:
-    """Whether all switches of a tier have the same links: each way is then as good as any, upwards and downwards."""
+    """Whether all switches of a tier have the same links: then all ways are equal, upwards and downwards."""
     rank = {switch: index for index, tier in enumerate(tiers) for switch in tier}
     links = {switch: Counter((rank[each], width) for each, width in fabric.beside(switch).items()) for switch in rank}
     for machine in machines:
@@ -154,9 +154,9 @@ def _joined_groups(
 
 
 def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float], fabric: Fabric) -> float | None:
-    """What the worst of some switches offers each host behind it upwards: bytes per second; None: not known.
+    """Least upward bandwidth that some switches offer each host, bytes per second; None: unknown.
 
-    What is behind switches that have lost all their links upwards goes over the others.
+    Hosts below switches that lost all their upward links use the others.
     """
     shares, carried = list[float](), 0.0
     for switch in members:

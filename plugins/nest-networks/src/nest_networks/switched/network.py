@@ -103,7 +103,7 @@ def _levels(partitions: Sequence[Partition], inner: Tier, devices: int) -> tuple
 
 
 def _uneven(uneven: Sequence[Partition], layout: Layout) -> list[str]:
-    """What became of groups of different sizes."""
+    """Notes on groups of different sizes."""
     sentences = [
         f"Groups of {min(each.sizes)} to {max(each.sizes)} hosts ({each.tier.name}) become groups of {each.even}; "
         "other pairs use the next level."

@@ -1,4 +1,4 @@
-"""What hosts of a fabric have between them over the paths that messages take, link by link."""
+"""Bandwidth between hosts of a fabric over the paths of messages, link by link."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -101,5 +101,5 @@ def _planes(rails: Sequence[tuple[str, str, float]], fabric: Fabric) -> list[lis
 
 
 def _starts(labels: Sequence[str]) -> list[int]:
-    """Where each run of one label begins."""
+    """Starts of runs of one label."""
     return [index for index, label in enumerate(labels) if index == 0 or label != labels[index - 1]]

@@ -1,7 +1,7 @@
-"""What Slurm's topology plug-ins know of a cluster, however the file writes it.
+"""Clusters of Slurm's topology plug-ins, in every form of file.
 
-Of every network: `part` names the switch, block or ring whose hosts are planned with (None: all, or the only one),
-`profile` is what the user gives for what the file leaves out, `assumptions` say what was taken for granted so far.
+Of every network: `part` names the switch, block or ring whose hosts are used (None: all, or the only one), `profile`
+supplies the user's figures for missing ones, `assumptions` collects those made so far.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Block:
 ONE_OF_THEM = (
     "Plan one of them: write its name behind the file's, `topology.conf#NAME` or `topology.yaml#TOPOLOGY/NAME`."
 )
-"""What to do about networks that nothing joins."""
+"""Remedy for networks without links between them."""
 
 ROOT = "all blocks"
 """The switch above all blocks, of which the file says nothing."""
@@ -284,7 +284,7 @@ def _by(dims: Sequence[int]) -> str:
 
 
 def _one(names: Sequence[str], part: str | None, kind: str) -> int:
-    """Which of several networks of a kind is meant.
+    """Choose one of several networks of a kind.
 
     Raises:
         InputError: several are there and none is named, or none is called `part`.

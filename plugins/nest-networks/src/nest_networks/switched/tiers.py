@@ -1,4 +1,4 @@
-"""What each part of a switched network offers its accelerators, and how switches and domains group the hosts."""
+"""Offer of each part of a switched network to its accelerators, and grouping of hosts by switches and domains."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -27,7 +27,7 @@ PANEL = 360
 """Width of a panel with its space, px, about: as many stand side by side as there is room for."""
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 58.0, 18.0, 40.0, 200.0, 244.0
-"""Of what is drawn in a panel, px: space on both sides, first and last line; and the height of a panel."""
+"""Margins in a panel, px: both sides, first and last line; and the height of a panel."""
 
 MOST_MARKS = 48
 """Values from left to right up to which each has a mark."""

@@ -34,7 +34,7 @@ PANEL, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360.0, 244.0, 62.0, 18.0, 40.0, 200.0
 """Size of a panel, and of what is drawn in it, px."""
 
 Group = tuple[str, tuple[StudyPoint, ...]]
-"""What is trained, in words, and the rows that have a plan for it."""
+"""Trained part in words, and the rows that have a plan for it."""
 
 
 def trainings(study: Study) -> tuple[Group, ...]:

@@ -14,7 +14,7 @@ from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_
 from nest_studies.sweep.rows import StudyPoint
 
 DEFAULT = "default"
-"""What a key is called that a point leaves out, and its problem too."""
+"""Word for a key missing in a point and its problem."""
 
 WORK = ("model", "profile", "training.")
 """Beginnings of keys that say what is computed."""

@@ -1,4 +1,4 @@
-"""Which keys of a study a figure draws, which make its panels, and at what values the others are held."""
+"""Keys of a study in a figure: drawn ones, those of panels, and fixed values of the others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

@@ -1,1 +1,1 @@
-"""Which cluster trains a model in time: `nest recommend`."""
+"""Choice of a cluster that trains a model in time: `nest recommend`."""

@@ -8,10 +8,10 @@ from typing import Any
 from nest.errors import InputError
 
 SUFFIX = ".jsonl"
-"""How the name of such a file ends."""
+"""Suffix of such a file."""
 
 BEHIND = ', "uses": '
-"""What stands in a line behind what it is found by."""
+"""Separator in a line between its key and the rest."""
 
 
 def curve_lines(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -1,7 +1,7 @@
-"""Which numbers of nodes of one cluster answer a question: the fewest in time, the cheapest, the fastest that is paid.
+"""Numbers of nodes of one cluster that answer a question: the fewest in time, the cheapest, the fastest affordable.
 
-Every answer is a decision, whether some number of nodes has a plan that is fast enough, asked of as many numbers as it
-takes (`nest.solve.decision`); compute alone answers most (`least` of `Sizes` and `Mixtures`).
+Every answer is a decision, whether some number of nodes has a plan that is fast enough, for as many numbers as needed
+(`nest.solve.decision`); compute alone answers most (`least` of `Sizes` and `Mixtures`).
 """
 
 from collections.abc import Callable, Iterator

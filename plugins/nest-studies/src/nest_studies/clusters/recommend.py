@@ -1,10 +1,9 @@
-"""How many nodes of which cluster a training needs: the fewest in time, the cheapest, the fastest for the money.
+"""Numbers of nodes of a cluster for a training: the fewest in time, the cheapest, the fastest for the money.
 
-More nodes are not always faster, so that no bisection finds the fewest: a replica owns as many devices as there are for
-it (PROBLEM.md section 3), so that with more of them it may straddle nodes where it did not; blocks of 16 devices
-need an even number of nodes of 8; and where there is room for four blocks they are in one group of ranks more, which
-takes memory. What never rises is the least time of n nodes or fewer, as nodes may be left idle. So the fewest are
-found by asking every number below, each proved to miss the deadline.
+More nodes are not always faster, so no bisection finds the fewest. With more devices per replica (PROBLEM.md section 3)
+one may straddle nodes; blocks of 16 devices need an even number of nodes of 8; and room for four blocks adds a group of
+ranks, which takes memory. Only the least time of n nodes or fewer never rises, as nodes may be left idle. So every
+number below the fewest is tried and proved to miss the deadline.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

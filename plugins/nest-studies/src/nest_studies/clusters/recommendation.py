@@ -1,4 +1,4 @@
-"""What each cluster needs for a training, as a table and what there is to say of it."""
+"""Needs of each cluster for a training, as a table with notes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

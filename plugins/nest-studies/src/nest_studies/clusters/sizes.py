@@ -1,4 +1,4 @@
-"""How fast any plan on some nodes of a cluster can be at most."""
+"""Bounds on the speed of any plan on some nodes of a cluster."""
 
 from collections.abc import Mapping, Sequence
 from math import gcd, inf, lcm, prod

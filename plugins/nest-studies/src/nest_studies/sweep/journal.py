@@ -1,4 +1,4 @@
-"""What a sweep has found so far: a line of JSON for each point, beside the output, that outlives being killed."""
+"""Results of a sweep so far: a line of JSON for each point, beside the output, that survives a kill."""
 
 import json
 import os

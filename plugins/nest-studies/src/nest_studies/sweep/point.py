@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nest.public.planning import SearchCache
 
 INVALID, UNANSWERED, FAILED = "invalid", "unanswered", "error"
-"""What `status` says beside a plan's own: the point is no problem; the time was up before there was a plan; a bug."""
+"""Further values of `status`: the point is no problem; the time was up before there was a plan; a bug."""
 
 SHARED = ("memory", "reserve", "price")
 """Keys of `cluster` that no layer's price depends on."""

@@ -19,10 +19,10 @@ MOST_POINTS = 100_000
 """Points of one study: at half a second each, half a day of a core."""
 
 LABEL = "label."
-"""How keys begin that say what a point is called, and change nothing in its problem."""
+"""Prefix of keys that name a point, and change nothing in its problem."""
 
 Values = Mapping[str, Any]
-"""What is varied, by path."""
+"""Varied values, by path."""
 
 
 @frozen

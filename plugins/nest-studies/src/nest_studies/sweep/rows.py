@@ -61,7 +61,7 @@ class StudyPoint:
 
     @property
     def anchor(self) -> str:
-        """Where the page has the row."""
+        """Place of the row on the page."""
         return f"row-{self.number}"
 
 

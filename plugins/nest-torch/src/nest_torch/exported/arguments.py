@@ -64,9 +64,10 @@ def arguments(target: str, read: Sequence[Sizes], written: Sequence[Sizes]) -> l
 
 
 def permutation(source: Sizes, result: Sizes) -> tuple[int, ...]:
-    """Where each dimension of the result comes from: of the orders the sizes allow, that which moves fewest.
+    """Source of each dimension of the result: of the orders the sizes allow, the one that moves fewest.
 
-    Nobody permutes without moving anything, so that is the last guess; of equals, what moves inner dimensions.
+    Nobody permutes without moving anything, so the identity is the last guess; of equals, the one that moves inner
+    dimensions.
     """
     count = len(source)
     if sorted(source) != sorted(result):

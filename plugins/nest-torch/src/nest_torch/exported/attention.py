@@ -14,10 +14,10 @@ from nest_torch.program.targets import SOFTMAXES
 from nest_torch.program.values import PARAMETER
 
 FUSED = "scaled_dot_product_attention"
-"""What PyTorch calls attention as one call; its kernels have longer names that begin or end likewise."""
+"""PyTorch's name of attention as one call; its kernels have longer names that begin or end likewise."""
 
 SCALED = ("_to_copy", "to", "float", "mul", "div", "type_as", "clone", "contiguous", "expand", "view", "reshape")
-"""What only changes format, scale or view of one operand of a product."""
+"""Calls that only change format, scale or view of one operand of a product."""
 
 COMPARED = ("le", "lt", "ge", "gt")
 """Comparisons by which a mask lets a query see the keys in front of it."""
@@ -26,21 +26,21 @@ CUT = ("tril", "triu")
 """Halves of a matrix, which a causal mask is too."""
 
 CHECKS = ("_assert", "sym_", "_check")
-"""How calls begin that only check what is known beforehand."""
+"""Prefixes of calls that only check known facts."""
 
 
 @frozen
 class Attention:
-    """Where an exported program computes attention.
+    """Attention in an exported program.
 
     Attributes:
         node: that makes the result.
         query: name of the queries, `(..., heads, sequence, head)`.
-        key: name of the keys; transposed as scores need them when `turned`.
+        key: name of the keys; transposed for scores when `turned`.
         value: name of the values.
-        turned: whether the last two dimensions of the keys are swapped.
-        causal: whether a mask hides later keys; None: nothing tells.
-        mask: name of what is learned and added to the scores, such as a bias by distance; empty: nothing.
+        turned: the last two dimensions of the keys are swapped.
+        causal: a mask hides later keys; None: unknown.
+        mask: name of a learned summand of the scores, such as a bias by distance; empty: nothing.
     """
 
     node: Node

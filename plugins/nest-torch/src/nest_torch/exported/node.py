@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from nest.errors import InputErrors
 
 KEYS = frozenset({"name", "op", "inputs", "shape"})
-"""What every node says; the rest may be missing."""
+"""Keys of every node; the rest may be missing."""
 
 MOST_REPORTED = 20
 """Problems told at once."""
@@ -216,7 +216,7 @@ _WEIGHTS = {
     "embedding": (0,),
     "addmm": (0, 2),
 }
-"""Where calls take their weights (PyTorch's operator schemas)."""
+"""Positions of weights in calls (PyTorch's operator schemas)."""
 
 
 def _prefixed(name: str, learned: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a problem or a file says beside the nodes of an exported program: what the nodes do not show."""
+"""Facts beside the nodes of an exported program, from a problem or a file."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches

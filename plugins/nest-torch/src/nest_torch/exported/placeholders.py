@@ -12,7 +12,7 @@ from nest_torch.program.values import CONSTANT, INPUT, PARAMETER
 Sizes = tuple[int, ...]
 
 ORIGINS = {"p_": PARAMETER, "b_": CONSTANT, "c_": CONSTANT, "obj_": CONSTANT, "submod_": CONSTANT}
-"""What `torch.export` puts in front of the names of parameters, buffers and the rest (torch.export.graph_signature)."""
+"""Prefixes of `torch.export` for names of parameters, buffers and the rest (torch.export.graph_signature)."""
 
 TRANSPOSED = ("t", "transpose", "permute", "numpy_T", "mT", "swapaxes", "swapdims")
 """Views that turn a matrix."""

@@ -1,4 +1,4 @@
-"""What ranks must have in common: refusals, and in each step samples and the random numbers of dropout."""
+"""Common state of ranks: refusals, and in each step samples and the random numbers of dropout."""
 
 import itertools
 import time

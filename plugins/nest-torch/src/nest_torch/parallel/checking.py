@@ -1,4 +1,4 @@
-"""Whether a plan trains a module as one process does: a few steps of both, on local processes without accelerators."""
+"""Check that a plan trains a module as one process does: a few steps of both, on local processes on CPUs."""
 
 import datetime
 import multiprocessing
@@ -353,7 +353,7 @@ def _together(
 
 
 def _place(parallel: Parallel) -> dict[str, int]:
-    """Where a rank's activations lie in those of one process."""
+    """Indices of a rank's activations among those of one process."""
     shape, dense = parallel.meshes.shape, parallel.meshes.dense
     return {
         "micro_batch": parallel.data_rank * shape.micro_batches,

@@ -1,4 +1,4 @@
-"""What a check saw: losses and gradients of a plan and of one process, and where they differ."""
+"""Results of a check: losses and gradients of a plan and of one process, and their differences."""
 
 from collections.abc import Mapping, Sequence
 from sys import float_info
@@ -11,7 +11,7 @@ from nest.spec import PlanDocument
 
 @frozen
 class Difference:
-    """Where the plan's training leaves that of one process.
+    """First difference of the plan's training from that of one process.
 
     Attributes:
         what: `loss`, `gradient norm`, `gradient` or `output`.

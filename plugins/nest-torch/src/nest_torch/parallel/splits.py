@@ -1,4 +1,4 @@
-"""Which parameters a plan splits, and along which dimension: read off the operator graph of the module."""
+"""Parameters that a plan splits, and along which dimension: read off the operator graph of the module."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""Which dimensions of a traced program are the same axis: views split and move them, operators bring them together.
+"""Dimensions of a traced program that are the same axis: views split and move them, operators bring them together.
 
 Every dimension is a row of atoms, outermost first, whose sizes multiply to its own. Atoms that meet (the width of a
 residual sum, say) become one; an atom that a view splits is split wherever it occurs.

@@ -1,4 +1,4 @@
-"""How calls of PyTorch's operators are written down: products, attention, norms and the rest by name."""
+"""Notation of calls of PyTorch's operators: products, attention, norms and the rest by name."""
 
 from collections.abc import Mapping, Sequence
 

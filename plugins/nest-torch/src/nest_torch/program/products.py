@@ -11,7 +11,7 @@ from nest_torch.program.recorder import Call, Recorder
 from nest_torch.program.values import Extent, Value
 
 REST = "..."
-"""What stands for all dimensions that have no letter."""
+"""Stands for all dimensions without a letter."""
 
 
 def product(

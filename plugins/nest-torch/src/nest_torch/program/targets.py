@@ -86,7 +86,7 @@ REDUCTIONS = (
     "std_mean",
     "median",
 )
-"""What takes dimensions away."""
+"""Operators that remove dimensions."""
 
 LINEAR = (
     "add",

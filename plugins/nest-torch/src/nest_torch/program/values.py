@@ -1,4 +1,4 @@
-"""What a traced program handles: stored tensors, views of them, and the operators that make them."""
+"""Contents of a traced program: stored tensors, views of them, and the operators that make them."""
 
 from math import prod
 
@@ -7,7 +7,7 @@ from attrs import define, field
 from nest_torch.program.axes import Dim, size
 
 INPUT, PARAMETER, CONSTANT, MADE = "input", "parameter", "constant", "made"
-"""Where a stored tensor comes from."""
+"""Origins of stored tensors."""
 
 
 @define(eq=False)

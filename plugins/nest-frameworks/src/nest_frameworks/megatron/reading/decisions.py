@@ -1,4 +1,4 @@
-"""What flags of Megatron-LM decide: `fixed` of a problem.
+"""Decisions in flags of Megatron-LM: `fixed` of a problem.
 
 Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and parallel_state of core_v0.16.1.
 """
@@ -180,7 +180,7 @@ def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[st
 
 
 BLOCKS = "layers."
-"""How names of transformer blocks begin (docs/reference/models.md)."""
+"""Prefix of names of transformer blocks (docs/reference/models.md)."""
 
 
 def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> tuple[dict[str, Any], Blocks]:

@@ -1,4 +1,4 @@
-"""What words of a script stand for, and which tests hold, as far as the script says (POSIX.1-2017, section 2.6)."""
+"""Expansion of words of a script, and its tests, as far as the script says (POSIX.1-2017, section 2.6)."""
 
 import ast
 import operator
@@ -85,7 +85,7 @@ class Expander:
         return self._parameter(piece.text, piece.quoted)
 
     def _printed(self, command: str) -> str:
-        """What a command prints, where that is certain: the number of nodes, or a file that is here."""
+        """Return a command's certain output: the number of nodes, or an existing file."""
         shown = _SHOWN.fullmatch(command)
         text = self.file(self._inner(shown[2])[0]) if shown else node_count(command, self.variables)
         return _unknown(f"$({command})") if text is None else text.rstrip("\n")
@@ -112,7 +112,7 @@ class Expander:
         return [" ".join(chosen)] if index == "[*]" and quoted else list(chosen)
 
     def _element(self, value: tuple[str, ...] | None, index: str | None) -> tuple[str, ...] | None:
-        """What `$NAME`, `${NAME[@]}` or `${NAME[2]}` selects."""
+        """Return the values of `$NAME`, `${NAME[@]}` or `${NAME[2]}`."""
         if value is None or index in ("[@]", "[*]"):
             return value
         place = self.arithmetic(index[1:-1]) if index else "0"

@@ -1,4 +1,4 @@
-"""What Megatron-LM is made to train: decoders like GPT are priced, other models and other programs are refused.
+"""Kinds of model that Megatron-LM trains: decoders like GPT are priced, others are refused.
 
 Programs and flags: Megatron-LM core_v0.16.1, v2.6 (megatron/arguments.py) and Megatron-DeepSpeed.
 """
@@ -28,10 +28,10 @@ PROGRAMS = {
     r"mamba|pretrain_hybrid": HYBRID,
     r"train_rl|grpo|(^|_)ppo": REINFORCED,
 }
-"""What programs train, by what the name of their file has; the first that fits counts."""
+"""Models of programs, by part of their file's name; the first match counts."""
 
 FOLDERS = {"multimodal": VLM, "mimo": MIMO}
-"""What `train.py` in these folders trains (examples/ of Megatron-LM). Other folders are anybody's, such as `albert`."""
+"""Models of `train.py` in these folders (examples/ of Megatron-LM). Other folders are anybody's, such as `albert`."""
 
 IDLE = re.compile(
     r"generat|inference|server|evaluat|preprocess|convert|export|quantiz|prune|validat|feature_extract|mmlu|lm_eval"
@@ -58,7 +58,7 @@ FLAGS = {
     "hybrid-attention-ratio": HYBRID, "hybrid-mlp-ratio": HYBRID,
     "perform-rl-step": REINFORCED,
 }  # fmt: skip
-"""What flags are of; the first that is given counts."""
+"""Models of flags; the first given one counts."""
 
 WRITTEN = {
     "mask-prob": BERT, "short-seq-prob": BERT, "vocab-extra-ids": T5,
@@ -69,7 +69,7 @@ WRITTEN = {
 """Flags that say so where somebody wrote them, and nothing in a log, which has their defaults as well."""
 
 OFF = {("query-in-block-prob", "0.1"), ("biencoder-projection-dim", "0")}
-"""What logs have of every model."""
+"""Flags in the logs of every model."""
 
 UNPARTED = {
     "--freeze-LM": "the language model is not trained",
@@ -80,7 +80,7 @@ UNPARTED = {
 WORDS = {"--spec": ((re.compile(r"mamba|hybrid"), HYBRID),),
          "--model-provider": ((re.compile(r"mamba|hybrid"), HYBRID),),
          "--tokenizer-type": ((re.compile("BertWordPiece"), BERT), (re.compile("Multimodal"), VLM))}  # fmt: skip
-"""What values of flags are of."""
+"""Models of values of flags."""
 
 
 def check_kind(

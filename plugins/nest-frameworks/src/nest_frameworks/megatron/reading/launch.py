@@ -23,7 +23,7 @@ LONGEST = 2**20
 """Characters of a script; what people write has thousands."""
 
 MAP = "MODEL_ARGS"
-"""Where Megatron-LM's functional tests have their flags (tests/functional_tests/test_cases)."""
+"""Section of flags in Megatron-LM's functional tests (tests/functional_tests/test_cases)."""
 
 KNOWN = ("--tensor-model-parallel-size", "--micro-batch-size", "--num-layers", "--hidden-size", "--global-batch-size")
 """Of several Python programs, Megatron-LM is the one given most of these."""
@@ -253,7 +253,7 @@ def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
 
 
 def _unset(words: Sequence[str], text: str) -> list[str]:
-    """What to tell of variables in place of flags, or behind one that may take no value."""
+    """Notes on variables in place of flags, or after one that may take no value."""
     names = dict[str, None]()
     for before, word in pairwise(("", *words)):
         unset = UNSET.fullmatch(word)
@@ -271,7 +271,7 @@ _LIKE_FLAGS = re.compile("arg|opt|extra|flag|param", re.IGNORECASE)
 
 
 def unmatched_text(script: Walk) -> str:
-    """Where else a program may be called; empty: nowhere."""
+    """Describe where else a program may be called; empty: nowhere."""
     if script.absent:
         return f"what the script sources is not here: {', '.join(dict.fromkeys(script.absent))}"
     if script.absent_runs:

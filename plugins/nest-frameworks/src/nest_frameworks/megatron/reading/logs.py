@@ -24,7 +24,7 @@ SHARDED = {
     "2": ("--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads"),
     "3": ("--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads_params"),
 }
-"""What shards as much as the ZeRO stages of DeepSpeed, which Megatron-DeepSpeed prints."""
+"""Flags that shard as much as the ZeRO stages of DeepSpeed."""
 
 NEGATIVE = {
     "add_bias_linear": "--disable-bias-linear",
@@ -109,7 +109,7 @@ def _value(text: str) -> Iterable[str]:
 
 
 def _later(values: Mapping[str, str]) -> Iterator[str]:
-    """What printed arguments say otherwise than flags of today."""
+    """Yield differences of printed arguments from today's flags."""
     if _given(values, "padded_vocab_size"):
         yield from ("--padded-vocab-size", values["padded_vocab_size"])
     chunks = values.get("virtual_pipeline_model_parallel_size", "None")

@@ -135,7 +135,7 @@ def _containers(count: int, pod: Mapping[str, Any], told: Mapping[str, str] | No
 
 
 def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """What Kubernetes makes of `$(NAME)`; what it does not know stays."""
+    """Expand `$(NAME)` as Kubernetes does; unknown names stay."""
     return _VARIABLE.sub(lambda found: "$" if not found[1] else variables.get(found[1], found[0]), word)
 
 

@@ -23,7 +23,7 @@ from nest_frameworks.megatron.notation import read_pattern
 from nest_frameworks.megatron.reading.flags import FlagReader
 
 SMALL = "biases, what norms learn beside their weights, and learned positions"
-"""What costs too little to refuse a model for."""
+"""Parts too cheap to refuse a model for."""
 
 
 def model_mapping(model: Architecture) -> tuple[dict[str, Any], str]:
@@ -65,7 +65,7 @@ def _plain_block(block: Any) -> Any:
 
 
 def _written(model: Architecture) -> Iterator[tuple[dict[str, Any], Architecture]]:
-    """What can be written, and what it is read as."""
+    """Yield possible descriptions with the architectures they are read as."""
     writers: tuple[Callable[[Architecture], dict[str, Any]], ...] = (_widths, _gpt2, _llama, _qwen, _deepseek, _glm)
     for writer in writers:
         try:
@@ -224,7 +224,7 @@ def _required(part: Any) -> Any:
 
 
 WIDTHS = ("--num-layers", "--hidden-size", "--num-attention-heads")
-"""What every model needs; flags without any of them leave the model to the problem."""
+"""Flags that every model needs; without any of them the problem gives the model."""
 
 TOKENIZERS = {"GPT2BPETokenizer": 50257}
 """Tokens of tokenizers that are always the same (GPT-2's: vocab.json of openai-community/gpt2)."""
@@ -349,7 +349,7 @@ def _mixture(flags: FlagReader, hidden: int) -> MixtureOfExperts | None:
 
 
 def _sparse(flags: FlagReader, layers: int) -> tuple[int, ...]:
-    """Which blocks have experts: every n-th from the first on, or as a list says."""
+    """Blocks with experts: every n-th from the first on, or as a list says."""
     frequency = flags.word("--moe-layer-freq", "1") or "1"
     if "[" in frequency:
         return _pattern(flags, "--moe-layer-freq", frequency, layers)

@@ -25,7 +25,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 WIDTHS = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_experts")
-"""What the file of a model says; overrides of it make another model."""
+"""Keys of a model's file; overriding one makes another model."""
 
 RENAMED = {
     "fp8": "fp8-format",

@@ -1,8 +1,8 @@
-"""How many processes a launcher starts, and what says so.
+"""Number of processes that a launcher starts, and its source.
 
 Options: `torchrun --help` (PyTorch 2.6), `deepspeed --help` (launcher/runner.py of DeepSpeed 0.16), man srun and sbatch
-of Slurm 24.05, man mpirun of Open MPI 4.1 and of MPICH, man jsrun of IBM JSM 10.3 (as the guide to
-OLCF's Summit has it), man aprun of Cray ALPS.
+of Slurm 24.05, man mpirun of Open MPI 4.1 and of MPICH, man jsrun of IBM JSM 10.3 (from the guide to OLCF's Summit),
+man aprun of Cray ALPS.
 """
 
 import re
@@ -25,7 +25,7 @@ LAUNCHERS = {
     "srun": SLURM, "mpirun": MPI, "mpiexec": MPI, "mpiexec.hydra": MPI, "orterun": MPI, "accelerate": ACCELERATE,
     "jsrun": JSM, "aprun": ALPS,
 }  # fmt: skip
-"""What starts processes, by the word it is called with."""
+"""Launchers by their command."""
 
 NODES = {TORCH: ("--nnodes",), DEEPSPEED: ("--num-nodes",), SLURM: ("--nodes", "-N"), ACCELERATE: ("--num-machines",)}
 PER_NODE = {
@@ -174,13 +174,13 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _loose(launcher: str, text: str) -> Count:
-    """What a word says that may be any options."""
+    """Count of a word that may hold any options."""
     why = "which nothing sets" if wanted(text) else "which only a run would tell"
     return Count(None, f"{launcher} is called with {_shown(text)}, {why}", text)
 
 
 def _said(launcher: str | None, options: Mapping[str, str], names: Sequence[str]) -> Count | None:
-    """What the first of `names` says that is given; None: none is."""
+    """Count of the first given option among `names`; None: none is given."""
     for name in names:
         if name in options:
             number, text = _whole(options[name]), options[name]

@@ -1,4 +1,4 @@
-"""What a scheduler of jobs tells a script: the nodes it gets, and the processes on each.
+"""Facts that a job scheduler tells a script: nodes, and processes on each.
 
 Sources: man sbatch of Slurm 24.05, Input and Output Environment Variables; man qsub and pbs_resources of PBS 2022.1
 (`select=2:mpiprocs=4`), and of Torque 6 (`nodes=2:ppn=4`); bsub of IBM Spectrum LSF 10.1 (`-nnodes`).
@@ -22,13 +22,13 @@ SLURM = {
 """Variables that Slurm sets from options of sbatch."""
 
 PBS_NODES, PBS_TASKS, LSF_NODES = "#PBS -l select", "mpiprocs", "#BSUB -nnodes"
-"""What PBS and LSF set no variable of; no name of a variable of a script."""
+"""Facts for which PBS and LSF set no variable; no script's variable has such a name."""
 
 NODES = (*SLURM["--nodes"], PBS_NODES, LSF_NODES)
 TASKS = (*SLURM["--ntasks-per-node"], PBS_TASKS)
 
 _HEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
-"""What Slurm and PBS read of a script: comments up to the first command."""
+"""Part of a script that Slurm and PBS read: comments up to the first command."""
 
 _SBATCH = re.compile(r"^#SBATCH[ \t]+([^#\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|[ \t]+|(?=\d))([^-\s]\S*)")
@@ -40,7 +40,7 @@ _LSF = re.compile(r"^#BSUB[ \t]+-nnodes[ \t]+(\d+)\b", re.MULTILINE)
 _COUNTED = re.compile(r"\bwc -l\b")
 _LISTS = ((re.compile("PBS_NODEFILE"), PBS_NODES), (re.compile("LSB_DJOB_HOSTFILE|LSB_MCPU_HOSTS"), LSF_NODES),
           (re.compile(r"scontrol show host(name)?s?\b|SLURM_(JOB_)?NODELIST"), "SLURM_NNODES"))  # fmt: skip
-"""What names the nodes of a job, and where their number is kept."""
+"""Names of the list of a job's nodes, and of their number."""
 
 
 def directives(text: str) -> Iterator[tuple[str, str]]:

@@ -171,7 +171,7 @@ class _Walker(Cursor):
         return self._perform(parts, line) if active else None
 
     def _document(self, token: Token) -> str:
-        """What a here-document comes to: nothing is expanded where its word is quoted."""
+        """Text of a here-document, unexpanded if its word is quoted."""
         if any(piece.quoted for piece in token.pieces):
             return token.document
         quoted = token.document.replace('"', '\\"')

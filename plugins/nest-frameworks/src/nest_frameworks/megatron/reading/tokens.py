@@ -23,7 +23,7 @@ _PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n\"'`$|&;]*[\w)]>")
 
 IFS = frozenset(" \t\n")
 WORDS = re.compile(r"[^ \t\n]+")
-"""What parts the words of an expansion without quotes where nobody sets `IFS`, and these words."""
+"""Separators of unquoted expanded words without `IFS`, and these words."""
 
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -270,7 +270,7 @@ class Tokenizer:
         return Piece("variable", name.group(), quoted)
 
     def _between(self, mark: str, *, quoted: bool) -> Piece:
-        """What stands between two backquotes, or was expanded before another shell was given it."""
+        """Parse between two backquotes, or text expanded before another shell reads it."""
         end = self.text.find(mark, self.at + 1)
         if end < 0 and mark == "`":
             raise InputError(f"line {self._line()}: the backquote that begins here is never closed.")
@@ -280,7 +280,7 @@ class Tokenizer:
         return Piece("text", self.text[start : self.at], quoted)
 
     def _balanced(self, opened: str, closed: str) -> str:
-        """What stands between the bracket here and the one that closes it."""
+        """Parse up to the bracket that closes this one."""
         start, depth = self.at, 0
         while self.at < len(self.text):
             letter = self.text[self.at]

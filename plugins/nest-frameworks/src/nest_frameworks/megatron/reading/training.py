@@ -1,4 +1,4 @@
-"""How a model is trained, as flags of Megatron-LM say it: `training` of a problem.
+"""Training described by flags of Megatron-LM: `training` of a problem.
 
 Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_config.py of core_v0.16.1.
 """
@@ -175,7 +175,7 @@ def _attention_kernel(flags: FlagReader) -> str | None:
 
 
 def _graphs(flags: FlagReader) -> str | None:
-    """What CUDA graphs launch at once (`CudaGraphModule` and `validate_args` of megatron-core 0.19.2)."""
+    """Parts launched together by CUDA graphs (`CudaGraphModule` and `validate_args` of megatron-core 0.19.2)."""
     kinds = {"none": None, "local": "layers", "transformer_engine": "layers", "full_iteration": "iteration"}
     graphs = flags.choice("--cuda-graph-impl", kinds, None)
     if flags.has("--enable-cuda-graph") or flags.has("--external-cuda-graph"):
@@ -198,7 +198,7 @@ def _loss(flags: FlagReader) -> str:
 
 
 def _overlap(flags: FlagReader) -> dict[str, bool]:
-    """What overlaps; messages between stages do with interleaved schedules, as the stack says, unless denied."""
+    """Overlaps; messages between stages do with interleaved schedules, as in the stack, unless denied."""
     tensor = flags.has("--tp-comm-overlap")
     if tensor and not flags.has("--sequence-parallel"):
         flags.problem("--tp-comm-overlap needs --sequence-parallel.")

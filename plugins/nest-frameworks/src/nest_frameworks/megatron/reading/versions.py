@@ -35,7 +35,7 @@ RENAMED = {
     "--fp8-e4m3": "--fp8-format e4m3",
     "--use-custom-fsdp": "--use-megatron-fsdp",
 }
-"""What older versions call flags of today; a value behind the new name is what the old one stands for."""
+"""Older names of today's flags; a value after the new name is the meaning of the old one."""
 
 OLD = ("--model-parallel-size", "--batch-size", "--activations-checkpoint-method", "--checkpoint-activations",
        "--distribute-checkpointed-activations", "--DDP-impl", "--deepspeed")  # fmt: skip
@@ -47,7 +47,7 @@ SHARDED: Mapping[int, dict[str, tuple[str, ...]]] = {
     2: {"--use-megatron-fsdp": (), "--data-parallel-sharding-strategy": ("optim_grads",)},
     3: {"--use-megatron-fsdp": (), "--data-parallel-sharding-strategy": ("optim_grads_params",)},
 }
-"""What shards as much as the ZeRO stages of DeepSpeed."""
+"""Flags that shard as much as the ZeRO stages of DeepSpeed."""
 
 WORDS = {
     ("--normalization", "rmsnorm"): "RMSNorm",

@@ -1,4 +1,4 @@
-"""What is known of a launch script: before it is walked through, and after."""
+"""Facts on a launch script before and after it is walked through."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

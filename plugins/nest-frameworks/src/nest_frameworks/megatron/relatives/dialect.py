@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 Row = str | Mapping[Any, Flags]
-"""What stands behind a key.
+"""Meaning of a key.
 
-`--flag`: the flag's value, `--flag=1` with what it is where it is not given; of several flags those in front stand
-alone, wherever there is a value. `?--flag`: whether it is given. `!--flag`: whether it is not. `*--flag`: a list of
-numbers that the flag has as text. A mapping: words, in lower case, and the flags that each stands for.
-"""
+`--flag`: the flag's value, `--flag=1` with its default; of several flags the first stand alone, given any value.
+`?--flag`: whether it is given. `!--flag`: whether it is not. `*--flag`: a list of numbers that the flag has as text. A
+mapping: words, in lower case, and the flags of each."""
 
 NOTHING: tuple[Any, ...] = (None, False, 0, "", "none", [], {})
 """Values of keys that ask for nothing."""
@@ -261,7 +260,7 @@ def _flags_of(keys: Keys, path: str, row: Row) -> Flags:
 
 
 def _unset(row: Row, keys: Keys, path: str) -> Flags:
-    """What a key says that is there and holds nothing."""
+    """Flags of a key without value."""
     found: Any = keys.content
     for part in path.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -271,7 +270,7 @@ def _unset(row: Row, keys: Keys, path: str) -> Flags:
 
 
 def _value_of(row: Row, flags: Flags) -> Any:
-    """What a key holds for the flags of a plan."""
+    """Value of a key for the flags of a plan."""
     if not isinstance(row, str):
         return _word_of(row, flags)
     value = flags.get(_FLAG.findall(row)[-1])

@@ -36,7 +36,7 @@ def _value(root: Mapping[str, Any], at: Path, value: Any, left: int = MOST) -> A
 
 
 def _meant(root: Mapping[str, Any], at: Path, text: str, left: int) -> Any:
-    """What stands for `text`; None: nothing in the file."""
+    """Meaning of `text` in the file; None: none."""
     name, colon, arguments = text.partition(":")
     if not colon:
         return _node(root, at, text, left)

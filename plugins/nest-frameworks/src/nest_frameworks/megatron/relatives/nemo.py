@@ -185,7 +185,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def _extra(keys: Keys) -> Flags:
-    """What follows from several keys."""
+    """Flags that follow from several keys."""
     flags: Flags = {}
     granularity = keys.value("model.activations_checkpoint_granularity")
     if granularity != "full":  # What stands beside it has no effect.

@@ -206,7 +206,7 @@ def _of_script(text: str, options: LaunchOptions) -> tuple[dict[str, Any], list[
 
 
 def _place(words: Sequence[str]) -> int | None:
-    """Where a command says which of Megatron-SWIFT's trainings it runs; None: it runs none."""
+    """Index of the word that names Megatron-SWIFT's training; None: none."""
     for place, word in enumerate(words):
         if re.search(r"_megatron[/.](sft|pt|rlhf)(\.py)?$", word):
             return place
@@ -222,7 +222,7 @@ def _value(words: Sequence[str]) -> Any:
 
 
 def _extra(keys: Keys) -> Flags:
-    """What follows from several arguments."""
+    """Flags that follow from several arguments."""
     flags: Flags = {}
     length = keys.integer("packing_length") or keys.integer("max_length")
     if length is None:

@@ -232,7 +232,7 @@ def _is_narrow(keys: Keys) -> bool:
 
 
 def _adapters(keys: Keys, kind: str) -> dict[str, Any] | None:
-    """What is trained in place of the model; None: the model is."""
+    """Trained adapters; None: the model is trained."""
     from nest_frameworks.megatron.relatives.core import trained
 
     core = kind == "megatron"
@@ -248,7 +248,7 @@ def _trains(words: Any) -> bool:
 
 
 def _strategy(keys: Keys) -> str:
-    """What trains: megatron, fsdp or fsdp2; mistakes are left with `keys`."""
+    """Training strategy: megatron, fsdp or fsdp2; mistakes are left with `keys`."""
     chosen, section = str(keys.value("model_engine") or keys.value("defaults") or ""), keys.value(f"{ACTOR}.megatron")
     keys.asked.discard(f"{ACTOR}.megatron")
     said = keys.value(f"{ACTOR}.strategy") or ("megatron" if "megatron" in chosen or section else "fsdp")
@@ -260,7 +260,7 @@ def _strategy(keys: Keys) -> str:
 
 
 def _core(keys: Keys) -> Flags:
-    """What Megatron Core's optimizer keeps in which format: `STATE` counts where it is precision-aware."""
+    """Formats of Megatron Core's optimizer: `STATE` counts if it is precision-aware."""
     keys.asked.add(FSDP)
     formats = {flag: keys.choice(f"{ACTOR}.optim.{flag[2:].replace('-', '_')}", FORMATS, None) for flag in STATE}
     aware = keys.truth(f"{ACTOR}.optim.use_precision_aware_optimizer")
