@@ -173,8 +173,9 @@ def _sizes(written: str, number: int) -> list[int]:
 KINDS = ("tree", "block", "ring", "torus3d", "flat")
 """Of a topology; each has exactly one."""
 
-_TOPOLOGY = re.compile(r"^[ \t]*(-[ \t]+)?[\"']?topology[\"']?\s*:", re.MULTILINE)
-_KIND = re.compile(rf"^[ \t]*(-[ \t]+)?[\"']?({'|'.join(KINDS)})[\"']?\s*:", re.MULTILINE)
+_BEFORE = r"(?:^|[{,])[ \t]*(?:-[ \t]+)?\{?[ \t]*[\"']?"
+_TOPOLOGY = re.compile(rf"{_BEFORE}topology[\"']?\s*:", re.MULTILINE)
+_KIND = re.compile(rf"{_BEFORE}({'|'.join(KINDS)})[\"']?\s*:", re.MULTILINE)
 _LIST = re.compile(r"(?:\s*(?:#[^\n]*|---[^\n]*|%[^\n]*)?\n)*\s*-\s")
 """Comments and marks of a document, then the first item of a list."""
 
