@@ -1,8 +1,8 @@
-"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--sources | --nested | ...]`."""
+"""The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--nested | ...]`."""
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
@@ -16,9 +16,7 @@ from benchmarks.fidelity.nested import text as nested_text
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
-from benchmarks.fidelity.runs import priced, read_runs
-from benchmarks.fidelity.sources import predictions, source_errors
-from benchmarks.fidelity.sources import text as sources_text
+from benchmarks.fidelity.runs import by_published_figures, priced, read_runs
 from benchmarks.fidelity.spread import spread_text
 from benchmarks.fidelity.terms import TERMS
 from nest.errors import InputError
@@ -45,13 +43,6 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ablation", action="store_true", help="switch each term of the cost model off in turn, too")
     parser.add_argument("--only", nargs="+", metavar="TERM", help="terms to switch off (all)")
     parser.add_argument(
-        "--sources",
-        nargs="?",
-        const="sources",
-        metavar="NAME",
-        help="leave out whole sources in turn, and nothing else; write NAME.md and .json (sources)",
-    )
-    parser.add_argument(
         "--nested", action="store_true", help="leave out whole sources of fits and of all choices, and nothing else"
     )
     parser.add_argument(
@@ -61,7 +52,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         "--untimed", nargs="+", default=[], metavar="SOURCE", help="sources whose times are not to be taken"
     )
     parser.add_argument(
-        "--spread", type=Path, metavar="FILE", help="with --sources: write the spreads of errors to this file, too"
+        "--spread", type=Path, metavar="FILE", help="with --nested: write the spreads of errors to this file, too"
     )
     parser.add_argument("--folds", type=int, default=FOLDS, metavar="N", help=f"parts held out in turn ({FOLDS})")
     return parser.parse_args(given)
@@ -79,27 +70,6 @@ def called(options: argparse.Namespace) -> str:
     files = [] if options.runs == [PUBLISHED] else [str(each) for each in options.runs]
     left = ["--untimed", *options.untimed] if options.untimed else []
     return " ".join(["python -m benchmarks.fidelity", *files, *left])
-
-
-def left_out(
-    taken: Sequence[MeasuredRun],
-    refused: Mapping[str, int],
-    untimed: int,
-    costs: CostModel,
-    options: argparse.Namespace,
-) -> int:
-    """Leave out whole sources in turn, print and write what comes of it."""
-    found = source_errors(predictions(taken, costs, tell), refused, untimed)
-    tell("")
-    printed = sources_text(found)
-    print("\n".join(printed))
-    if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        write(options.output, options.sources, f"{called(options)} --sources", printed, asdict(found), [])
-    if options.spread is not None:
-        command = f"{called(options)} --sources: {found.priced} runs of {len(found.rows) - 1} sources"
-        options.spread.write_text(spread_text(found.spreads, command))
-    return 0
 
 
 def calibrate(taken: Sequence[MeasuredRun], costs: CostModel, options: argparse.Namespace) -> int:
@@ -136,16 +106,18 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.calibrate is not None:
         return calibrate(taken, costs, options)
     if options.nested:
-        together = nested(taken, costs, tell)
+        together = nested(taken, by_published_figures(taken, known), costs, tell)
         tell("")
         printed = nested_text(together)
         print("\n".join(printed))
         if options.output is not None:
             options.output.mkdir(parents=True, exist_ok=True)
             write(options.output, "nested", f"{called(options)} --nested", printed, asdict(together), [])
+        if options.spread is not None:
+            seen = f"{len(taken)} runs of {len(together.rows)} sources"
+            command = f"{called(options)} --nested --spread: {seen}"
+            options.spread.write_text(spread_text(together.spreads, command))
         return 0
-    if options.sources is not None:
-        return left_out(taken, refused, len(runs) - len(timed), costs, options)
     seen = table(taken, costs, tell, options.folds)
     tell("pricing memory")
     found = figures(seen, peaks_of(taken), refused)

@@ -7,10 +7,12 @@ the coefficients are fitted to all others, and predict it.
 from collections.abc import Mapping, Sequence
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 
 from benchmarks.fidelity.joint import Fitted, Mask, joint
+from benchmarks.fidelity.ranking import split
 from benchmarks.fidelity.runs import Told
+from benchmarks.fidelity.spread import BELIEVED, Spreads, Strangers, apart, spread_lines, spreads
 from benchmarks.fidelity.terms import TERMS, Term
 from nest.hooks.protocols import CostModel
 from nest.instance import Array
@@ -21,9 +23,6 @@ CHOSEN = ("attention kernels", "host", "grace_launch", "routing_launches", "eage
 
 TOUCHED = 1e-3
 """Least relative change of a prediction, per relative change of a coefficient, for a term to be about a run."""
-
-DRAWS = 400
-"""Bootstrap samples of a source's errors."""
 
 
 @frozen
@@ -38,7 +37,8 @@ class Row:
         own: with one run of its own, whose ratio the others are multiplied by: the mean over runs that may be it.
         bias: the median of predicted over measured there, less 1.
         dropped: terms that the others chose to leave out.
-        without: `nested` with all terms of `CHOSEN` but one, by its name; nothing is chosen there.
+        kept: `nested` with all terms; nothing is chosen there.
+        without: the same with all terms of `CHOSEN` but one, by its name; `none` with none of them.
     """
 
     source: str
@@ -48,6 +48,7 @@ class Row:
     own: float
     bias: float
     dropped: tuple[str, ...]
+    kept: float
     without: Mapping[str, float]
 
 
@@ -62,6 +63,7 @@ class Nested:
         kinds: of runs, by name: `alike` of what was fitted to every run, and left out.
         kept: `alike` with no choice: each term of `CHOSEN` always on.
         fixed: `alike` with each of the terms switched off for all, by name; `none` with none of them.
+        spreads: ranges and own runs, from the errors left out.
     """
 
     rows: tuple[Row, ...]
@@ -70,6 +72,7 @@ class Nested:
     kinds: Mapping[str, tuple[float, float]]
     kept: float
     fixed: Mapping[str, float]
+    spreads: Spreads
 
 
 def errors_of(off: Array) -> Array:
@@ -80,22 +83,29 @@ def errors_of(off: Array) -> Array:
 def kept(with_: Mapping[str, Array], without: Mapping[str, Array], about: Sequence[str]) -> bool:
     """Whether a term stays: sources it is about are predicted better with it, and no other worse than chance explains.
 
-    Both by source: absolute errors of its runs. Better is the mean over the sources that it is about; worse is by more
-    than one standard error, by bootstrap, of the source's mean.
+    Both by source: absolute errors of its runs. Better is the mean over the sources that it is about. Worse is a rise
+    of another source's mean by more than its `standard_error`.
     """
     if not about:
         return False
     gain = numpy.mean([without[name].mean() - with_[name].mean() for name in about])
+    usual = float(numpy.sqrt(numpy.mean([each.var(ddof=1) for each in without.values() if len(each) > 1] or [0.0])))
     worse = (name for name in with_ if name not in about)
     return bool(gain > 0) and all(
-        with_[name].mean() - without[name].mean() <= standard_error(without[name]) for name in worse
+        with_[name].mean() - without[name].mean() <= standard_error(without[name], usual) for name in worse
     )
 
 
-def standard_error(errors: Array) -> float:
-    """Estimate the standard error of the mean by bootstrap, with the same draws every time."""
-    draws = numpy.random.default_rng(0).integers(0, len(errors), (DRAWS, len(errors)))
-    return float(errors[draws].mean(axis=1).std())
+def standard_error(errors: Array, usual: float) -> float:
+    """The standard error of a source's mean.
+
+    A few runs tell little of their deviation: two that were published with two digits may have none. So its variance
+    is pooled with `usual` squared, which counts as `BELIEVED` runs (Gelman et al., Bayesian Data Analysis, section
+    2.6).
+    """
+    count = len(errors)
+    own = (count - 1) * float(errors.var(ddof=1)) if count > 1 else 0.0
+    return float(numpy.sqrt((own + BELIEVED * usual**2) / (count - 1 + BELIEVED) / count))
 
 
 def with_one_run(off: Array) -> float:
@@ -105,8 +115,10 @@ def with_one_run(off: Array) -> float:
     return float(apart.sum() / pairs) if pairs else 0.0
 
 
-def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Sequence[str] = CHOSEN) -> Nested:
-    """All of it."""
+def nested(
+    runs: Sequence[MeasuredRun], bare: Array, costs: CostModel, told: Told, names: Sequence[str] = CHOSEN
+) -> Nested:
+    """Leave out each source of `runs`; `bare` are seconds predicted from published figures of their devices."""
     terms = [next(each for each in TERMS if each.name == name) for name in names]
     sources = numpy.array([each.run.group or "runs" for each in runs])
     held = {name: sources == name for name in sorted(set(sources.tolist()))}
@@ -137,6 +149,7 @@ def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Seq
             own=with_one_run(outer[name]),
             bias=float(numpy.exp(numpy.median(outer[name])) - 1.0),
             dropped=dropped[name],
+            kept=float(errors_of(always[name]).mean()),
             without={term: float(errors_of(each[name]).mean()) for term, each in fixed.items()},
         )
         for name, its in held.items()
@@ -148,7 +161,27 @@ def nested(runs: Sequence[MeasuredRun], costs: CostModel, told: Told, names: Seq
         kinds=_kinds(runs, held, everything.off, outer),
         kept=_alike(always),
         fixed={name: _alike(each) for name, each in fixed.items()},
+        spreads=_spreads(runs, bare, everything.off, outer),
     )
+
+
+def _spreads(runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Mapping[str, Array]) -> Spreads:
+    """Ranges and own runs; plans of one task are told apart by the fit to all runs."""
+    sources = [each.run.group or "runs" for each in runs]
+    measured = numpy.array([each.run.measured.batch_time for each in runs])
+    left_out = numpy.zeros(len(runs))
+    for name, off in outer.items():
+        left_out[numpy.array(sources) == name] = off
+    strangers = Strangers(
+        off=-left_out,
+        sources=sources,
+        clusters=[f"{source} on {each.device.name}" for source, each in zip(sources, runs, strict=True)],
+        generations=[generation(each.device) for each in runs],
+        experts=[kind(each).endswith("experts") for each in runs],
+    )
+    tasks = [f"{source}: {split(each.run.problem)[0]}" for source, each in zip(sources, runs, strict=True)]
+    alone = evolve(strangers, off=numpy.log(measured / bare))
+    return spreads(strangers, alone, apart(measured * numpy.exp(fitted), measured, tasks, sources))
 
 
 class _Fits:
@@ -227,4 +260,4 @@ def text(found: Nested) -> list[str]:
     lines += ["", f"{'left out, nothing chosen':24}{'all on':>9}" + "".join(f"{'no ' + each:>21}" for each in names)]
     lines += [f"{row.source:33}" + "".join(f"{row.without[each]:21.1%}" for each in names) for row in found.rows]
     lines.append(f"{'sources alike':24}{found.kept:9.1%}" + "".join(f"{found.fixed[each]:21.1%}" for each in names))
-    return lines
+    return [*lines, "", *spread_lines(found.spreads)]

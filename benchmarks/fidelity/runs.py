@@ -5,6 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy
+from attrs import evolve
+from numpy.typing import NDArray
+
+import nest
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.spec.measurements import RunMeasurement
@@ -41,6 +46,18 @@ def priced(runs: Sequence[Line[RunMeasurement]], known: Registry, told: Told) ->
         except InputError as error:
             refused[reason(str(error))] += 1
     return found, refused
+
+
+def by_published_figures(runs: Sequence[MeasuredRun], known: Registry) -> NDArray[numpy.float64]:
+    """Seconds of each run as on a device that no calibration knows, by its published figures alone. Shape `(runs,)`."""
+    seconds = []
+    for each in runs:
+        problem = each.breakdown.problem
+        device = evolve(each.device, name="bare", generation="")
+        plan = nest.evaluate(evolve(problem, cluster=evolve(problem.cluster, device=device)), plugins=known)
+        assert plan.batch_time is not None
+        seconds.append(plan.batch_time)
+    return numpy.array(seconds)
 
 
 def reason(message: str) -> str:

@@ -1,13 +1,16 @@
-"""How far times lie from predictions on a cluster that no run was known of, and what runs of its own change."""
+"""How far times lie from predictions on a cluster without known runs, and what runs of its own change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from math import ceil
+from math import ceil, hypot
+from statistics import NormalDist
 
 import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from benchmarks.fidelity.statistics import weighted_quantile
 from nest.catalogue import TimeSpread
 from nest.instance import EstimateError
 from nest.plan.document import RANGE_PROBABILITY
@@ -16,28 +19,25 @@ from nest_calibrate.cluster import level
 Array = NDArray[numpy.float64]
 
 COVERED = RANGE_PROBABILITY
-"""Share of the runs that a range is to hold."""
+"""Share of the runs that a range holds."""
 
 REACH = float(numpy.log(EstimateError(1.0, 1.0).factor((1 - COVERED) / 2)))
 """Standard deviations of a normal variable within which that share of it lies."""
 
 LEAST = 0.01
-"""The least that any of them is said to be, to the digits they are told with."""
+"""Least spread, to the digits of the catalogue."""
 
 BELIEVED = 4
-"""Clusters as which the spread between clusters of all generations counts for each."""
+"""Sources as which the spread between clusters of all generations counts for each."""
 
 TRUSTED = 0.95
-"""Share of the pairs that are called different which must be measured in that order."""
+"""Share of the pairs called different that must be measured in that order."""
 
-OWN_RUNS = 3
+OWN_RUNS = (1, 3)
 """Runs of its own that a cluster is calibrated with."""
 
-DRAWS = 200
+DRAWS = 40
 """Sets of own runs tried for each cluster."""
-
-FEW_RUNS = 40
-"""Runs of a cluster up to which these sets are spaced evenly among all there are; of more, they are drawn."""
 
 
 @frozen
@@ -47,207 +47,269 @@ class Strangers:
     Attributes:
         off: logarithm of measured over predicted seconds.
         sources: who published each.
-        clusters: where each ran, as far as is told: its source and its device.
+        clusters: where each ran: its source and its device.
         generations: of its device.
+        experts: whether its model has experts.
     """
 
     off: Array
     sources: Sequence[str]
     clusters: Sequence[str]
     generations: Sequence[str]
+    experts: Sequence[bool]
 
     def chosen(self, its: NDArray[numpy.bool_]) -> "Strangers":
         """Some of them."""
-        return Strangers(
-            self.off[its],
-            *(numpy.array(each)[its].tolist() for each in (self.sources, self.clusters, self.generations)),
-        )
+        rest = (self.sources, self.clusters, self.generations, self.experts)
+        return Strangers(self.off[its], *(numpy.array(each)[its].tolist() for each in rest))
+
+
+@frozen
+class Known:
+    """Spreads of the generations of devices by name, and of models with experts on any of them."""
+
+    generations: Mapping[str, TimeSpread]
+    experts: TimeSpread | None
+
+    def of(self, generation: str, experts: bool) -> TimeSpread:
+        """The spread of a run: the wider of both where both apply; of an unknown generation the widest."""
+        known = self.generations
+        found = [known[generation]] if generation in known else list(known.values())
+        found += [self.experts] if experts and self.experts else []
+        return max(found, key=lambda each: each.stranger.spread)
 
 
 @frozen
 class OwnRuns:
-    """Other runs of clusters of which `OWN_RUNS` are known, all of them counting alike.
+    """Other runs of clusters of which some are known, sources alike.
 
     Attributes:
         mean: absolute relative error.
         covered: share inside the range that then holds.
-        half_width: of these ranges.
-        least: absolute relative error with the median of all of a cluster's runs for its level: what however many runs
-            leave.
+        sources: with clusters that have other runs.
     """
 
     mean: float
     covered: float
-    half_width: float
-    least: float
+    sources: int
 
 
 @frozen
 class Spreads:
-    """What errors of runs whose source was left out say of ranges and of runs of one's own; every run counts alike.
+    """Ranges from errors of runs whose source was left out, and errors with own runs.
 
     Attributes:
-        found: by generation of devices, the spreads between clusters and within them.
-        apart: from what difference on plans of one task are told apart.
-        pairs: such plans that differ by more.
-        ordered: share of these pairs that are measured in the order predicted.
-        covered: share of runs inside the range of a cluster without runs of its own, from spreads without its source.
-        half_width: of these ranges on average, as a share of the prediction: half of what lies between their ends.
-        own: what `OWN_RUNS` of a cluster's own change; None: no cluster has more.
+        known: the spreads.
+        bare: of devices predicted by published figures alone.
+        apart: relative difference from which plans of one task are told apart.
+        pairs: of such plans that differ by more.
+        ordered: share of these pairs measured in the predicted order.
+        covered: share of runs inside the range, from spreads without their source.
+        covered_alike: the same with sources alike.
+        half_widths: of these ranges, by generation and kind of model, as a share of the prediction.
+        own: by number of a cluster's own runs.
     """
 
-    found: Mapping[str, TimeSpread]
+    known: Known
+    bare: TimeSpread
     apart: float
     pairs: int
     ordered: float
     covered: float
-    half_width: float
-    own: OwnRuns | None
+    covered_alike: float
+    half_widths: Mapping[str, float]
+    own: Mapping[int, OwnRuns]
 
 
-def spreads(runs: Strangers, told_apart: tuple[float, int, float]) -> Spreads:
-    """The spreads, and what ranges and own runs come to with them.
+def spreads(runs: Strangers, bare: Strangers, told_apart: tuple[float, int, float]) -> Spreads:
+    """Estimate the spreads, and the coverage and errors that follow from them.
 
     Args:
         runs: predicted from other sources.
+        bare: predicted from published figures of their devices.
         told_apart: as `apart` gives it.
     """
     least = max(told_apart[0], LEAST)
-    found = by_generation(runs, least)
-    inside, widths = zip(*_left_out(runs, least), strict=True)
-    clusters = list(_with_own_runs(runs, found))
-    own = None
-    if clusters:
-        *figures, counts = zip(*clusters, strict=True)
-        own = OwnRuns(*(float(numpy.average(each, weights=counts)) for each in figures))
+    sources = numpy.array(runs.sources)
+    inside, widths = numpy.zeros(len(sources), dtype=bool), numpy.zeros(len(sources))
+    for name in sorted(set(runs.sources)):
+        its = sources == name
+        without = known_from(runs.chosen(~its) if not its.all() else runs, least)
+        inside[its], widths[its] = _ranges(runs.chosen(its), without)
+    kinds = numpy.array(
+        [
+            f"{name}, {'experts' if experts else 'dense'}"
+            for name, experts in zip(runs.generations, runs.experts, strict=True)
+        ]
+    )
+    found = known_from(runs, least)
     return Spreads(
         found,
+        uncalibrated(bare, least),
         *told_apart,
-        float(numpy.mean(numpy.concatenate(inside))),
-        float(numpy.mean(numpy.concatenate(widths))),
-        own,
+        float(inside.mean()),
+        _alike(inside, sources),
+        {name: float(widths[kinds == name].mean()) for name in sorted(set(kinds.tolist()))},
+        {count: own for count in OWN_RUNS if (own := with_own_runs(runs, found, count)) is not None},
     )
 
 
-def by_generation(runs: Strangers, apart: float) -> dict[str, TimeSpread]:
-    """The spreads of each generation, by name.
+def known_from(runs: Strangers, apart: float) -> Known:
+    """The spreads of generations and of models with experts.
 
-    Few clusters tell little of how far clusters lie apart: the variance between those of a generation is taken together
-    with that between all, which counts as `BELIEVED` clusters do (Gelman et al., Bayesian Data Analysis, section 2.6:
-    the scaled inverse chi-squared distribution).
+    Few sources tell little of how far clusters lie apart. So the variance between clusters of a part of the runs is
+    pooled with that between all, which counts as `BELIEVED` sources (Gelman et al., Bayesian Data Analysis, section
+    2.6: the scaled inverse chi-squared distribution). `student` widens it for the number of all sources.
     """
-    names = numpy.array(runs.generations)
-    of_all = spread(runs, apart).between
-    found = {}
-    for name in sorted(set(runs.generations)):
-        its = runs.chosen(names == name)
-        own, count = spread(its, apart), len(set(its.clusters))
-        variance = (count * own.between**2 + BELIEVED * of_all**2) / (count + BELIEVED)
-        found[name] = evolve(own, between=float(numpy.sqrt(variance)))
-    return found
+    of_all, wider = spread(runs, apart), student(len(set(runs.sources)) - 1)
+
+    def pooled(its: NDArray[numpy.bool_]) -> TimeSpread:
+        part = runs.chosen(its)
+        own, count = spread(part, apart), len(set(part.sources))
+        variance = (count * own.between**2 + BELIEVED * of_all.between**2) / (count + BELIEVED)
+        return evolve(own, between=wider * float(numpy.sqrt(variance)))
+
+    names, experts = numpy.array(runs.generations), numpy.array(runs.experts, dtype=bool)
+    generations = {name: pooled(names == name) for name in sorted(set(runs.generations))}
+    return Known(generations, pooled(experts) if experts.any() else None)
 
 
 def spread(runs: Strangers, apart: float) -> TimeSpread:
-    """The spreads of some runs.
+    """The spreads of some runs, where a source of `n` runs counts as the root of `n`.
 
-    The spread within clusters is such that `COVERED` of all runs lie as near to the mean of their cluster as a normal
-    variable would; that of all runs, likewise around 0, holds both, and what is left is between clusters. Clusters of a
-    single run tell nothing of what is within.
+    `COVERED` of the runs lie as near to the mean of their cluster as those of a normal variable with the spread within
+    clusters would. The spread of all runs around 0, found likewise, holds both; the rest is between clusters. Clusters
+    of a single run tell nothing of the spread within.
     """
-    clusters = numpy.array(runs.clusters)
-    groups = [runs.off[clusters == name] for name in sorted(set(runs.clusters))]
-    inside = numpy.concatenate([numpy.zeros(1), *(each - each.mean() for each in groups if len(each) > 1)])
-    within, both = (float(numpy.quantile(numpy.abs(each), COVERED)) / REACH for each in (inside, runs.off))
-    between = float(numpy.sqrt(max(both**2 - within**2, LEAST**2)))
-    return TimeSpread(between, max(within, LEAST), apart)
+    clusters, counts = numpy.array(runs.clusters), numpy.array([runs.sources.count(each) for each in runs.sources])
+    weights, inside, repeated = counts**-0.5, numpy.zeros(len(counts)), numpy.zeros(len(counts), dtype=bool)
+    for name in set(runs.clusters):
+        its = clusters == name
+        inside[its] = runs.off[its] - runs.off[its].mean()
+        repeated[its] = its.sum() > 1
+    within = LEAST
+    if repeated.any():
+        within = max(weighted_quantile(numpy.abs(inside[repeated]), weights[repeated], COVERED) / REACH, LEAST)
+    both = weighted_quantile(numpy.abs(runs.off), weights, COVERED) / REACH
+    return TimeSpread(float(numpy.sqrt(max(both**2 - within**2, LEAST**2))), within, apart)
 
 
-def half_width(deviation: float) -> float:
-    """Half of a range of `COVERED`, as a share of the prediction."""
-    return float(numpy.sinh(REACH * deviation))
+def uncalibrated(bare: Strangers, apart: float) -> TimeSpread:
+    """The spread around the median of predictions from published figures alone, sources alike."""
+    center = _alike(bare.off, numpy.array(bare.sources))
+    found = spread(evolve(bare, off=bare.off - center), apart)
+    wider = student(len(set(bare.sources)) - 1)
+    return evolve(found, between=wider * found.between, median=float(numpy.exp(center)))
 
 
-def _left_out(runs: Strangers, apart: float) -> Iterator[tuple[NDArray[numpy.bool_], Array]]:
-    """Of the runs of each source and generation: which lie inside their range, and its half width for each."""
-    sources, generations = numpy.array(runs.sources), numpy.array(runs.generations)
-    for name in sorted(set(runs.sources)):
-        others = runs.chosen(sources != name) if (sources != name).any() else runs
-        known = by_generation(others, apart)
-        for generation in sorted(set(generations[sources == name].tolist())):
-            usual = known.get(generation) or spread(others, apart)
-            its = runs.off[(sources == name) & (generations == generation)]
-            yield (
-                numpy.abs(its) <= REACH * usual.stranger.spread,
-                numpy.full(len(its), half_width(usual.stranger.spread)),
-            )
+def student(degrees: int) -> float:
+    """How much wider a range of Student's t is than that of a normal variable (Abramowitz and Stegun, 26.7.5)."""
+    count, z = max(degrees, 1), NormalDist().inv_cdf((1 + COVERED) / 2)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return 1 + (first / count + second / count**2 + third / count**3) / z
 
 
-def _with_own_runs(
-    runs: Strangers, found: Mapping[str, TimeSpread]
-) -> Iterator[tuple[float, float, float, float, int]]:
-    """Of each cluster, when `OWN_RUNS` of it are known: the figures of `OwnRuns`, and how many runs it has."""
-    clusters = numpy.array(runs.clusters)
+def with_own_runs(runs: Strangers, known: Known, count: int) -> OwnRuns | None:
+    """Errors of a cluster's other runs when `count` of its runs are known; None: no cluster has more."""
+    clusters, drawn = numpy.array(runs.clusters), numpy.random.default_rng(0)
+    rows: list[tuple[float, float, str]] = []
     for name in sorted(set(runs.clusters)):
         its = clusters == name
-        own, usual = runs.off[its], found[runs.generations[int(numpy.argmax(its))]]
-        if len(own) <= OWN_RUNS:
+        part = runs.chosen(its)
+        if len(part.off) <= count:
             continue
+        usual = known.of(part.generations[0], any(part.experts))
         errors, inside = [], []
-        for chosen in _draws(len(own)):
-            center, deviation = level(own[list(chosen)].tolist(), usual)
-            rest = numpy.delete(own, chosen) - center
-            errors.append(numpy.abs(numpy.exp(-rest) - 1).mean())
-            inside.append((numpy.abs(rest) <= REACH * deviation).mean())
-        width = half_width(level([0.0] * OWN_RUNS, usual)[1])
-        least = float(numpy.abs(numpy.exp(numpy.median(own) - own) - 1).mean())
-        yield float(numpy.mean(errors)), float(numpy.mean(inside)), width, least, len(own)
-
-
-def _draws(count: int) -> Iterator[tuple[int, ...]]:
-    """Some sets of `OWN_RUNS` of so many runs."""
-    if count > FEW_RUNS:
-        drawn = numpy.random.default_rng(0)
         for _ in range(DRAWS):
-            yield tuple(sorted(drawn.choice(count, OWN_RUNS, replace=False).tolist()))
-        return
-    every = list(combinations(range(count), OWN_RUNS))
-    yield from every[:: max(1, len(every) // DRAWS)]
+            chosen = drawn.choice(len(part.off), count, replace=False)
+            center, deviation = level(part.off[chosen].tolist(), usual)
+            rest = numpy.delete(part.off, chosen) - center
+            errors.append(numpy.abs(numpy.expm1(-rest)).mean())
+            inside.append((numpy.abs(rest) <= REACH * deviation).mean())
+        rows.append((float(numpy.mean(errors)), float(numpy.mean(inside)), part.sources[0]))
+    if not rows:
+        return None
+    errors, inside, sources = (numpy.array(each) for each in zip(*rows, strict=True))
+    return OwnRuns(_alike(errors, sources), _alike(inside, sources), len(set(sources.tolist())))
 
 
-def apart(predicted: Array, measured: Array, tasks: Sequence[str]) -> tuple[float, int, float]:
+def _ranges(runs: Strangers, known: Known) -> tuple[NDArray[numpy.bool_], Array]:
+    """Which runs lie inside their range, and half of each range as a share of the prediction."""
+    usual = [known.of(*each).stranger.spread for each in zip(runs.generations, runs.experts, strict=True)]
+    reach = REACH * numpy.array(usual)
+    return numpy.abs(runs.off) <= reach, numpy.sinh(reach)
+
+
+def _alike(values: NDArray[numpy.generic], sources: NDArray[numpy.str_]) -> float:
+    """The mean of the means of all sources."""
+    return float(numpy.mean([values[sources == name].mean() for name in sorted(set(sources.tolist()))]))
+
+
+def apart(predicted: Array, measured: Array, tasks: Sequence[str], sources: Sequence[str]) -> tuple[float, int, float]:
     """By how much two plans of one task must differ for their order to be trusted.
 
     Args:
         predicted: seconds. Shape `(runs,)`.
         measured: seconds. Same shape.
-        tasks: what each run trains on what; plans are compared where that is one.
+        tasks: of each run; plans of one task are compared.
+        sources: of each run; those with pairs count alike.
 
     Returns:
         The least difference of predictions, as a share of the shorter, beyond which `TRUSTED` of the pairs are measured
-        in the order predicted; how many pairs differ by as much; and which share of these are.
+        in the predicted order; the number of such pairs; and their share.
     """
-    found: list[tuple[float, bool]] = []
+    found: list[tuple[float, bool, str]] = []
     for name in sorted(set(tasks)):
         its = numpy.flatnonzero([each == name for each in tasks])
         for one, two in combinations(its.tolist(), 2):
             first, second = sorted((one, two), key=lambda run: float(predicted[run]))
-            found.append((float(predicted[second] / predicted[first] - 1), bool(measured[first] <= measured[second])))
+            differ = float(predicted[second] / predicted[first] - 1)
+            found.append((differ, bool(measured[first] <= measured[second]), sources[one]))
+    pairs = Counter(source for *_, source in found)
     found.sort(reverse=True)
-    right, kept, share = 0, 0, 1.0
-    for count, (_, ordered) in enumerate(found, 1):
-        right += ordered
-        if right >= TRUSTED * count:
-            kept, share = count, right / count
+    right, total, kept, share = 0.0, 0.0, 0, 1.0
+    for count, (_, ordered, source) in enumerate(found, 1):
+        total += 1 / pairs[source]
+        right += ordered / pairs[source]
+        if right >= TRUSTED * total:
+            kept, share = count, right / total
     return found[kept - 1][0] if kept else 1.0, kept, share
+
+
+def spread_lines(found: Spreads) -> list[str]:
+    """All figures, as lines."""
+    lines = [
+        f"ranges of {COVERED:.0%}: {found.covered:.1%} of runs inside, {found.covered_alike:.1%} with sources alike"
+    ]
+    lines += [f"half a range, {name}: {width:.1%} of the time" for name, width in found.half_widths.items()]
+    lines += [
+        f"own runs {count}: mean error {own.mean:.1%} with {own.sources} sources alike, {own.covered:.1%} inside"
+        for count, own in found.own.items()
+    ]
+    bare = found.bare
+    lines += [
+        f"uncalibrated devices: {bare.median:.2f} times the time, spread {hypot(bare.between, bare.within):.2f}",
+        f"plans of one task {found.apart:.1%} apart or more: {found.ordered:.1%} in order with sources alike, "
+        f"{found.pairs} pairs",
+    ]
+    return lines
 
 
 def spread_text(found: Spreads, told: str) -> str:
     """The file of the catalogue (`nest/library/time_spread.toml`) that holds the spreads, in TOML.
 
-    What can be trusted is rounded up.
+    The difference that can be trusted is rounded up.
     """
-    rows = ["# How far step times lie from predictions: written by `python -m benchmarks.fidelity --sources`", ""]
+    rows = [
+        "# Spread of step times around predictions, by `python -m benchmarks.fidelity --nested --spread`",
+        "",
+    ]
     rows += [f"apart = {ceil(100 * found.apart - 1e-9) / 100:.2f}", f'sources = ["{told}"]']
-    for name, its in found.found.items():
-        rows += ["", f"[generations.{name}]", f"between = {its.between:.2f}", f"within = {its.within:.2f}"]
+    parts = {f"generations.{name}": each for name, each in found.known.generations.items()}
+    parts |= {"experts": found.known.experts} if found.known.experts else {}
+    for name, its in {**parts, "uncalibrated": found.bare}.items():
+        rows += ["", f"[{name}]"] + ([f"median = {its.median:.2f}"] if its.median != 1 else [])
+        rows += [f"between = {its.between:.2f}", f"within = {its.within:.2f}"]
     return "\n".join(rows) + "\n"

@@ -67,11 +67,11 @@ def best_share(achieved: Sequence[float]) -> float:
 
     `sum |x / u - 1| = sum x |1/u - 1/x|`, so `1/u` is the median of `1/x` with weights `x`: a share that was achieved.
     """
-    return weighted_median(numpy.array(achieved), numpy.array(achieved))
+    return weighted_quantile(numpy.array(achieved), numpy.array(achieved))
 
 
-def weighted_median(values: Array, weights: Array) -> float:
-    """The least value up to which at least half of the weight lies.
+def weighted_quantile(values: Array, weights: Array, share: float = 0.5) -> float:
+    """The least value up to which at least `share` of the weight lies.
 
     Args:
         values: at least one.
@@ -79,4 +79,4 @@ def weighted_median(values: Array, weights: Array) -> float:
     """
     order = numpy.argsort(values, kind="stable")
     below = numpy.cumsum(weights[order])
-    return float(values[order][int(numpy.searchsorted(below, below[-1] / 2.0))])
+    return float(values[order][int(numpy.searchsorted(below, share * below[-1]))])

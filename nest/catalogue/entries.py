@@ -222,16 +222,18 @@ class TimeSpread(Record):
         between: of the common deviation of a cluster's runs.
         within: of the runs of one cluster around that.
         apart: by how much plans of one task must differ, as a share of the shorter time, for their order to be trusted.
+        median: of measured over predicted times.
     """
 
     between: float = field(validator=validators.gt(0))
     within: float = field(validator=validators.gt(0))
     apart: float = field(validator=validators.gt(0))
+    median: float = field(default=1.0, validator=validators.gt(0))
 
     @property
     def stranger(self) -> EstimateError:
         """Return the error of a time on a cluster without known runs."""
-        return EstimateError(1.0, hypot(self.between, self.within))
+        return EstimateError(self.median, hypot(self.between, self.within))
 
 
 @frozen(eq=False, repr=False)

@@ -109,14 +109,19 @@ def estimate_error() -> EstimateError:
 
 
 @cache
-def time_spread(generation: str = "") -> TimeSpread:
-    """Return the spread of step times around predictions, for published runs of sources left out of the fit.
+def time_spread(generation: str = "", *, calibrated: bool = False, experts: bool = False) -> TimeSpread:
+    """The spread of step times around predictions, from published runs of sources left out of the fit.
 
-    For a `generation` of devices without runs it is that of the least known one.
+    Args:
+        generation: of the devices.
+        calibrated: of another generation, whether their coefficients come from measurements.
+        experts: whether the model has experts, whose spread counts where it is wider.
     """
     written = _content("time_spread")
-    known = {name: TimeSpread(**each, apart=written["apart"]) for name, each in written["generations"].items()}
-    return known.get(generation) or max(known.values(), key=lambda each: each.stranger.spread)
+    known: Mapping[str, Mapping[str, float]] = written["generations"]
+    rows = [known[generation]] if generation in known else list(known.values()) if calibrated else []
+    rows = [*rows, written["experts"]] if rows and experts else rows or [written["uncalibrated"]]
+    return max((TimeSpread(**row, apart=written["apart"]) for row in rows), key=lambda each: each.stranger.spread)
 
 
 @cache

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from attrs import asdict, evolve
 
-from nest.catalogue import device, estimate_error, link, named_cluster, network_levels, time_spread, two_vendors
+from nest.catalogue import (
+    TimeSpread,
+    device,
+    estimate_error,
+    link,
+    named_cluster,
+    network_levels,
+    time_spread,
+    two_vendors,
+)
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, EstimateError, Level, Link, Pool, Pools
@@ -24,6 +33,7 @@ from nest.spec import (
     TierSpec,
     ranges,
 )
+from nest.spec.device import Coefficients
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes
 
 if TYPE_CHECKING:
@@ -222,8 +232,7 @@ def as_measured(
         return cluster, device
     memory = estimate_error()
     if known is None:
-        usual = time_spread("" if device is None else device.generation)
-        return evolve(cluster, error=memory, time_error=usual.stranger), device
+        return evolve(cluster, error=memory, time_error=usual_spread(device).stranger), device
     measured = evolve(
         cluster,
         levels=tuple(_slower_level(level, known.time) for level in cluster.levels),
@@ -231,6 +240,20 @@ def as_measured(
         time_error=EstimateError(1.0, known.time_spread),
     )
     return measured, None if device is None else _slower_device(device, known.time)
+
+
+def with_experts(cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec) -> Cluster:
+    """The cluster with the error of step times of models with experts, where it has no own runs."""
+    if cluster.time_error is None or spec.calibration is not None:
+        return cluster
+    return evolve(cluster, time_error=usual_spread(device, experts=True).stranger)
+
+
+def usual_spread(device: DeviceSpec | None, experts: bool = False) -> TimeSpread:
+    """The spread of step times on devices like this one."""
+    if device is None:
+        return time_spread(experts=experts)
+    return time_spread(device.generation, calibrated=device.calibration != Coefficients(), experts=experts)
 
 
 def _slower_level(level: Level, factor: float) -> Level:

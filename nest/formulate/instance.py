@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError, InputErrors
-from nest.formulate.cluster import any_cluster, as_measured, build_cluster
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster, with_experts
 from nest.formulate.formulation import Formulation as Formulation
 from nest.formulate.model import load_model
 from nest.formulate.options import Options
@@ -146,7 +146,7 @@ def formulate(
 
     def of_candidates(made: Formulation) -> Instance:
         return Instance(
-            cluster=cluster,
+            cluster=with_experts(cluster, device, options.cluster) if made.experts else cluster,
             graph=made.graph,
             candidates=made.candidates,
             space=build_space(evolve(options, limits=limits), registry, made, device, wanted.binding),
@@ -241,6 +241,13 @@ def _on_pools(
             for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True))
         ]
         formulation = on_pools(every, price)
+    if formulation.experts:
+        widened = [
+            evolve(pool, cluster=with_experts(pool.cluster, device, options.cluster))
+            for pool, device in zip(pools.members, devices, strict=True)
+        ]
+        pools = evolve(pools, members=tuple(widened))
+        cluster = widened[0].cluster
     limited = evolve(options, limits=options.limits and limits_on(options.limits, pools.size))
     space = build_space(limited, registry, formulation, devices[0], wanted.binding)
     refuse_chunks(space.schedules)

@@ -3,7 +3,15 @@
 from nest.api import blocks, read_plan
 from nest.documents.document import plan_summary, result_document, solved_document
 from nest.documents.first_plan import with_first_plan
-from nest.formulate.cluster import any_cluster, as_measured, build_cluster, build_pools, described, from_file
+from nest.formulate.cluster import (
+    any_cluster,
+    as_measured,
+    build_cluster,
+    build_pools,
+    described,
+    from_file,
+    usual_spread,
+)
 from nest.formulate.cost_breakdown import CostBreakdown, breakdown
 from nest.formulate.fixed_plan import as_fixed, with_decisions
 from nest.formulate.formulation import Formulation
@@ -121,6 +129,7 @@ __all__ = [
     "solve_beside",
     "solved_document",
     "start",
+    "usual_spread",
     "whole_problem",
     "with_decisions",
     "with_first_plan",

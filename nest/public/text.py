@@ -18,6 +18,7 @@ from nest.report.other_plans import (
 from nest.report.plan_summary import (
     COPIES,
     SECONDS_AN_HOUR,
+    UNCALIBRATED,
     collectives_text,
     coverage_text,
     egress_of_a_step,
@@ -35,6 +36,7 @@ __all__ = [
     "FREEING",
     "ON_NETWORK",
     "SECONDS_AN_HOUR",
+    "UNCALIBRATED",
     "Answer",
     "Decided",
     "alternative_notes",

@@ -12,6 +12,9 @@ from nest.plan.layout import schedule_of
 from nest.spec import ClusterSpec, PlanDocument, StageRecord, Training
 from nest.units import format_seconds, listed, percent
 
+UNCALIBRATED = "; device not calibrated"
+"""Said of a range of step times that published figures of a device alone give."""
+
 SHARE_NAMES = {
     "compute": "compute",
     "collectives": "collectives",

@@ -178,6 +178,10 @@ class Decisions(Record):
     stages: tuple[StageDecisions, ...]
 
 
+CENTERED = 1e-6
+"""Relative difference up to which the middle of a range is the predicted time."""
+
+
 @frozen(eq=False, repr=False)
 class TimeRange(Record):
     """Predicted range of a batch's time.
@@ -191,6 +195,10 @@ class TimeRange(Record):
     probability: float
     low: float
     high: float
+
+    def off(self, batch_time: float) -> bool:
+        """Whether times lie around another than `batch_time`: those of devices that no measured runs calibrate do."""
+        return abs(self.low * self.high / batch_time**2 - 1) > CENTERED
 
 
 @frozen(eq=False, repr=False)

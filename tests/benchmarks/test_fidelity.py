@@ -1,6 +1,7 @@
 """The fidelity benchmark: its statistics by hand, its folds, its baseline, and the command on the published table."""
 
 import json
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import Table, table
 from benchmarks.fidelity.ranking import agreement, orders, task_sets
 from benchmarks.fidelity.runs import priced, read_runs
-from benchmarks.fidelity.sources import alike, predictions
-from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret, weighted_median
+from benchmarks.fidelity.statistics import best_share, errors, rank_correlation, ranks, regret, weighted_quantile
 from benchmarks.fidelity.terms import TERMS
 from nest.costs.roofline import Roofline
 from nest.errors import InputError
@@ -283,34 +283,19 @@ def sourced(slow: float = 1.2) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.longer
-def test_a_source_is_predicted_from_others_alone(tmp_path: Path) -> None:
-    found, again = (predictions(taken(written(tmp_path, *sourced(slow)))[0], Roofline(), silent) for slow in (1.2, 1.3))
-    assert found.sources == ("fast", "fast", "slow", "alone")
-    assert again.others[2] == found.others[2]
-    assert again.fitted[2] > found.fitted[2]
-    assert again.others[0] > found.others[0]
-    # Generations share the coefficients of hosts and of exposure alone.
-    assert again.others[3] == pytest.approx(found.others[3], rel=0.01)
-
-
-def test_every_source_counts_alike(tmp_path: Path) -> None:
-    """Errors of 10 % and 20 % in one source, of 90 % in the other."""
-    predicted, measured = numpy.array([1.1, 1.2, 1.9]), numpy.ones(3)
-    found = alike(predicted, measured, ["one", "one", "other"])
-    assert found is not None
-    assert found.mean == pytest.approx((0.15 + 0.9) / 2)
-    assert found.median == pytest.approx(0.2)
-    assert weighted_median(numpy.array([3.0, 1.0, 2.0]), numpy.array([1.0, 1.0, 3.0])) == 2.0
+def test_quantiles_count_weights() -> None:
+    values, weights = numpy.array([3.0, 1.0, 2.0]), numpy.array([1.0, 1.0, 3.0])
+    assert [weighted_quantile(values, weights, share) for share in (0.1, 0.5, 0.79, 0.81)] == [1.0, 2.0, 2.0, 3.0]
 
 
 @pytest.mark.longer
 def test_sources_whose_times_are_not_taken_are_in_no_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(written(tmp_path, *sourced()))]
-    assert main([*files, "--sources", "--untimed", "slow", "--output", str(tmp_path)]) == 0
+    spread = tmp_path / "spread.toml"
+    assert main([*files, "--nested", "--untimed", "slow", "--output", str(tmp_path), "--spread", str(spread)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "3 runs: 3 priced, 0 refused; 1 more not timed"
-    found = json.loads((tmp_path / "sources.json").read_text())
-    assert set(found["rows"]) == {"alone", "fast", "all"}
-    assert found["rows"]["fast"]["others"]["mean"] > found["rows"]["fast"]["fitted"]["mean"]
-    assert set(printed) <= set((tmp_path / "sources.md").read_text().splitlines())
+    found = json.loads((tmp_path / "nested.json").read_text())
+    assert {row["source"] for row in found["rows"]} == {"alone", "fast"}
+    assert set(printed) <= set((tmp_path / "nested.md").read_text().splitlines())
+    # No run has a device that is faster than its published figures.
+    assert tomllib.loads(spread.read_text())["uncalibrated"]["median"] > 1

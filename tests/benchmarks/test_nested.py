@@ -44,10 +44,13 @@ def test_a_term_stays_where_it_helps_those_it_is_about_and_hurts_no_other() -> N
     assert kept(hurt, without, ["long context", "other"])  # The mean of both is still lower.
 
 
-def test_the_standard_error_is_that_of_the_mean() -> None:
-    # Of two values half of the draws of two are mixed: means 0, 1/2, 1/2, 1 with a standard deviation of 0.354.
-    assert standard_error(of(0.0, 1.0)) == pytest.approx(0.354, abs=0.02)
-    assert standard_error(of(0.3)) == pytest.approx(0.0)
+def test_the_standard_error_of_few_runs_is_that_of_usual_ones() -> None:
+    # Four runs of variance 0.01 beside four of variance 0.04 that count as believed: (3 * 0.01 + 4 * 0.04) / 7 / 4.
+    own = of(0.1, 0.3, 0.1, 0.3) * (0.75**0.5)
+    assert own.var(ddof=1) == pytest.approx(0.01)
+    assert standard_error(own, 0.2) == pytest.approx((0.19 / 28) ** 0.5)
+    assert standard_error(of(0.3), 0.2) == pytest.approx(0.2)
+    assert standard_error(of(0.3, 0.3), 0.2) > 0.1  # Two that agree by chance.
     assert errors_of(of(numpy.log(1.5), numpy.log(0.8))) == pytest.approx([0.5, 0.2])
 
 
@@ -85,7 +88,7 @@ def test_what_is_held_out_has_no_say(runs: list[MeasuredRun]) -> None:
 @pytest.mark.longer
 def test_every_source_has_a_row_and_terms_are_told(runs: list[MeasuredRun]) -> None:
     parted = [evolve(run, run=evolve(run.run, group=f"source {index % 2}")) for index, run in enumerate(runs)]
-    found = nested(parted, Roofline(), silent, ["attention kernels"])
+    found = nested(parted, numpy.ones(len(parted)), Roofline(), silent, ["attention kernels"])
     assert [row.source for row in found.rows] == ["source 0", "source 1"]
     assert sum(row.runs for row in found.rows) == len(runs)
     assert found.kinds["all"][1] == pytest.approx(numpy.mean([row.nested for row in found.rows]))
@@ -98,4 +101,4 @@ def test_every_source_has_a_row_and_terms_are_told(runs: list[MeasuredRun]) -> N
 def test_the_command_writes_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(PUBLISHED), "--nested", "--output", str(tmp_path)]) == 0
     assert "sources alike" in capsys.readouterr().out
-    assert json.loads((tmp_path / "nested.json").read_text())["figures"]
+    assert json.loads((tmp_path / "nested.json").read_text())["rows"]

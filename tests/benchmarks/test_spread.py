@@ -5,8 +5,20 @@ from itertools import combinations
 
 import numpy
 import pytest
+from attrs import evolve
 
-from benchmarks.fidelity.spread import COVERED, TRUSTED, Strangers, apart, spread_text, spreads
+from benchmarks.fidelity.spread import (
+    COVERED,
+    REACH,
+    TRUSTED,
+    Strangers,
+    apart,
+    known_from,
+    spread,
+    spread_text,
+    spreads,
+    student,
+)
 
 RANDOM = numpy.random.default_rng(2)
 
@@ -15,39 +27,67 @@ def drawn(between: float, within: float, generation: str, clusters: int = 60, ea
     """Runs on clusters whose levels and runs are spread so, each cluster a source of its own."""
     levels = numpy.repeat(RANDOM.normal(0, between, clusters), each)
     names = [f"{generation} {index // each}" for index in range(clusters * each)]
-    return Strangers(levels + RANDOM.normal(0, within, len(names)), names, names, [generation] * len(names))
+    return Strangers(
+        levels + RANDOM.normal(0, within, len(names)), names, names, [generation] * len(names), [False] * len(names)
+    )
+
+
+def together(*parts: Strangers) -> Strangers:
+    names = ("sources", "clusters", "generations", "experts")
+    rest = ([each for part in parts for each in getattr(part, name)] for name in names)
+    return Strangers(numpy.concatenate([part.off for part in parts]), *rest)
+
+
+def with_experts(runs: Strangers) -> Strangers:
+    return evolve(runs, experts=[True] * len(runs.off))
 
 
 @pytest.mark.longer
 def test_spreads_are_those_that_runs_were_drawn_with() -> None:
-    old, new = drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new")
-    both = Strangers(
-        numpy.concatenate([old.off, new.off]),
-        *((*getattr(old, name), *getattr(new, name)) for name in ("sources", "clusters", "generations")),
-    )
-    found = spreads(both, (0.1, 1, 1.0))
+    both = together(drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new"))
+    found = spreads(both, evolve(both, off=both.off + 0.3), (0.1, 1, 1.0))
     for name, (between, within) in {"old": (0.1, 0.05), "new": (0.2, 0.1)}.items():
-        assert found.found[name].between == pytest.approx(between, rel=0.25)
-        assert found.found[name].within == pytest.approx(within, rel=0.1)
+        assert found.known.generations[name].between == pytest.approx(between, rel=0.25)
+        assert found.known.generations[name].within == pytest.approx(within, rel=0.1)
     assert found.covered == pytest.approx(COVERED, abs=0.03)
-    assert found.own is not None
-    assert found.own.covered == pytest.approx(COVERED, abs=0.04)
-    assert found.own.mean < numpy.abs(numpy.expm1(-both.off)).mean() / 1.5
-    assert found.own.half_width < found.half_width / 1.5
-    # Levels that are known leave what is within clusters: of a normal variable, sqrt(2 / pi) standard deviations.
-    assert found.own.least == pytest.approx((2 / numpy.pi) ** 0.5 * (0.05 + 0.1) / 2, rel=0.05)
-    assert found.own.least < found.own.mean
+    assert found.covered_alike == pytest.approx(found.covered)  # All sources have as many runs.
+    assert found.bare.median == pytest.approx(numpy.exp(0.3), rel=0.03)
+    for own in found.own.values():
+        assert own.covered == pytest.approx(COVERED, abs=0.04)
+        assert own.mean < numpy.abs(numpy.expm1(-both.off)).mean() / 1.3
+    assert found.own[3].mean < found.own[1].mean
+
+
+def test_models_with_experts_have_the_wider_range() -> None:
+    dense = drawn(0.05, 0.05, "one", clusters=20)
+    experts = with_experts(drawn(0.3, 0.05, "one", clusters=20))
+    found = known_from(together(dense, evolve(experts, sources=[f"e {each}" for each in experts.sources])), 0.1)
+    assert found.experts is not None
+    assert found.experts.between > 1.3 * found.generations["one"].between > 0.06
+    assert found.of("one", experts=True) == found.experts
+    assert found.of("one", experts=False) == found.generations["one"]
+    assert found.of("another", experts=False) == found.generations["one"]
+
+
+def test_few_sources_have_the_range_of_students_t() -> None:
+    # Quantiles 0.9 of Student's t: 1.4759, 1.3722 and 1.3304 for 5, 10 and 18 degrees of freedom; 1.2816 is normal.
+    assert [student(each) * 1.2816 for each in (5, 10, 18)] == pytest.approx([1.4759, 1.3722, 1.3304], abs=1e-3)
+
+
+def test_a_large_source_does_not_outvote_many_small_ones() -> None:
+    """A source of 400 runs counts as 20 of one run each."""
+    names = [f"small {index}" for index in range(40)]
+    small = Strangers(numpy.full(40, 0.2), names, names, ["one"] * 40, [False] * 40)
+    large = Strangers(numpy.full(400, 0.01), ["large"] * 400, ["large"] * 400, ["one"] * 400, [False] * 400)
+    assert spread(together(small, large), 0.1).stranger.spread * REACH == pytest.approx(0.2, rel=0.01)
 
 
 def test_a_source_says_nothing_of_its_own_range() -> None:
     """However wild a source is, its range is that of the others."""
     calm = drawn(0.05, 0.05, "one", clusters=20)
-    wild = Strangers(numpy.full(50, 3.0), ["wild"] * 50, ["wild"] * 50, ["one"] * 50)
-    both = Strangers(
-        numpy.concatenate([calm.off, wild.off]),
-        *((*getattr(calm, name), *getattr(wild, name)) for name in ("sources", "clusters", "generations")),
-    )
-    found = spreads(both, (0.1, 1, 1.0))
+    wild = Strangers(numpy.full(50, 3.0), ["wild"] * 50, ["wild"] * 50, ["one"] * 50, [False] * 50)
+    both = together(calm, wild)
+    found = spreads(both, both, (0.1, 1, 1.0))
     assert found.covered == pytest.approx(0.8 * 600 / 650, abs=0.1)
 
 
@@ -55,7 +95,7 @@ def test_plans_are_told_apart_from_the_least_difference_that_can_be_trusted() ->
     tasks = [str(index // 20) for index in range(20 * 40)]
     true = RANDOM.normal(0, 0.1, len(tasks))
     measured, predicted = numpy.exp(true), numpy.exp(true + RANDOM.normal(0, 0.04, len(tasks)))
-    least, pairs, ordered = apart(predicted, measured, tasks)
+    least, pairs, ordered = apart(predicted, measured, tasks, ["one"] * len(tasks))
     assert ordered >= TRUSTED
     right = []
     for task in set(tasks):
@@ -68,14 +108,29 @@ def test_plans_are_told_apart_from_the_least_difference_that_can_be_trusted() ->
     assert 0.01 < least < 0.2
 
 
+def test_sources_count_alike_where_plans_are_told_apart() -> None:
+    """One source has a single pair, in the wrong order; another has 45 in the right one."""
+    tasks = ["odd"] * 2 + ["even"] * 10
+    predicted = numpy.array([1.0, 1.3, *numpy.arange(1.0, 2.0, 0.1)])
+    measured = numpy.array([1.3, 1.0, *predicted[2:]])
+    assert apart(predicted, measured, tasks, ["one"] * 12)[0] < 0.1  # 45 of 46 are right.
+    least, pairs, share = apart(predicted, measured, tasks, tasks)
+    assert least > 0.3  # Beyond it are only pairs of the other.
+    assert (pairs, share) == (sum(two / one > 1.3 for two in predicted[2:] for one in predicted[2:]), 1.0)
+
+
 def test_nothing_is_told_apart_where_there_is_nothing_to_compare() -> None:
     ones = numpy.ones(3)
-    assert apart(ones, ones, ["a", "b", "c"])[:2] == (1.0, 0)
+    assert apart(ones, ones, ["a", "b", "c"], ["one"] * 3)[:2] == (1.0, 0)
 
 
 def test_the_file_of_the_catalogue_holds_the_spreads() -> None:
-    found = spreads(drawn(0.1, 0.05, "old", clusters=5), (0.123, 1, 1.0))
+    runs = with_experts(drawn(0.1, 0.05, "old", clusters=5))
+    found = spreads(runs, evolve(runs, off=runs.off + 1), (0.123, 1, 1.0))
     read = tomllib.loads(spread_text(found, "here"))
-    its = found.found["old"]
-    told = {"between": round(its.between, 2), "within": round(its.within, 2)}
-    assert read == {"apart": 0.13, "sources": ["here"], "generations": {"old": told}}
+    rows = {"experts": found.known.experts, "uncalibrated": found.bare, "old": found.known.generations["old"]}
+    told = {
+        name: {"between": round(its.between, 2), "within": round(its.within, 2)} for name, its in rows.items() if its
+    }
+    told["uncalibrated"]["median"] = round(found.bare.median, 2)
+    assert read == {"apart": 0.13, "sources": ["here"], "generations": {"old": told.pop("old")}, **told}

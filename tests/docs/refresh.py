@@ -22,6 +22,7 @@ from tests.docs import (
     room_sizes,
     rooms,
     stack_reference,
+    trust,
 )
 from tests.docs.compare import ELISION, same
 from tests.docs.document import REPOSITORY, documents, run
@@ -69,7 +70,7 @@ def refresh(path: Path) -> list[str]:
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
     text = published_runs.refreshed(calibration_reference.refreshed(text))
-    text = first_plan.refreshed(text)
+    text = trust.refreshed(first_plan.refreshed(text))
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text

@@ -15,7 +15,7 @@ from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 from nest.testing import MODULES
 from nest.version import __version__
-from tests.docs import room_sizes
+from tests.docs import generated, room_sizes, trust
 from tests.docs import rooms as rooms_drawn
 from tests.docs.document import REPOSITORY, blocks, documents
 
@@ -175,3 +175,9 @@ def test_files_that_explanations_name_exist() -> None:
     for page in (DOCS / "explanation").glob("*.md"):
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
             assert any(f"/{path}".endswith(f"/{name}") for path in files), f"{page.name} names {name}"
+
+
+def test_tables_on_trust_are_those_of_the_benchmark() -> None:
+    text = (REPOSITORY / trust.PAGE).read_text()
+    assert all(generated.begin("trust", part) in text for part in trust.PARTS)
+    assert trust.refreshed(text) == text, f"python -m tests.docs.refresh {trust.PAGE}"

@@ -1,19 +1,17 @@
 """The README: one screen of prose whose commands, figures and picture are what nest says today."""
 
-import json
 import re
 import shlex
 import tomllib
 from typing import Any
 
-import numpy
 import pytest
 import typer
 
 from nest.catalogue import devices
 from nest.cli import app
 from nest.hooks.registry import registry
-from tests.docs import picture
+from tests.docs import picture, trust
 from tests.docs.document import REPOSITORY, blocks
 
 README = (REPOSITORY / "README.md").read_text()
@@ -86,22 +84,20 @@ def test_what_is_supported_is_what_there_is() -> None:
 def test_the_accuracy_quoted_is_what_was_found() -> None:
     """Pages on the cost model hold what the benchmarks printed. The README quotes its sums and means."""
     text = " ".join(EXPLAINED.split())
-    results = REPOSITORY / "benchmarks" / "results" / "2026-11-23" / "fidelity" / "sources-hidden-messages.json"
-    pairs = json.loads(results.read_text())["spreads"]
-    found = re.findall(r"^\| [a-z]\S+ \| (\d+) \| ([\d.]+) % \|", EXPLAINED, re.MULTILINE)
-    runs, errors = (numpy.array(column, float) for column in zip(*found, strict=True))
-    left_out, alike = f"{runs @ errors / runs.sum():.1f} %", f"{errors.mean():.1f} %"
-    fitted = re.findall(r"Fitted to the same runs they are (\S+ %) off", text)[0]
+    found = trust.found()
+    runs, sources, spreads = sum(row["runs"] for row in found["rows"]), len(found["rows"]), found["spreads"]
+    _, alike = found["kinds"]["GPU"]
+    own = spreads["own"]["1"]
     ran, failed = re.findall(r"prices (\d+) published runs that ran and (\d+) that ran out of memory", text)[0]
     rejected, accepted = re.findall(r"It rejects (\d+) of the former and accepts (\d+) of the latter", text)[0]
     even = re.findall(r"^\| 0.5 \| 1 \| (\S+) % \| .*? \| (\S+) % \|", EXPLAINED, re.MULTILINE)[0]
     assert even == (f"{100 * int(rejected) / int(ran):.1f}", f"{100 * int(accepted) / int(failed):.1f}")
     for claim in (
-        f"{left_out} off on average, over {runs.sum():.0f} published GPU runs of {len(runs)} sources",
-        f"{alike} with every source weighted equally",
-        f"{fitted} off;",
-        f"right for {pairs['ordered']:.0%}".replace("%", " %") + f" of {pairs['pairs']} pairs",
+        f"{trust.percent(found['mean'])} off on average, over {runs} published GPU runs of {sources} sources",
+        f"{trust.percent(alike)} with every source weighted equally",
+        f"{trust.percent(own['mean'])} with [one run of your own]",
+        f"{100 * spreads['covered']:.0f} % of these runs are inside their range of 80 %",
+        f"for plans predicted to differ by {100 * spreads['apart']:.0f} % or more",
         f"wrongly rejects {rejected} of {ran} runs that worked, wrongly accepts {accepted} of {failed} that ran out",
     ):
         assert claim in README, f"README.md should say: {claim}"
-    assert f"Predictions for an unknown cluster are {left_out} off on average" in text

@@ -1,6 +1,6 @@
 """Replays against the closed form, against what must hold of any pipeline, and against the plan's own numbers."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -33,8 +33,9 @@ def close(one: float, other: float) -> bool:
     return one == pytest.approx(other, rel=1e-9, abs=1e-300)
 
 
-@pytest.mark.parametrize("ports", few([False, True], False), ids=["free", "ports"])
-@pytest.mark.parametrize("schedule", few(SCHEDULES, "1f1b"))
+@pytest.mark.parametrize(
+    ("schedule", "ports"), few(product(SCHEDULES, [False, True]), ("1f1b", False), ("zero-bubble", True))
+)
 def test_on_uniform_stages_a_replay_takes_what_the_closed_form_says(schedule: str, ports: bool) -> None:
     for seed in SEEDS:
         plan = uniform_plan(seed, schedule, ports=ports)

@@ -332,6 +332,14 @@ def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
     assert units.room(one, nothing, 14.0, homes).tolist() == [[[5.0], [5.0]]]
 
 
+def test_each_micro_batch_beyond_those_of_the_emptiest_chunk_takes_room() -> None:
+    """Of 20 bytes 19 are left for units of 3 and one more micro-batch: another chunk holds one beyond its share."""
+    one, free = numpy.ones((1, 2)), numpy.zeros((3, 1, 2))
+    units = LeanUnits(numpy.array([4, 4]), one, 3 * one, one, free, 0.0)
+    two, excess = numpy.array([[2.0]]), numpy.array([[1.0]])
+    assert units.room(two, excess, 20.0, (0, 0)).tolist() == [[[19 / 4], [19 / 4]]]
+
+
 def test_every_run_of_units_needs_stages_that_hold_it() -> None:
     """In 3 s two stages hold six light units, in 4 s four heavy ones; 1 s and 2 s more where they hold ends beside."""
     seconds, free = numpy.array([[1.0, 2.0, 1.0]]), numpy.zeros((1, 3))

@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
 from nest.report.framework_words import chosen_as, layout_text, likelihood, near_enough, other_plan_texts
-from nest.report.plan_summary import SHARE_NAMES, memory_capacity, trained_text
+from nest.report.plan_summary import SHARE_NAMES, UNCALIBRATED, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.spec import PlanDocument
@@ -80,7 +80,8 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
     time = format_seconds(plan.batch_time or 0.0)
     if span is not None:
         between = f"{format_seconds(span.low)} to {format_seconds(span.high)}"
-        time += f" ({percent(span.probability, 0)} likely {between})"
+        known = UNCALIBRATED if span.off(plan.batch_time or 1.0) else ""
+        time += f" ({percent(span.probability, 0)} likely {between}{known})"
     verdict, tone, memory = _memory(plan)
     shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, width)
     rows = [

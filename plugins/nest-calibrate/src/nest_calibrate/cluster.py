@@ -7,11 +7,11 @@ from statistics import fmean
 
 from attrs import evolve, frozen
 
-from nest.catalogue import TimeSpread, time_spread
+from nest.catalogue import TimeSpread
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
-from nest.public.planning import device_of, load_model
+from nest.public.planning import device_of, load_model, usual_spread
 from nest.spec import ClusterCalibration, PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement
 from nest_calibrate.devices import NOISE
@@ -25,7 +25,7 @@ from nest_calibrate.plausible import Figure, refuse_impossible
 
 @frozen
 class ComparedRun:
-    """One run, with the generation of its device, beside what is predicted of it without a calibration of its cluster.
+    """One run, the usual spread on its device, and predictions without a calibration of its cluster.
 
     Attributes:
         measured: seconds of its batch; None: not measured.
@@ -34,7 +34,7 @@ class ComparedRun:
     """
 
     name: str
-    generation: str
+    usual: TimeSpread
     measured: float | None
     predicted: float
     verdict: Verdict
@@ -63,8 +63,8 @@ def seen_runs(
     for number, (run, problem, plan) in enumerate(plans, 1):
         assert plan.batch_time is not None
         device = device_of(problem.cluster)
-        name, generation = run.id or f"run {number}", "" if device is None else device.generation
-        result.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+        name, usual = run.id or f"run {number}", usual_spread(device)
+        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
     return result
 
 
@@ -94,10 +94,10 @@ def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
 def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:
     """The level of a cluster, expected from some of its runs, and the spread of others around it.
 
-    The level (its software, clocks, network) is normal in the logarithm, and runs scatter around it, both as far as is
-    `usual`: with `n` runs of mean `m`, it is expected at `m` times `between^2 / (between^2 + within^2 / n)`, shrunk
-    towards 0, with variance `between^2 within^2 / (n between^2 + within^2)` (Gelman et al., Bayesian Data Analysis,
-    section 2.5).
+    The level (its software, clocks, network) is normal in the logarithm around `log(usual.median)`, and runs scatter
+    around it. With `n` runs of mean `m`, the expected level moves from there to `m` by the share
+    `between^2 / (between^2 + within^2 / n)`, with variance `between^2 within^2 / (n between^2 + within^2)` (Gelman et
+    al., Bayesian Data Analysis, section 2.5).
 
     Args:
         logarithms: of measured over predicted times.
@@ -106,23 +106,23 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     Returns:
         The logarithm of the level, and the standard deviation of the logarithm of another run's time.
     """
-    count = len(logarithms)
+    count, center = len(logarithms), log(usual.median)
     if not count:
-        return 0.0, hypot(usual.between, usual.within)
+        return center, hypot(usual.between, usual.within)
     share = usual.between**2 / (usual.between**2 + usual.within**2 / count)
-    return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
+    return center + share * (sum(logarithms) / count - center), sqrt((1 - share) * usual.between**2 + usual.within**2)
 
 
 def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
     """Calibrate one cluster to its runs, read from `sources`.
 
-    How far clusters, and runs of one cluster, usually lie from predictions is that of the first run's generation.
+    The usual spread is that of the first run.
 
     Raises:
         InputError: the runs cannot be those of their problems.
     """
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
-    center, spread = level(logarithms, time_spread(seen[0].generation))
+    center, spread = level(logarithms, seen[0].usual)
     if not 0.1 <= exp(center) <= 10:
         raise InputError(
             f"the runs take {exp(center):.3g}x the predicted time, more than any cluster. Check the unit of "
@@ -139,6 +139,19 @@ def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> Cluster
     )
 
 
+def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[str]:
+    """The level by own runs, by published ones, and by both, as ratios to predicted times."""
+    logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+    usual = seen[0].usual
+    low, high = (usual.median * exp(side * usual.between) for side in (-1, 1))
+    lines = [f"Your runs: {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
+    return [
+        *lines,
+        f"Published runs: {usual.median:.3f} times, between {low:.3f} and {high:.3f} on two of three clusters.",
+        f"Taken: {taken.time:.3f} times; the standard deviation of another run is {taken.time_spread:.1%}.",
+    ]
+
+
 def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
     """Fit needed over estimated memory to the runs; None if they have no peaks and none failed."""
     if all(each.verdict.peak is None and each.verdict.ran for each in seen):
@@ -148,7 +161,7 @@ def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
 
 def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:
     """Tell where the level of a cluster makes predictions no better: of each run, by the level the others tell."""
-    usual = usual or time_spread(seen[0].generation)
+    usual = usual or seen[0].usual
     off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     if not off:
         doubt("No run has a batch_time; the correction of time stays 1.")

@@ -109,18 +109,19 @@ def test_profiles_and_problems_without_a_plan_have_no_range() -> None:
     seen=st.lists(st.floats(-0.4, 0.4), max_size=6),
     between=st.floats(0.05, 0.3),
     within=st.floats(0.02, 0.2),
+    median=st.sampled_from([1.0, 1.28]),
 )
-def test_the_level_is_the_posterior_of_bayes(seen: list[float], between: float, within: float) -> None:
+def test_the_level_is_the_posterior_of_bayes(seen: list[float], between: float, within: float, median: float) -> None:
     """Against the integral over a grid of levels."""
     grid = numpy.linspace(-2, 2, 8001)
-    density = -0.5 * (grid / between) ** 2
+    density = -0.5 * ((grid - log(median)) / between) ** 2
     for each in seen:
         density = density - 0.5 * ((each - grid) / within) ** 2
     weight = numpy.exp(density - density.max())
     weight /= weight.sum()
     mean = float((weight * grid).sum())
     variance = float((weight * (grid - mean) ** 2).sum())
-    center, spread = level(seen, TimeSpread(between, within, 0.1))
+    center, spread = level(seen, TimeSpread(between, within, 0.1, median))
     assert center == pytest.approx(mean, abs=1e-4)
     assert spread == pytest.approx((variance + within**2) ** 0.5, rel=1e-3)
 
@@ -162,7 +163,8 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Com
     runs, told = runs_file(tmp_path, 1.3), tmp_path / "cluster.toml"
     code, out, _ = cli("calibrate", "cluster", str(runs), "--output", str(told))
     assert code == 0
-    assert "1.300" in out
+    assert "Your runs: 1.300 times the predicted time." in out
+    assert "Published runs: 1.000 times, between" in out
     usual = time_spread("hopper")
     share = usual.between**2 / (usual.between**2 + usual.within**2 / 3)
     expected = exp(share * log(1.3))

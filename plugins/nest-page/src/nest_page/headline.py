@@ -10,7 +10,7 @@ from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, recompute_words
 from nest.public.planning import load_model
-from nest.public.text import chosen_as, counted, layers_of, layout_text, near_enough, time_shares
+from nest.public.text import UNCALIBRATED, chosen_as, counted, layers_of, layout_text, near_enough, time_shares
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed, percent
@@ -32,6 +32,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     plan, summary, batch_time = subject.plan, subject.summary, subject.batch_time
     span = plan.batch_time_range
     between = f"{_between(span.low, span.high)}, {percent(span.probability, 0)} likely" if span is not None else ""
+    between += UNCALIBRATED if span is not None and span.off(batch_time) else ""
     yield Fact("Step time", Cell.seconds(batch_time), between)
     if "model_flops_utilisation" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))

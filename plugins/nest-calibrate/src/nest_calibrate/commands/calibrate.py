@@ -262,7 +262,7 @@ def cluster(
     from attrs import asdict
 
     from nest.io import write_text
-    from nest_calibrate.cluster import calibrated, calibration_text, doubt_level, memory_of, seen_runs
+    from nest_calibrate.cluster import calibrated, calibration_text, doubt_level, level_lines, memory_of, seen_runs
     from nest_calibrate.memory import doubt_memory_figures
 
     doubts: list[str] = []
@@ -279,8 +279,8 @@ def cluster(
         typer.echo(to_json({"calibration": asdict(figures), "runs": runs, "warnings": doubts}))
     else:
         _show_runs(seen)
-        spread = f"(standard deviation of another run {percent(figures.time_spread)})"
-        show_paragraph(f"Steps take {figures.time:.3f}x the predicted time {spread}.")
+        for line in level_lines(seen, figures):
+            show_paragraph(line)
         if figures.memory is not None:
             spread = f"(standard deviation {percent(figures.memory_spread or 0.0)})"
             peaks = [each.verdict.peak / each.verdict.estimate for each in seen if each.verdict.peak is not None]

@@ -1,0 +1,96 @@
+"""Tables of docs/explanation/trust.md, from the results of `python -m benchmarks.fidelity --nested`."""
+
+import json
+from collections.abc import Iterator
+from math import hypot
+from pathlib import Path
+from typing import Any
+
+from nest.catalogue import time_spread
+from nest.plan.document import time_range
+from tests.docs import generated
+from tests.docs.document import REPOSITORY
+
+PAGE = Path("docs/explanation/trust.md")
+RESULTS = REPOSITORY / "benchmarks" / "results" / "2026-11-30" / "fidelity" / "nested.json"
+
+
+def found() -> dict[str, Any]:
+    """The figures of the benchmark."""
+    figures: dict[str, Any] = json.loads(RESULTS.read_text())
+    return figures
+
+
+def percent(share: float, sign: str = "") -> str:
+    """A share with one decimal place, as pages print it."""
+    return f"{100 * share:{sign}.1f} %"
+
+
+def errors() -> Iterator[str]:
+    """Errors by source, then of all."""
+    figures = found()
+    yield "| source | runs | left out | median | one own run |"
+    yield "|---|---|---|---|---|"
+    for row in figures["rows"]:
+        own = percent(row["own"]) if row["runs"] > 1 else ""
+        yield f"| {row['source']} | {row['runs']} | {percent(row['nested'])} | {percent(row['bias'], '+')} | {own} |"
+    for kind, (_, left_out) in figures["kinds"].items():
+        if kind not in ("all", "TPU"):
+            yield f"| sources alike: {kind} | | {percent(left_out)} | | |"
+    yield f"| all runs alike | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | |"
+
+
+def terms() -> Iterator[str]:
+    """Errors of sources without one of the terms of the cost model each."""
+    figures = found()
+    names = list(figures["fixed"])
+    yield f"| source | all terms | {' | '.join(f'no {name}' for name in names).replace('no none', 'none of them')} |"
+    yield "|---|---|" + "---|" * len(names)
+    for row in figures["rows"]:
+        changed = [row["without"][name] for name in names]
+        if any(abs(each - row["kept"]) >= 0.0005 for each in changed):
+            yield f"| {row['source']} | {percent(row['kept'])} | {' | '.join(map(percent, changed))} |"
+    fixed = [percent(figures["fixed"][name]) for name in names]
+    yield f"| sources alike | {percent(figures['kept'])} | {' | '.join(fixed)} |"
+
+
+def ranges() -> Iterator[str]:
+    """Spreads of the catalogue, and the ranges that follow."""
+    spreads = found()["spreads"]
+    yield "| runs on | between clusters | within them | range |"
+    yield "|---|---|---|---|"
+    kinds = {name.capitalize(): time_spread(name) for name in spreads["known"]["generations"]}
+    experts = time_spread("hopper", experts=True)
+    for name, each in {**kinds, "any of these, with experts": experts, "an uncalibrated device": time_spread()}.items():
+        span = time_range(1.0, each.stranger)
+        assert span is not None
+        yield (
+            f"| {name} | {each.between:.2f} | {each.within:.2f} | {100 * (span.low - 1):+.0f} to "
+            f"{100 * (span.high - 1):+.0f} % |"
+        )
+
+
+def coverage() -> Iterator[str]:
+    """How many runs lie inside their ranges, and errors with own runs."""
+    spreads = found()["spreads"]
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| runs inside the range of 80 %, source left out | {percent(spreads['covered'])} |"
+    yield f"| the same, sources alike | {percent(spreads['covered_alike'])} |"
+    for name, width in spreads["half_widths"].items():
+        yield f"| half a range, {name} | {percent(width)} |"
+    for count, own in spreads["own"].items():
+        runs = f"{count} own run{'s' if int(count) > 1 else ''}"
+        yield f"| error with {runs}, {own['sources']} sources alike | {percent(own['mean'])} |"
+        yield f"| other runs inside the range that then holds | {percent(own['covered'])} |"
+    bare = spreads["bare"]
+    told = f"{bare['median']:.2f} times the predicted time, spread {hypot(bare['between'], bare['within']):.2f}"
+    yield f"| devices predicted without their calibration | {told} |"
+
+
+PARTS = {"errors": errors, "terms": terms, "ranges": ranges, "coverage": coverage}
+
+
+def refreshed(page: str) -> str:
+    """`page` with its tables made anew."""
+    return generated.refreshed(page, "trust", PARTS)
