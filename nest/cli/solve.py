@@ -155,21 +155,13 @@ def _of(source: Mapping[str, Any] | None, search: Callable[..., Any]) -> Callabl
 
 
 class ShownOnce(NamedTuple):
-    """Output settings of plans.
+    """Output settings of plans."""
 
-    Attributes:
-        output: the file for a plan, or the folder for several; None: none is written.
-        as_json: print as JSON.
-        one_line: print a document in one line, as there are several.
-        explain_search: describe the search.
-        stages: print more than the first screen.
-    """
-
-    output: Path | None
-    as_json: bool
-    one_line: bool
-    explain_search: bool
-    stages: bool
+    output: Path | None  # The file for a plan, or the folder for several; None: none is written.
+    as_json: bool  # Print as JSON.
+    one_line: bool  # Print a document in one line, as there are several.
+    explain_search: bool  # Describe the search.
+    stages: bool  # Print more than the first screen.
 
 
 def _plans(

@@ -95,16 +95,11 @@ class AlphaBeta:
 
 @frozen(order=False, repr=False)
 class Cost:
-    """An alpha-beta term: the cost of one way to run a collective, affine in its bytes.
+    """An alpha-beta term: the cost of one way to run a collective, affine in its bytes."""
 
-    Attributes:
-        latency: seconds of no bytes.
-        per_byte: seconds per byte.
-        ports: seconds, and seconds per byte, for which a member's port at each level is occupied, innermost first.
-    """
-
-    latency: float
-    per_byte: float
+    latency: float  # Seconds of no bytes.
+    per_byte: float  # Seconds per byte.
+    # Seconds, and seconds per byte, for which a member's port at each level is occupied, innermost first.
     ports: tuple[Affine, ...]
 
     @classmethod
@@ -141,21 +136,13 @@ def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
 
 @frozen(eq=False, repr=False)
 class LevelRing(Record):
-    """A level on which several of the members meet.
+    """A level on which several of the members meet."""
 
-    Attributes:
-        index: of the level, 0 is the innermost.
-        levels: of the whole network.
-        level: the level.
-        members: groups of the level inside, of one group of it, that have members of the set.
-        below: members of the set inside one of those (`prod_{j<l} m_j`).
-    """
-
-    index: int
-    levels: int
-    level: Level
-    members: int
-    below: int
+    index: int  # Of the level, 0 is the innermost.
+    levels: int  # Of the whole network.
+    level: Level  # The level.
+    members: int  # Groups of the level inside, of one group of it, that have members of the set.
+    below: int  # Members of the set inside one of those (`prod_{j<l} m_j`).
 
     def protocols(self, kind: str) -> list[CollectiveLine]:
         """Return the link's protocols for `kind`; none: the formula of PROBLEM.md."""

@@ -40,19 +40,12 @@ NARROW_LAUNCHES = 2.0
 
 
 class Peak(NamedTuple):
-    """The arithmetic roof of an operator on a device.
+    """The arithmetic roof of an operator on a device."""
 
-    Attributes:
-        reached: FLOP per second that large operators of its kind reach; at most `nominal`.
-        nominal: FLOP per second of its number format.
-        wide: FLOP per second of the format of everything but products with weights.
-        narrow: operands are first converted to a narrower format.
-    """
-
-    reached: float
-    nominal: float
-    wide: float
-    narrow: bool
+    reached: float  # FLOP per second that large operators of its kind reach; at most `nominal`.
+    nominal: float  # FLOP per second of its number format.
+    wide: float  # FLOP per second of the format of everything but products with weights.
+    narrow: bool  # Operands are first converted to a narrower format.
 
 
 class Roofline:
@@ -235,19 +228,12 @@ NARROWEST = min(1 / a + 1 / b for a, b in TILES)
 
 @frozen(eq=False, repr=False)
 class Product(Record):
-    """A batch of equal matrix products `(rows, contracted) @ (contracted, columns)`.
+    """A batch of equal matrix products `(rows, contracted) @ (contracted, columns)`."""
 
-    Attributes:
-        count: products in the batch.
-        rows: of the left operand, which comes with the data.
-        columns: of the right one.
-        contracted: elements summed over.
-    """
-
-    count: float
-    rows: float
-    columns: float
-    contracted: float
+    count: float  # Products in the batch.
+    rows: float  # Of the left operand, which comes with the data.
+    columns: float  # Of the right one.
+    contracted: float  # Elements summed over.
 
     @property
     def backward(self) -> tuple[Product, Product]:

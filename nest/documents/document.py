@@ -280,21 +280,13 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
 
 
 class Proof(NamedTuple):
-    """Settings of a proof by CP-SAT.
+    """Settings of a proof by CP-SAT."""
 
-    Attributes:
-        free: blocks may lie anywhere and in any order.
-        deadline: leaves the rest open.
-        workers: CP-SAT threads.
-        progress: called at intervals.
-        beside: other processes, forked from this one, that bound cases; None: none.
-    """
-
-    free: bool
-    deadline: Deadline
-    workers: int
-    progress: Callable[[SearchProgress], None] | None
-    beside: Beside | None
+    free: bool  # Blocks may lie anywhere and in any order.
+    deadline: Deadline  # Leaves the rest open.
+    workers: int  # CP-SAT threads.
+    progress: Callable[[SearchProgress], None] | None  # Called at intervals.
+    beside: Beside | None  # Other processes, forked from this one, that bound cases; None: none.
 
 
 def verdict_on(plan: PlanDocument, known: Registry, how: Proof) -> Verdict:

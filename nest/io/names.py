@@ -104,17 +104,11 @@ WORDS: tuple[tuple[str, str, str], ...] = (
 
 
 class Meant(NamedTuple):
-    """The meaning of a name unknown to nest.
+    """The meaning of a name unknown to nest."""
 
-    Attributes:
-        name: nest's.
-        section: of a problem; empty: where the other name was.
-        written: how it is written there, or a sentence.
-    """
-
-    name: str
-    section: str
-    written: str
+    name: str  # Nest's.
+    section: str  # Of a problem; empty: where the other name was.
+    written: str  # How it is written there, or a sentence.
 
     def remedy(self, value: object = None) -> str:
         """Return the suggested text in code marks, with `value` if it fits, and its section."""

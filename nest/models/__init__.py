@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 @frozen(eq=False, repr=False)
 class InFile(Record):
-    """An importer whose module is loaded once a model needs it.
+    """An importer whose module is loaded once a model needs it."""
 
-    Attributes:
-        name: as `nest models` lists it.
-        place: module and variable of the importer in this package.
-    """
-
-    name: str
-    place: str
+    name: str  # As `nest models` lists it.
+    place: str  # Module and variable of the importer in this package.
 
     @property
     def importer(self) -> Any:
@@ -88,13 +83,9 @@ def is_graph(source: Any) -> bool:
 
 @frozen(eq=False, repr=False)
 class Family(InFile):
-    """A family of models by the names of its configurations; its name is their `model_type`.
+    """A family of models by the names of its configurations; its name is their `model_type`."""
 
-    Attributes:
-        also: further `model_type`s of the same architecture.
-    """
-
-    also: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # Further `model_type`s of the same architecture.
 
     @property
     def examples(self) -> tuple[Mapping[str, Any], ...]:

@@ -54,25 +54,16 @@ Orders = Sequence[Sequence[Pass]]  # Passes of each device in order.
 
 @frozen
 class Certificate:
-    """Result of deriving `M`, `A`, `B` and counts in flight again.
+    """Result of deriving `M`, `A`, `B` and counts in flight again."""
 
-    Attributes:
-        schedule: its name.
-        micro_batches: `M`.
-        stages: `s`.
-        missing: reason if they could not be derived; else None.
-        equal_stages: time of a batch on equal stages in the schedule's order, over one stage's time: `A + B s`.
-        in_flight: most micro-batches that each stage holds in the order.
-        faults: contradictions, each following the schedule's name.
-    """
-
-    schedule: str
-    micro_batches: int
-    stages: int
-    missing: str | None = None
+    schedule: str  # Its name.
+    micro_batches: int  # `M`.
+    stages: int  # `s`.
+    missing: str | None = None  # Reason if they could not be derived; else None.
+    # Time of a batch on equal stages in the schedule's order, over one stage's time: `A + B s`.
     equal_stages: float | None = None
-    in_flight: tuple[float, ...] = ()
-    faults: tuple[str, ...] = ()
+    in_flight: tuple[float, ...] = ()  # Most micro-batches that each stage holds in the order.
+    faults: tuple[str, ...] = ()  # Contradictions, each following the schedule's name.
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to an entry of a document."""

@@ -19,25 +19,15 @@ MOST_NAMED = 3  # Most candidates of a mixed plan named one by one.
 
 
 class Words(NamedTuple):
-    """A framework's words for decisions.
+    """A framework's words for decisions."""
 
-    Attributes:
-        degrees: prefixes of degrees, by strategy; others are in capitals.
-        chunks: model chunks of a stage.
-        batch: samples and number of micro-batches.
-        zero: ZeRO stages.
-        recompute: follows a mode of recomputation, and `no`.
-        partly: follows that if only first blocks are recomputed: how many, per stage or chunk.
-        schedules: pipeline schedules, by name; others go by their name.
-    """
-
-    degrees: Mapping[str, str]
-    chunks: str
-    batch: str
-    zero: Sequence[str]
-    recompute: str
-    partly: str
-    schedules: Mapping[str, str]
+    degrees: Mapping[str, str]  # Prefixes of degrees, by strategy; others are in capitals.
+    chunks: str  # Model chunks of a stage.
+    batch: str  # Samples and number of micro-batches.
+    zero: Sequence[str]  # ZeRO stages.
+    recompute: str  # Follows a mode of recomputation, and `no`.
+    partly: str  # Follows that if only first blocks are recomputed: how many, per stage or chunk.
+    schedules: Mapping[str, str]  # Pipeline schedules, by name; others go by their name.
 
 
 _PAPERS = {

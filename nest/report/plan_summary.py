@@ -82,18 +82,13 @@ def _exposed(each: Mapping[str, Any]) -> str:
 
 
 class ModelFacts(NamedTuple):
-    """Facts on the model besides its layers' costs.
+    """Facts on the model besides its layers' costs."""
 
-    Attributes:
-        sequence_length: tokens per sample; None: samples have none.
-        flops_per_sample: model FLOP of both passes (`nest models` prints the convention).
-        peaks: matrix peak of a device at the training's precision, FLOP per second, by pool; "" without pools.
-        trained: the trained part in words (`what`), its `parameters`, and `of` how many; None: all.
-    """
-
-    sequence_length: int | None
-    flops_per_sample: float
+    sequence_length: int | None  # Tokens per sample; None: samples have none.
+    flops_per_sample: float  # Model FLOP of both passes (`nest models` prints the convention).
+    # Matrix peak of a device at the training's precision, FLOP per second, by pool; "" without pools.
     peaks: Mapping[str, float]
+    # The trained part in words (`what`), its `parameters`, and `of` how many; None: all.
     trained: Mapping[str, Any] | None = None
 
 

@@ -15,13 +15,9 @@ from nest.schedules.one_forward_one_backward import in_turn
 
 @frozen(eq=False, repr=False)
 class Interleaved(Record):
-    """Each stage runs `v` chunks of layers in turn, so that the pipeline fills in a `v`-th of the time.
+    """Each stage runs `v` chunks of layers in turn, so that the pipeline fills in a `v`-th of the time."""
 
-    Attributes:
-        chunks: of each stage (`v`), 2 or more.
-    """
-
-    chunks: int = field(default=2, validator=validators.ge(2))
+    chunks: int = field(default=2, validator=validators.ge(2))  # Of each stage (`v`), 2 or more.
     name = "interleaved"
     fills = True
 

@@ -100,12 +100,9 @@ class InterleavedZeroBubble(Record):
     """Interleaved ZB-H1 (PyTorch's `ScheduleInterleavedZeroBubble`): each stage runs `v` chunks of layers in turn.
 
     The bubble of ZB-H1, `(s - 1) (f + b - w)`, is `v` times smaller, like chunks. Exact if `w <= f` and `w <= b`.
-
-    Attributes:
-        chunks: of each stage (`v`), 2 or more.
     """
 
-    chunks: int = field(default=2, validator=validators.ge(2))
+    chunks: int = field(default=2, validator=validators.ge(2))  # Of each stage (`v`), 2 or more.
     name = "interleaved-zero-bubble"
     fills = True
 

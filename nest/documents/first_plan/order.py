@@ -29,25 +29,17 @@ class Plan(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A criterion.
+    """A criterion."""
 
-    Attributes:
-        name: of the criterion.
-        reason: why less of it is simpler: a clause that reads on after "because".
-        amount: of a plan.
-        at_most: the instance with only the plans of at most that amount.
-        less: the smaller amounts of plans, ascending.
-        next: index of the smaller amount to try first: 0, the least, if searches for less are far quicker, or -1, the
-            most.
-        more: the instance with only the plans above that amount, if constraints can say that; else itself.
-    """
-
-    name: str
-    reason: str
-    amount: Callable[[Plan], int]
-    at_most: Callable[[Instance, int], Instance]
+    name: str  # Of the criterion.
+    reason: str  # Why less of it is simpler: a clause that reads on after "because".
+    amount: Callable[[Plan], int]  # Of a plan.
+    at_most: Callable[[Instance, int], Instance]  # The instance with only the plans of at most that amount.
+    # The smaller amounts of plans, ascending.
     less: Callable[[Instance, int], Iterable[int]] = lambda _, amount: range(amount)
+    # Index of the smaller amount to try first: 0, the least, if searches for less are far quicker, or -1, the most.
     next: int = -1
+    # The instance with only the plans above that amount, if constraints can say that; else itself.
     more: Callable[[Instance, int], Instance] = lambda instance, _: instance
 
     @classmethod

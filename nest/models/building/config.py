@@ -33,16 +33,11 @@ class ConfigReader:
     """A configuration whose mistakes are collected until `finish` reports them together.
 
     After a mistake a harmless value is returned, so that reading goes on.
-
-    Attributes:
-        config: the content of the file.
-        family: the importer's name, for messages.
-        problems: the mistakes found so far.
     """
 
-    config: Mapping[str, Any]
-    family: str
-    problems: list[str] = field(factory=list)
+    config: Mapping[str, Any]  # The content of the file.
+    family: str  # The importer's name, for messages.
+    problems: list[str] = field(factory=list)  # The mistakes found so far.
 
     def has(self, key: str, missing: bool = False) -> bool:
         """Return whether `key` has a value other than null; `missing` for a missing key."""
@@ -150,21 +145,13 @@ class ConfigReader:
 
 
 class DecoderWidths(NamedTuple):
-    """The common keys of a decoder's configuration.
+    """The common keys of a decoder's configuration."""
 
-    Attributes:
-        layers: transformer blocks.
-        hidden: model width.
-        heads: attention heads.
-        vocab: vocabulary size.
-        tied: the head shares the word embedding's weights.
-    """
-
-    layers: int
-    hidden: int
-    heads: int
-    vocab: int
-    tied: bool
+    layers: int  # Transformer blocks.
+    hidden: int  # Model width.
+    heads: int  # Attention heads.
+    vocab: int  # Vocabulary size.
+    tied: bool  # The head shares the word embedding's weights.
 
 
 def decoder_widths(config: ConfigReader, *, tied: bool = False) -> DecoderWidths:
@@ -305,18 +292,12 @@ def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> 
 
 @frozen(eq=False, repr=False)
 class ConfigImporter(Record):
-    """The importer of one family's configurations.
+    """The importer of one family's configurations."""
 
-    Attributes:
-        name: `model_type` of its configurations.
-        head: the model class, as `architectures` names it.
-        read: turns a configuration into an architecture.
-        examples: configurations to try it on (`nest.testing`), for families missing in the model library.
-    """
-
-    name: str
-    head: str
-    read: Callable[[ConfigReader], Architecture]
+    name: str  # `model_type` of its configurations.
+    head: str  # The model class, as `architectures` names it.
+    read: Callable[[ConfigReader], Architecture]  # Turns a configuration into an architecture.
+    # Configurations to try it on (`nest.testing`), for families missing in the model library.
     examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:

@@ -24,24 +24,15 @@ class LayerBuilder:
 
     Tensors are `(batch, sequence, ...)` of one sample. FLOP are those of matrix products (2 for a multiply and an add);
     every other operator is bound by memory traffic and counts none.
-
-    Attributes:
-        name: of the layer; operators and tensors are called `name/...`.
-        sequence: tokens per sample.
-        itemsize: bytes per activation element.
-        norm_bias: LayerNorm in place of RMSNorm.
-        capacity: room of an expert in tokens over its even share.
-        eager: operators between products run one by one, and save more for the backward pass.
-        operators: added so far, in order.
     """
 
-    name: str
-    sequence: int
-    itemsize: float
-    norm_bias: bool
-    capacity: float = 1.0
-    eager: bool = False
-    operators: list[Operator] = field(factory=list)
+    name: str  # Of the layer; operators and tensors are called `name/...`.
+    sequence: int  # Tokens per sample.
+    itemsize: float  # Bytes per activation element.
+    norm_bias: bool  # LayerNorm in place of RMSNorm.
+    capacity: float = 1.0  # Room of an expert in tokens over its even share.
+    eager: bool = False  # Operators between products run one by one, and save more for the backward pass.
+    operators: list[Operator] = field(factory=list)  # Added so far, in order.
 
     @property
     def tokens(self) -> Shape:

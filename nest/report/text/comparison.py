@@ -16,21 +16,13 @@ from nest.units import format_bytes, format_seconds, listed, percent
 
 @frozen
 class Entry:
-    """One plan of a shortlist.
+    """One plan of a shortlist."""
 
-    Attributes:
-        plan: its document; of all but the best `feasible`, with the lower bound of the best.
-        slower_by: share of the best plan's step time that it takes more.
-        told_apart: predictions are accurate enough to call the best plan faster; true of the best.
-        proved: every plan that could rank ahead of it is known to be slower; else time ran out.
-        replayed: seconds of a step in a replay pass by pass; None: not possible.
-    """
-
-    plan: PlanDocument
-    slower_by: float
-    told_apart: bool
-    proved: bool
-    replayed: float | None = None
+    plan: PlanDocument  # Its document; of all but the best `feasible`, with the lower bound of the best.
+    slower_by: float  # Share of the best plan's step time that it takes more.
+    told_apart: bool  # Predictions are accurate enough to call the best plan faster; true of the best.
+    proved: bool  # Every plan that could rank ahead of it is known to be slower; else time ran out.
+    replayed: float | None = None  # Seconds of a step in a replay pass by pass; None: not possible.
 
 
 def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:

@@ -61,17 +61,11 @@ _TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
 
 
 class Verdict(NamedTuple):
-    """The answer of `nest verify`.
+    """The answer of `nest verify`."""
 
-    Attributes:
-        verification: as in a plan document.
-        batch_time: seconds of the plan to be proved; None: it says that there is none.
-        better: the best plan found, when refuted.
-    """
-
-    verification: dict[str, Any]
-    batch_time: float | None
-    better: PlanDocument | None = None
+    verification: dict[str, Any]  # As in a plan document.
+    batch_time: float | None  # Seconds of the plan to be proved; None: it says that there is none.
+    better: PlanDocument | None = None  # The best plan found, when refuted.
 
     @property
     def status(self) -> str:
