@@ -108,6 +108,21 @@ STATES = "NodeName=n[1-3] Gres=gpu:h100:8 State=IDLE\nNodeName=n4 Gres=gpu:h100:
 ALL = "n1 n2 n3 n4 n5 n6 n7 n8"
 
 
+SEVENTEEN = [["X" if one == two else "NV17" if 5 in (one, two) else "NV18" for two in range(8)] for one in range(8)]
+SWITCHED = (
+    dump()
+    .replace(
+        '<gpu dev="0" sm="90" rank="0" gdr="1"/>',
+        '<gpu dev="0" sm="90" rank="0" gdr="1"><nvlink target="fffe" count="17" tclass="0x068000"/></gpu>',
+    )
+    .replace(
+        '<gpu dev="1" sm="90" rank="1" gdr="1"/>',
+        '<gpu dev="1" sm="90" rank="1" gdr="1"><nvlink target="fffe" count="18" tclass="0x068000"/></gpu>',
+    )
+)
+ACROSS = [("a/0", "l0"), ("b/0", "l1"), ("l0", "l1")]
+
+
 def aws(kind: str, count: int = 8) -> dict[str, Any]:
     rows = [
         {"InstanceId": f"i-{at}", "InstanceType": kind, "NetworkNodes": ["t", f"l{at // 4}"]} for at in range(count)
@@ -410,6 +425,40 @@ FILES = (
     File("node-link", "g.json", NODE_LINK, "~4x50"),
     File("graphml", "g.graphml", GRAPHML, "~4x50"),
     File("gml", "g.gml", GML, "~4x50"),
+    # Things odd or wrong
+    File(
+        "slurm.conf",
+        "slurm.conf",
+        "NodeName=n[1-2] Gres=gpu:h100:8\nNodeName=login CPUs=8\n",
+        "8x450 2x50",
+        "h100-sxm",
+        8,
+        "n1 n2",
+        "login (1 host), which have no `Gres`",
+    ),
+    File(
+        "kubernetes",
+        "k.json",
+        nodes(*labelled(4, "fabric.topograph.run/tier-0", **PRODUCT), ("far", PRODUCT)),
+        "8x450 2x50 2x50",
+        "h100-sxm",
+        8,
+        "n0 n1 n2 n3",
+        "far (1 host)",
+    ),
+    File("nvidia-smi topo -m", "t", table(SEVENTEEN), "8x425", None, 8, "", "17 to 18 NVLink links"),
+    File("nccl xml", "t.xml", SWITCHED, "2x425", "h100-sxm", 2, "", "17 to 18 NVLink links"),
+    File(
+        "ibnetdiscover",
+        "f",
+        ibnetdiscover([each for each in FAT.links() if each != ("leaf0.1", "spine0.1")], "4xNDR"),
+        "8x450 3x50 2x50",
+        "h100-sxm",
+        8,
+        "",
+        "Links up to",
+    ),
+    File("ibnetdiscover", "f", ibnetdiscover(ACROSS, "4xNDR"), "graph 16", "h100-sxm", 8, "", "Every link"),
 )
 
 

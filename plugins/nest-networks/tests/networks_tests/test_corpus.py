@@ -1,5 +1,7 @@
 """Every file of the corpus is what is written beside it."""
 
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from nest.formulate.cluster import from_file
 from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.spec import ClusterSpec
+from nest_networks.doctor import RULES
 from networks_tests.corpus import FILES, File, text_of
 from networks_tests.field import imported, reduced
 
@@ -53,3 +56,15 @@ def test_a_file_is_what_its_truth_says(file: File, tmp_path: Path) -> None:
 def test_the_corpus_is_wide() -> None:
     assert len(FILES) >= 60
     assert len({file.kind for file in FILES}) >= 20
+
+
+def test_sentences_that_the_doctor_knows_are_said(tmp_path: Path) -> None:
+    """Each rule of `nest topology doctor` fits what some importer says of the corpus."""
+    said = []
+    for at, file in enumerate(FILES):
+        path = tmp_path / str(at) / file.name
+        path.parent.mkdir()
+        path.write_text(text_of(file))
+        with suppress(InputError):
+            said += imported(path).assumptions
+    assert [pattern for pattern, _, _ in RULES if not any(re.search(pattern, sentence) for sentence in said)] == []
