@@ -54,6 +54,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return markdown if source is None else turned(markdown, Path(source))
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make empty cells of a table's head plain cells: a header without a name says nothing to who hears the page."""
+    return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", html)
+
+
 def turned(markdown: str, source: Path) -> str:
     """`markdown` of the file `source` with its links as the site needs them."""
     folder = Path(site_path(source)).parent

@@ -94,7 +94,11 @@ def test_what_the_tests_build_the_site_with_is_what_the_site_is_built_with() -> 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as it is built where every warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
+    return built(tmp_path_factory.mktemp("site"))
+
+
+def built(folder: Path) -> Path:
+    """Build the site into `folder`, where every warning is an error."""
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
