@@ -122,12 +122,12 @@ def test_unknown_keys(refused: Refused, tmp_path: Path, problem: dict[str, Any],
 
 VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     # units
-    (DESCRIBED, "cluster.levels.0.bandwidth", "450 GiB", "has the unit 'GiB', which is not that of a bandwidth"),
-    (DESCRIBED, "cluster.levels.0.latency", "3 parsecs", "has the unit 'parsecs', which is not that of a time"),
+    (DESCRIBED, "cluster.levels.0.bandwidth", "450 GiB", "has the unit 'GiB', not a unit of a bandwidth"),
+    (DESCRIBED, "cluster.levels.0.latency", "3 parsecs", "has the unit 'parsecs', not a unit of a time"),
     (DESCRIBED, "cluster.levels.0.latency", "nan us", "must be a time"),
     (DESCRIBED, "cluster.levels.1.bandwidth", "inf GB/s", "must be a bandwidth"),
-    (MEASURED, "cluster.memory", "16 GB/s", "has the unit 'GB/s', which is not that of a size"),
-    (MEASURED, "profile.candidates.0.forward.2", "4 GB", "has the unit 'GB', which is not that of a time"),
+    (MEASURED, "cluster.memory", "16 GB/s", "has the unit 'GB/s', not a unit of a size"),
+    (MEASURED, "profile.candidates.0.forward.2", "4 GB", "has the unit 'GB', not a unit of a time"),
     # numbers
     (DESCRIBED, "nest", 2, "must be 1, is 2"),
     (DESCRIBED, "cluster.levels.0.fanout", 0, "must be at least 1, is 0"),

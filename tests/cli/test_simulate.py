@@ -83,7 +83,7 @@ def test_infeasible_and_wrong_plans_are_not_replayed(
     wrong = tmp_path / "wrong.json"
     wrong.write_text(json.dumps({**document, "batch_time": 1.0}))
     assert call(monkeypatch, "simulate", str(wrong)) == 2
-    assert "does not hold" in capsys.readouterr().err
+    assert "fails its check" in capsys.readouterr().err
     empty = dict.fromkeys(("batch_time", "throughput", "candidate", "data_parallel", "micro_batches"))
     infeasible = {**document, **empty, "status": "infeasible", "stages": [], "fits": False, "diagnosis": "too large"}
     wrong.write_text(json.dumps(infeasible))
@@ -158,7 +158,7 @@ def test_a_trace_does_not_take_the_place_of_the_plan(
     before = Path(plan).read_bytes()
     for arguments in (["simulate", plan, "--trace", plan], ["report", plan, "-o", plan], ["verify", plan, "-o", plan]):
         assert call(monkeypatch, *arguments) == 2
-        assert "would be lost" in capsys.readouterr().err
+        assert "would overwrite the input" in capsys.readouterr().err
         assert Path(plan).read_bytes() == before
     assert call(monkeypatch, "solve", plan, "--output", plan) == 2
-    assert "would be lost" in capsys.readouterr().err
+    assert "would overwrite the input" in capsys.readouterr().err

@@ -241,7 +241,7 @@ CANDIDATE: dict[str, Any] = {
 
 def test_a_profile_states_its_own_bytes() -> None:
     profile = {"layers": ["a"], "edges": [], "candidates": [CANDIDATE]}
-    with pytest.raises(InputError, match=r"training.offload says nothing of a profile"):
+    with pytest.raises(InputError, match=r"training.offload does not apply to a profile"):
         nest.solve(
             {
                 "nest": 1,

@@ -266,7 +266,7 @@ def test_a_profile_has_no_stack() -> None:
     written = {**WRITTEN, "profile": "profile.json"}
     del written["model"]
     assert with_stack(structure(written, Problem), device("h100-sxm"), registry()).training.stack is None
-    with pytest.raises(InputError, match=r"training\.stack says nothing of a profile"):
+    with pytest.raises(InputError, match=r"training\.stack does not apply to a profile"):
         structure({**written, "training": {**WRITTEN["training"], "stack": "none"}}, Problem)
 
 

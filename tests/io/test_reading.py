@@ -144,7 +144,7 @@ def test_all_mistakes_are_told_in_the_order_of_their_lines(tmp_path: Path, suffi
     with pytest.raises(PlacedErrors) as error:
         io.read(path, Room)
     expected = {
-        f"{path}:{at['size']}: shelves[0].size has the unit 'parsecs', which is not that of a size; "
+        f"{path}:{at['size']}: shelves[0].size has the unit 'parsecs', not a unit of a size; "
         "use B, kB, MB, GB, TB, KiB, MiB, GiB, TiB.",
         f"{path}:{at['slots']}: shelves[0].slots[2] must be a whole number, is 'x'.",
         f"{path}:{at['second']}: shelves[1].size is missing.",
