@@ -114,7 +114,7 @@ def test_the_best_plan_has_as_many_devices_as_the_run(cluster: dict[str, Any], d
         Problem,
     )
     cut, told = on_devices(whole, devices, registry())
-    assert f"on {devices} of the cluster's" in told
+    assert f"on the {devices} devices of the run" in told
     best = api.solve(cut)
     assert best.summary["devices"] == size
     assert deployment(best).world_size <= devices

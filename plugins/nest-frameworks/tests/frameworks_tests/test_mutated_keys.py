@@ -1,7 +1,7 @@
 """Every key of a launch file counts: removed, renamed, doubled or elsewhere, it changes the answer or is told."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +212,14 @@ SAME = {
 """Keys that may be left out: what is then the case is what they say."""
 
 
-def every(scripts: bool = False) -> Iterator[Any]:
-    for kind, file in FILES.items():
-        if file.script or not scripts:
-            yield from (pytest.param(file, key, id=f"{kind} {key}") for key in file.keys)
+def every(scripts: bool = False) -> list[Any]:
+    """Files and keys of all kinds, or of those that a shell reads."""
+    return [
+        pytest.param(file, key, id=f"{kind} {key}")
+        for kind, file in FILES.items()
+        if file.script or not scripts
+        for key in file.keys
+    ]
 
 
 def differs(file: File, keys: Keys) -> bool:
