@@ -41,7 +41,7 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 INSTALLED: Any = None
-"""Default registry: that of the installed plug-ins, which each verb is then called with."""
+"""Default registry, of the installed plug-ins, passed to each verb."""
 
 SEED, EVALUATIONS = 1, 1000
 """Defaults for planners: the seed of random numbers, and the number of plans that one may price."""
@@ -53,7 +53,7 @@ class PluginWarning(UserWarning):
 
 @contextmanager
 def registered(plugins: Registry | None, strict: bool) -> Iterator[Registry]:
-    """The given registry, or that of the installed plug-ins, with warnings of newly disabled ones."""
+    """The given registry, else the installed plug-ins', with warnings of newly disabled ones."""
     from nest.hooks.registry import registry
 
     known = plugins or registry(strict=strict)
@@ -580,7 +580,7 @@ def exported(
     from nest.whatif.solver import require_held
 
     with registered(plugins, strict_plugins) as known:
-        known.run(lambda: [exporter_called(name, known) for name in to])  # A slip is told before work is done.
+        known.run(lambda: [exporter_called(name, known) for name in to])  # Report slips before working.
         read = _feasible(plan, "export")
         known.run(lambda: require_held(plan, read, known, "so nest does not export it"))
 

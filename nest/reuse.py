@@ -37,7 +37,7 @@ def remembered(
 
 
 def once(known: dict[Any, Any], key: Hashable, make: Callable[[], Value]) -> Value:
-    """Return the value of a key in `known`, which one or several objects share; made if missing."""
+    """Return the value of a key in `known`, shared by one or several objects; made if missing."""
     if key not in known:
         known[key] = make()
     found: Value = known[key]

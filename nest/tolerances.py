@@ -49,7 +49,7 @@ of what the lines of its NVLink say (docs/reference/devices.md, "Links")."""
 # Slips: figures that can be but are hardly meant, told and used as they are (`nest.formulate.slips`).
 
 LINKS_EACH = 4.0
-"""Links of a network that a device has at most, and devices that share one: beyond, a bandwidth is told.
+"""Links of a network that a device has at most, and devices that share one: beyond, a bandwidth is reported.
 
 AWS p5 has 32 links of 100 Gbit/s for 8 devices, and networks are oversubscribed 4 to 1 at most places; bits written for
 bytes, and the rate of a machine of 8, are off by 8."""
@@ -58,7 +58,7 @@ MORE_SCALE_UP = 1.5
 """The same above the links inside a machine, of which the nominal rate counts all: both directions make 2."""
 
 FASTER_OUTSIDE = 2.0
-"""Times the bandwidth inside, from which on a level's is told: networks have such levels, but seldom."""
+"""Times the bandwidth inside, from which on a level's is reported: networks have such levels, but seldom."""
 
 LATENCY_APART = 100.0
 """Times by which a latency may differ from its link's: those of the catalogue differ by 14, and units by 1000."""
@@ -77,7 +77,7 @@ BEYOND_CONTEXT = 32.0
 """Times a model's context that a sample may have: YaRN (arXiv 2309.00071) takes Llama 2 from 4,096 to 131,072."""
 
 LONGEST_STEP = 3600.0
-"""Seconds of an optimizer step, above which its batch is told: published runs take minutes at most."""
+"""Seconds of an optimizer step, above which its batch is reported: published runs take minutes at most."""
 
 LONGEST_TRAINING = 1e8
 """Seconds of a whole training, some three years: a device is replaced by then."""

@@ -86,7 +86,7 @@ COUNTS: Mapping[object, Mapping[str, int]] = {
 """The kinds of whole number with suffixes, each with their values."""
 
 _NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
-# A unit begins unlike a number continues: otherwise a long row of digits could be split in as many ways as it is long.
+# A unit begins unlike a number continues: otherwise a row of n digits could be split in n ways.
 _TEXT = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>[^\s0-9.]\S*)?")
 
 

@@ -32,7 +32,7 @@ class LinkLine(Record):
         base: seconds of a call.
         step: seconds of each step.
         efficiency: share of the nominal bandwidth that it reaches.
-        own: cost of the share of the buffer that a member need not receive, over that of a received share.
+        own: cost of the share of the buffer that a member need not receive, over a received share's.
         in_switch: the switches reduce.
         members: fewest members with which the library uses it.
     """
@@ -247,7 +247,7 @@ class Optimizer(Record):
     def state_bytes(self, precision: Precision) -> float:
         """Return the bytes per parameter that ZeRO 1 shards.
 
-        The moments; the single-precision copy of the weights; and that of the gradients, which the step converts first.
+        The moments; the single-precision copies of the weights and of the gradients, which the step converts first.
         With Adam that is 12 bytes for 16-bit weights and 32-bit gradients, 16 with 16-bit gradients, 8 in single
         precision (Megatron-LM, docs/source/api-guide/dist_optimizer.md); 12 with 16-bit gradients without a copy (ZeRO,
         arXiv 1910.02054, section 3.1); 10 if the copy of the weights is the only one, so that weights, gradients and

@@ -311,7 +311,7 @@ def known_cluster(name: str | None) -> ClusterEntry | None:
     """Return a cluster as `named_cluster`; None: unknown."""
     known = clusters()
     if name not in known and (name or "").rpartition("-")[0] not in known:
-        return None  # The error would say what is meant, which takes longer than all that is asked here.
+        return None  # The error would search for the meant name, which takes longer.
     try:
         return named_cluster(name or "")
     except InputError:

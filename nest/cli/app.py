@@ -133,7 +133,7 @@ def main() -> None:
     # in loops, a fifth of the CPU time of solving for Llama 3 70B on 128 devices and none of the time it takes, and let
     # the last digits of sums depend on how many processors there are.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # What is kept for the next run lies with the user's caches unless told otherwise (`nest.whatif.disk_cache`).
+    # Kept results are in the user's cache folder unless set otherwise (`nest.whatif.disk_cache`).
     os.environ.setdefault("NEST_CACHE", "default")
     import warnings
 

@@ -223,7 +223,7 @@ def show_listing(as_json: bool, kind: str, rows: Sequence[Mapping[str, Any]], co
 
 
 def show_paragraph(text: str, indent: int = 0, *, errors: bool = False) -> None:
-    """Print a sentence or two; `indent` is that of their second and later lines."""
+    """Print a sentence or two; `indent` applies to their second and later lines."""
     typer.echo(paragraph(text, screen(errors=errors), indent), err=errors)
 
 

@@ -43,7 +43,7 @@ class AlphaBeta:
 
         Args:
             kind: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
-            bytes: the full (unsharded) buffer; for `all_to_all` that of each member.
+            bytes: the full (unsharded) buffer; for `all_to_all` each member's.
             shape: members per level-0 group, level-0 groups per level-1 group, ...
             levels: the network, innermost first, as long as `shape`.
             members: devices in the set; None: as many as the product of `shape`.
@@ -168,7 +168,7 @@ def _ports(costs: tuple[Cost, ...]) -> Array:
 # A solver asks for a few sets of devices very often.
 @lru_cache(maxsize=4096)
 def _costs(kind: str, shape: tuple[int, ...], levels: tuple[Level, ...], members: int | None) -> tuple[Cost, ...]:
-    """Return costs, the lowest of which is that of `kind` among so many members; one member costs nothing.
+    """Return possible costs of `kind` among so many members, of which the lowest counts; one member costs nothing.
 
     Raises:
         ValueError: there is no such kind.

@@ -283,7 +283,7 @@ def _product(space: Shape, contracted: set[str], rows: set[str], counted: set[st
 
 @lru_cache(maxsize=65_536)
 def padding(count: float, rows: float, columns: float, multiprocessors: int) -> float:
-    """Return the time of products on whole tiles in whole waves over that of their FLOP: at least 1.
+    """Return the slowdown of products by whole tiles in whole waves: at least 1.
 
     A result is computed in tiles, as many at a time as there are multiprocessors; if sizes do not divide, the last ones
     of a row, a column and the whole do surplus work (NVIDIA, Matrix Multiplication Background User's Guide, sections

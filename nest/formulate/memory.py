@@ -61,7 +61,7 @@ def collective_bytes(operator: Operator) -> float:
     tensors = max(whole) if all(call.kind == IN_PLACE for call in calls) else sum(whole)
     if operator.outputs:
         return tensors
-    # Without tensors of its own it passes on what it reads: what arrives lies beside it.
+    # Without its own tensors it passes its inputs on, beside received ones.
     handled = (sum(call.bytes for call in each) for each in (collective.forward, collective.backward))
     return max(handled, default=0.0)
 

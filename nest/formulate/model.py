@@ -73,7 +73,7 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
         return with_trainable(graph, training.trained)
 
     try:
-        # One command reads a model several times, and a question about a plan as often as it is solved.
+        # One command reads a model several times, and questions about a plan once per search.
         read = training if isinstance(accepting[0], Guarded) else training.of_layers
         return registry.memoized("model", (accepting[0].name, model, read), load)
     except InputErrors as errors:

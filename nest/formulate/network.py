@@ -51,7 +51,7 @@ def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | 
 
 
 def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
-    """Note that a network is no hierarchy and too large to be planned as it is; None: no note."""
+    """Note that a network is no hierarchy and too large for planning by links; None: no note."""
     found = no_hierarchy(cluster, registry)
     if found is None or found[1].pairs.size <= MOST_DEVICES:
         return None

@@ -48,7 +48,7 @@ def planner_context(
 ) -> PlannerContext:
     """Context of a registered planner for the instance of a self-contained problem.
 
-    `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
+    `search` is the exact dynamic program, `seed` the random numbers', and `evaluations` the number of plans that a
     planner may price.
     """
     return PlannerContext(

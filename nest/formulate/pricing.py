@@ -79,7 +79,7 @@ class Pricing:
             if self.training.saved_inputs != "narrow" or _formats(device) == _formats(self.device):
                 other._previous_layers.update(self._layers)
             return other
-        # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
+        # Keys contain the placement of ranks, which covers effects of fan-outs.
         changed = other.innermost_changed_level(self)
         other.compute_costs.update(self.compute_costs)
         other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})

@@ -294,7 +294,7 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
         if name not in decided or allowed is None or name not in (written.get(section) or ()):
             continue
         value = decided[name]
-        # What is no such value at all is told as that.
+        # Other values are reported as invalid.
         if value not in allowed and (known is None or value in known):
             found.append(_contradiction(name, value, f"{section}.{name}", allowed))
     for name, degrees in problem.strategies.items():

@@ -171,7 +171,7 @@ def level_order(cluster: ClusterSpec) -> Iterator[str]:
     """Levels faster than the one inside, as if in the wrong order."""
     try:
         levels = network_levels(cluster.levels or ())
-    except InputError:  # Names nobody knows are told with all others.
+    except InputError:  # Unknown names are reported elsewhere.
         return
     for inner, outer in pairwise(levels):
         if outer.fanout > 1 and outer.bandwidth > FASTER_OUTSIDE * inner.bandwidth:

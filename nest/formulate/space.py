@@ -90,7 +90,7 @@ def _decision(name: str, value: Value, names: frozenset[str]) -> Iterable[Constr
 def allowed_schedules(
     listed: Iterable[str], fixed: Value | None, known: Mapping[str, Schedule]
 ) -> tuple[Schedule, ...]:
-    """Schedules to choose from, preferred first: those `listed`, or that of `fixed`, among those `known`."""
+    """Schedules to choose from, preferred first: the `listed` or fixed ones among the `known`."""
     listed, decided = tuple(listed), () if fixed is None else (str(fixed),)
     for place, names in (("training.schedule", listed), ("fixed.schedule", decided)):
         for name in names:
@@ -100,7 +100,7 @@ def allowed_schedules(
 
 
 def allowed_rank_orders(listed: Iterable[str], fixed: Value | None = None) -> tuple[str, ...]:
-    """Rank orders to choose from, preferred first: those `listed`, or that of `fixed`."""
+    """Rank orders to choose from, preferred first: the `listed` or fixed ones."""
     if fixed is None:
         return tuple(dict.fromkeys(listed))
     if fixed not in RANK_ORDERS:
@@ -109,7 +109,7 @@ def allowed_rank_orders(listed: Iterable[str], fixed: Value | None = None) -> tu
 
 
 def allowed_zero(listed: Iterable[int], fixed: Value | None = None) -> tuple[int, ...]:
-    """ZeRO stages to choose from, preferred first: those `listed`, or that of `fixed`."""
+    """ZeRO stages to choose from, preferred first: the `listed` or fixed ones."""
     if fixed is None:
         return tuple(dict.fromkeys(listed))
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):

@@ -116,7 +116,7 @@ def _over(written: Overlap, usual: Overlap) -> Overlap:
 
 
 def on_stack_of(problem: Problem, target: str, known: Registry) -> Problem:
-    """Give a problem the defaults of a framework's own stack, in place of those that another stack filled in."""
+    """Give a problem the defaults of a framework's own stack, replacing another stack's."""
     training = problem.training
     own = training.stack
     if problem.model is None or own in (None, NO_STACK):

@@ -94,7 +94,7 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     if file is None:
         return cluster
     if importer is None and isinstance(file, Path) and importer_of(file, registry) is None:
-        with named(file):  # What is wrong with it is told while its file is known.
+        with named(file):  # Report mistakes with the file's name.
             content = read_content(file, registry)
             network = load_source(content, cluster, registry, base)
         if not isinstance(network, Imported):

@@ -176,7 +176,7 @@ class OperatorGraph(Record):
         return self.map_operators(lambda operator: (operator.divided(axis, degree, strategy),))
 
     def with_samples(self, samples: int) -> "OperatorGraph":
-        """Graph for `samples` samples from that of a one-sample micro-batch."""
+        """Graph for `samples` samples, from a one-sample graph."""
         return self.map_shapes(lambda shape: scale(scale(shape, BATCH, samples), OTHER_SAMPLES, samples))
 
 

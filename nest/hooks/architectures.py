@@ -40,7 +40,7 @@ def architecture_of(model: Any) -> Architecture | None:
     known = registry()
     for importer in known.model_importers().values():
         if hasattr(importer, "architecture") and importer.accepts(source):
-            # Each framework is asked what it can run of one model. The copy stays as it is when a caller's changes.
+            # All frameworks get limits for one model; a copy is safe from changes by callers.
             key = (importer.name, deepcopy(source))
             made: Architecture = known.memoized("architecture", key, partial(importer.architecture, source))
             return made

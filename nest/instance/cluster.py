@@ -264,7 +264,7 @@ class Pool(Record):
     Attributes:
         name: unique in the cluster; candidates name their pool.
         cluster: its devices, memory and levels, numbered from 0.
-        exposure: exposed data-parallel communication on its devices; None: that of the space.
+        exposure: exposed data-parallel communication on its devices; None: the space's.
     """
 
     name: str

@@ -133,8 +133,8 @@ class Weights:
         forward: `Bf`, of the sum of forward passes.
         input_gradients: `Bb`, of the sum of input gradients.
         weight_gradients: `Bw`, of the sum of weight gradients.
-        arriving: of the sum of messages with activations; default: that of forward passes, which wait for them.
-        returning: of the sum of messages with gradients; default: that of input gradients.
+        arriving: of the sum of messages with activations; default: as of forward passes, which wait for them.
+        returning: of the sum of messages with gradients; default: as of input gradients.
     """
 
     slowest: float

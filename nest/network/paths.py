@@ -1,6 +1,6 @@
 """Bandwidths between devices when all send, over paths of the fewest hops, and of those the widest.
 
-A level's bandwidth is that of each device when all send (PROBLEM.md section 1: "per device, per direction"). A link has
+A level's bandwidth is each device's when all send (PROBLEM.md section 1: "per device, per direction"). A link has
 a fixed bandwidth: four leaf switches of eight devices each, joined by single links to a spine, give a device an eighth
 of such a link; a link of a forwarding device is shared with the others. If several paths are as short and as wide,
 messages spread over them, as in equal-cost multi-path routing (RFC 2992).

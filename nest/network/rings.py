@@ -197,7 +197,7 @@ class Rings:
         return 2.0 * float(busiest.max()) / float(numpy.bincount(numpy.concatenate([there, back])).max())
 
     def _circuit_along(self, dimension: int, places: tuple[int, ...]) -> Numbers:
-        """Best order of these places of a dimension: that of the shortest steps."""
+        """Order of these places of a dimension with the shortest steps."""
         assert self._product is not None
         hops = self._product.hops[dimension][numpy.ix_(places, places)]
         walk = numpy.argsort(self._product.along[dimension][list(places)]).tolist()

@@ -106,7 +106,7 @@ def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> 
 def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
     """Certify a schedule: time of equal stages in its order, and what they hold.
 
-    `A` and `B` separately do not follow from an order: that of `nest` is that of `1f1b`. What follows is `A + B s`,
+    `A` and `B` separately do not follow from an order: `nest` and `1f1b` share theirs. What follows is `A + B s`,
     equal to the replay of equal stages, and `A + B` of at least `M`: one stage may have nearly all the work.
     """
     blank = Certificate(schedule.name, micro_batches, stages)

@@ -27,7 +27,7 @@ def document(
 ) -> PlanDocument:
     """Document of a priced plan; `extra` are the document's optional keys.
 
-    Its candidate is that of the widest stage, the first of them in pipeline order; each stage names its own.
+    Its candidate is the widest stage's, of several the first's in pipeline order; each stage names its own.
     """
     candidate = max((instance.candidates[stage.candidate] for stage in solution.stages), key=lambda each: each.width)
     stages = tuple(

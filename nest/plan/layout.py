@@ -301,7 +301,7 @@ def received(instance: Instance, solution: Solution, index: int, around: Sequenc
 
 
 def _level(around: Sequence[Boundary], front: int, behind: int) -> int:
-    """Level between two stages: with blocks in pipeline order, that of the outermost boundary between."""
+    """Level between two stages: with blocks in pipeline order, the outermost boundary's between."""
     return max(boundary.level for boundary in around[front + 1 : behind + 1])
 
 

@@ -71,7 +71,7 @@ def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -
     """Reasons why the chunks of a plan are no split of the model over its stages, in words."""
     schedule = _schedule(instance, solution)
     if schedule is None:
-        return []  # That is told with the devices.
+        return []  # Reported with the devices.
     stages, chunks = len(solution.stages), solution.chunks
     violations = chunk_violations(instance, schedule, stages, micro_batches)
     said = any(stage.chunks for stage in solution.stages)
@@ -180,7 +180,7 @@ def _schedule(instance: Instance, solution: Solution) -> Schedule | None:
 def _modes(instance: Instance, solution: Solution) -> list[str]:
     """Layers that cannot run in the recompute mode of their stage."""
     if _schedule(instance, solution) is None:
-        return []  # That is told with the devices.
+        return []  # Reported with the devices.
     violations = []
     for index, (stage, chunks) in enumerate(zip(solution.stages, runs_of_stages(instance, solution), strict=True)):
         first = stage_mode(instance, stage, chunks).first
@@ -215,7 +215,7 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
     if schedule is None:
         chunks = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
         violations.append(f"schedule {solution.schedule!r}{chunks} is not among those allowed")
-    elif solution.chunks == 1 and micro_batches is not None:  # Of several chunks, that is told with the layers.
+    elif solution.chunks == 1 and micro_batches is not None:  # With several chunks, reported with the layers.
         count = len(solution.stages)
         violations += [] if admits(schedule, count, micro_batches) else [_not_admitted(schedule, count, micro_batches)]
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]

@@ -116,7 +116,7 @@ def _rings(model: NetworkModel, members: list[int]) -> tuple[Ring, ...]:
 
 
 def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
-    """Sets of a block's ranks with equal parameters, that of `ranks` first."""
+    """Sets of a block's ranks with equal parameters, `ranks` first."""
     found: list[tuple[int, ...]] = []
     taken: set[int] = set()
     for step in range(width - max(ranks)):

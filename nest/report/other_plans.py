@@ -80,7 +80,7 @@ def label(instance: Instance, solution: Solution) -> str:
 def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float, *, slower: bool) -> str:
     """Describe where another plan spends more of the step time (or, if faster, less), and where less.
 
-    `mine` and `other` are time shares in seconds (`time_shares`); differences are told as shares of `batch_time`.
+    `mine` and `other` are time shares in seconds (`time_shares`); differences are shares of `batch_time`.
     """
     (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
     text = f"{_WORDS[cause]} takes {percent(share)} of the step time {word}"

@@ -110,7 +110,7 @@ def needed_memory(plan: PlanDocument, pool: str | None = None) -> float:
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
     """Return a stage's seconds for all micro-batches of a batch by cause (PROBLEM.md section 4).
 
-    `collectives` is the exposed part of those inside layers, `pipeline` that of messages received over its boundaries
+    `collectives` is the exposed part of collectives inside layers, `pipeline` of messages received over its boundaries
     while the pipeline is full, `sharding` ZeRO communication in every micro-batch, `ports` the excess of its busiest
     port over these. Recomputed collectives belong to `recompute`, those of layers measured whole to `compute`.
     """

@@ -44,7 +44,7 @@ class LinkProfile(Record):
         host: links between the accelerators of one host; None: those of the usual profile.
         domain: links between the accelerators of several hosts in one NVLink domain, such as a rack; None: only the
             network connects hosts.
-        tiers: of the network, that of the hosts' leaf switches first; the last serves all further ones; empty: those of
+        tiers: of the network, the hosts' leaf switches first; the last serves all further ones; empty: those of
             the usual profile.
         sources: of each figure.
         tier_labels: labels of Kubernetes nodes that name the switches above each, outermost first.

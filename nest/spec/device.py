@@ -47,7 +47,7 @@ class Coefficients(Record):
             product of that depth takes twice as long as its FLOP alone.
         rows_half: rows (tokens) at which a matrix product takes twice as long as its FLOP alone.
         grouped: share of a matrix product's speed that products with one matrix per expert reach.
-        attention_backward: speed of the backward pass of a fused attention kernel over that of the forward pass.
+        attention_backward: speed of the backward pass of a fused attention kernel over the forward pass.
         head_half: channels per head at which fused attention runs at half its speed.
         sequence_half: keys at which fused attention runs at half its speed.
         shared_keys: exponent by which fused attention runs faster if several query heads share a key-value head: speed

@@ -130,7 +130,7 @@ class CollectiveMeasurement(Record):
         nest: version of the format.
         measurement: `collective`.
         kind: the call.
-        bytes: the full (unsharded) buffer; for `all_to_all` that of each member, for `point_to_point` the message
+        bytes: the full (unsharded) buffer; for `all_to_all` each member's, for `point_to_point` the message
             (PROBLEM.md section 1).
         members: participating devices.
         seconds: from the start of the slowest member to its end, the median over the repeats.

@@ -155,7 +155,7 @@ USUAL_RANK_ORDER = "dp-inner"
 
 
 def usual_rank_order(allowed: Sequence[str], usual: str | None = None) -> str:
-    """Rank order `usual`, else that of most frameworks; else the first allowed one."""
+    """Rank order `usual`, else most frameworks'; else the first allowed one."""
     return order if (order := usual or USUAL_RANK_ORDER) in allowed else allowed[0]
 
 

@@ -261,7 +261,7 @@ def _added_up(block: Block) -> dict[tuple[str, str], list[Communication]]:
 
 
 def _parts_of_gradient(block: Block, operator: Operator, old: Tensor, new: Tensor) -> int:
-    """Return the ranks with parts of a gradient: the operator's share of the work over that of the tensor it reads.
+    """Return the ranks with parts of a gradient: the operator's share of the work over its input's share.
 
     Several ranks hold a tensor that cannot be divided further, such as few key-value heads; their sum is not modelled.
     """

@@ -103,7 +103,7 @@ STRANGE: tuple[Any, ...] = (None, True, 7, 2.5, "", "no such thing", (), [], {},
 """Strange sources, which an importer need not accept."""
 
 RATE = BytesPerSecond(5e10)
-"""Bytes per second of every link of the sample networks, that of an InfiniBand NDR port (400 Gb/s)."""
+"""Bytes per second of every link of the sample networks, as of an InfiniBand NDR port (400 Gb/s)."""
 
 
 @cache

@@ -30,7 +30,7 @@ class Question:
         value: of the plan, or of some of its stages.
         asked: additional demand, such as the constraint `tp != 8`; empty: there is no other choice.
         problem: the problem with that demand; None: there is none.
-        refusal: why nothing is asked.
+        refusal: reason for no question.
     """
 
     decision: str

@@ -96,7 +96,7 @@ def _can_vary(parameter: Parameter, direction: str) -> bool:
 def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> Breakpoint:
     """Find the breakpoint nearest to the problem's value, by solves.
 
-    A plan stays the best if the best plan decides the same (`signature`), or if the plan, kept as it is, is slower by
+    A plan stays the best if the best plan decides the same (`signature`), or if the unchanged plan is slower by
     at most `HARDLY_FASTER`: nobody would change a plan for less. First the best plan is found halfway through the reach
     and, if nothing changes, at its end. If it differs, the known plans are priced along the parameter, without search,
     to find a crossing: their lower envelope is an upper bound on the best step time (Eisner and Severance, J. ACM
@@ -294,12 +294,12 @@ class _Search:
         return signature(evaluation.plan, self.solver.plugins) != self.signature and not self.keeps(evaluation)
 
     def keeps(self, evaluation: _Evaluation) -> bool:
-        """True if the original, kept as it is, is hardly slower than the best there."""
+        """True if the unchanged original is hardly slower than the best there."""
         longer = self.longer(evaluation)
         return longer is not None and longer <= HARDLY_FASTER
 
     def longer(self, evaluation: _Evaluation) -> float | None:
-        """Share by which the original, kept as it is, is slower; None: it does not fit, or none does."""
+        """Share by which the unchanged original is slower; None: it does not fit, or none does."""
         longer = self.at(evaluation.value)
         rival = None if evaluation.plan is None else evaluation.plan.batch_time
         return None if longer is None or rival is None else longer / rival - 1

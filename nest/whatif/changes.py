@@ -23,7 +23,7 @@ from nest.plan.evaluate import evaluate
 from nest.spec import PlanDocument, Problem
 from nest.units import percent
 
-FITTING = 3  # Changes that are told to a run that does not fit.
+FITTING = 3  # Suggested changes for a run that does not fit.
 GAIN = 0.01  # Share of the step time that a change must save to be told.
 MOST_LINES = 8  # Lines of a file that a change is shown by; of more it is shown in the words of `fixed`.
 WIDEST = 6  # Changes of each number that are tried together with a further one, those that need least memory.

@@ -53,7 +53,7 @@ class Comparison:
     by_levels: str | None = None  # Note that plans are decided by levels of a non-hierarchical network; None: no note.
 
     def relative(self, entry: Entry) -> float | None:
-        """Ratio of a plan's step time to that of the best plan; None: undefined."""
+        """Ratio of a plan's step time to the best plan's; None: undefined."""
         if entry.batch_time is None or not self.ours.batch_time:
             return None
         return entry.batch_time / self.ours.batch_time

@@ -37,7 +37,7 @@ def cached_plan(
 ) -> PlanDocument:
     """The best plan of a self-contained problem: the one kept, or a new one, which is kept from now on.
 
-    It is told to whoever asks for this very problem again; the search of no other one begins with it
+    It answers only the same problem again; the search of no other one begins with it
     (docs/decisions/README.md, 0015). Nothing is kept where plug-ins of others take part, whose code nobody looks
     at, with a time limit, or of a search that is stopped.
 

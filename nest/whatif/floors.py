@@ -67,7 +67,7 @@ class CandidateBounds:
     ) -> Floors | None:
         """See `nest.whatif.solver.Solver.floors`; the problem's best plan takes `known` seconds.
 
-        `instance` builds that of a problem, complete to `up_to` seconds of a step.
+        `instance` builds a problem's instance, complete to `up_to` seconds of a step.
         """
         if parameter.unit == "bytes" or not never_slower(problem, parameter):
             return None

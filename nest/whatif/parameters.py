@@ -264,7 +264,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
 
     * the bandwidth of each level that messages cross, or of each class of equal links (`nest.whatif.parameters`);
     * the memory of a device, with the reserve;
-    * the peak of a device's matrix products, scaled for all number formats; its value is that of the training
+    * the peak of a device's matrix products, scaled for all number formats; its value is the one of the training
       precision. Absent if a profile states the times;
     * the devices of the cluster: groups of its outermost level, if the network is given by levels;
     * the global batch.

@@ -1,4 +1,4 @@
-"""The first plan: the simplest of those that are hardly slower than the fastest (docs/explanation/first-plan.md)."""
+"""The first plan: the simplest one hardly slower than the fastest (docs/explanation/first-plan.md)."""
 
 from nest.documents.first_plan.order import LIKELY as LIKELY
 from nest.documents.first_plan.order import ORDER as ORDER

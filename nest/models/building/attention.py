@@ -268,7 +268,7 @@ def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: 
     """Add the indexer that chooses keys (arXiv 2512.02556, equation 1), whole on every rank as in Megatron Core.
 
     All heads score every query against every earlier key; ReLU and weights combine them into one score; the best keys
-    are kept as int32. The backward pass, that of the indexer's own loss, reads only the chosen keys (section 2.1.1).
+    are kept as int32. The backward pass of the indexer's own loss reads only the chosen keys (section 2.1.1).
     """
     heads, channels = ("index_heads", indexer.heads), ("head", indexer.head)
     query = layer.project("index_query", latent, (heads, channels), ("latent",))

@@ -117,7 +117,7 @@ class ChunkModel:
                 else:
                     # Where no chunk may begin, a unit is on the side of the one in front of it.
                     row.append(self.model.new_bool_var(f"{unit} behind {number}") if unit in starts else row[-1])
-            # Behind the boundary in front lies one unit more, at least.
+            # At least one more unit is behind the previous boundary.
             for one, two in (*pairwise(row), *zip(row[1:], rows[-1], strict=False)):
                 if one is not two:
                     self.model.add(one <= two)

@@ -41,7 +41,7 @@ class ChunkModels:
             narrowed = self._cases.of(case).narrowed(target)
         except TooManyChoicesError:
             return 0.0
-        # Where choices are left the bound is that of plans up to the target.
+        # With choices left out, the bound covers only plans up to the target.
         return inf if narrowed is None else min(narrowed[1], target)
 
     def outline(self, each: OpenCase, target: float, limit_of: LimitOf) -> CpModel | None:

@@ -1,4 +1,4 @@
-"""Small model before that of a case of several chunks: contents of the stages, whatever the chunk borders.
+"""Small model before the full one of a case of several chunks: contents of the stages, whatever the chunk borders.
 
 Stages take at least the times of `nest.solve.cpsat.chunk_stages`, and their contents cover all units. If it has no
 solution within the limit, the model with chunk borders need not be built.

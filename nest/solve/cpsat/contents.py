@@ -236,7 +236,7 @@ def _between(totals: Integers) -> Integers | None:
 
 
 def unit_classes(candidate: Candidate, units: Units, rank: Integers) -> Integers:
-    """Class of each unit; `rank` is that of `UnitBlocks`."""
+    """Class of each unit; `rank` as in `UnitBlocks`."""
     rows = [numpy.atleast_2d(array) for name, array in candidate.arrays() if name != "tensor_bytes"]
     found = candidate.finding_weight_gradients
     rows += [numpy.atleast_2d(each) for each in (found, candidate.busy) if each is not None]

@@ -56,7 +56,7 @@ class PathModels:
         reduced = reduce(self._relaxation, each.case, target, overfull)
         if reduced is None:
             return None
-        # The bound is that of plans up to the margin only.
+        # The bound covers only plans up to the margin.
         each.bound = max(each.bound, reduced.bound)
         limit = limit_of(each.case, TERMS)
         decided = self._relaxation, each.case, reduced.choices, limit

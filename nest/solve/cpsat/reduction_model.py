@@ -100,7 +100,7 @@ def _groups(
 
 
 def _sets(group: ParameterGroup, width: int) -> list[tuple[int, ...]]:
-    """Sets of a block's ranks with equal parameters, that of `ranks` first."""
+    """Sets of a block's ranks with equal parameters, `ranks` first."""
     found: list[tuple[int, ...]] = []
     free = set(range(width))
     for step in range(width):

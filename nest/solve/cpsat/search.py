@@ -198,7 +198,7 @@ class Search:
     def _settles(self, each: OpenCase, effort: float) -> bool:
         """Settle a case: no better plan exists, or its best is the new incumbent. False: still open.
 
-        CP-SAT is asked again without plans that do not fit, and below each plan found.
+        CP-SAT continues without plans that do not fit, and below each found plan.
         """
         if self._settled_by_contents(each, effort):
             return True

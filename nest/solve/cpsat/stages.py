@@ -99,7 +99,7 @@ class DataParallelGroup:
 
     shape: tuple[int, ...]  # Of all devices.
     members: int  # Number of devices.
-    shards: tuple[tuple[int, ...], ...]  # Distinct shapes of shard groups; without `zero_degree`, that of all devices.
+    shards: tuple[tuple[int, ...], ...]  # Distinct shapes of shard groups; without `zero_degree`, all devices.
     # Distinct shapes of replicate groups (equal shards); empty for single devices.
     replicates: tuple[tuple[int, ...], ...]
     shard_size: int  # Devices of a shard group.

@@ -117,7 +117,7 @@ class TierModel(PathModel):
         """Place nothing."""
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """Constrain `A * max t + B * sum t + max y`; no term exceeds that of any placement."""
+        """Constrain `A * max t + B * sum t + max y`; no term exceeds any placement's."""
         model, case = self.model, self._case
         largest = limit // max(scale.slowest, scale.total, 1)
         slowest, sync = model.new_int_var(0, largest, ""), model.new_int_var(0, limit // scale.sync, "")

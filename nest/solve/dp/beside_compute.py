@@ -1,7 +1,7 @@
 """Lower bounds on the costs of plans beside compute, for any stages, and on their step times.
 
 These costs are recomputation, ZeRO's communication, gradient reduction and the optimizer step, of all stages together.
-Each stage's share is at least that of its layers, so at best the stages share them evenly.
+Each stage has at least its layers' share, so at best the stages share them evenly.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class FirstBounds(ComputeBounds):
             per_byte = numpy.array([self._rates(each, number) for each in every]).T
             for each, total in found.items():
                 rows = [self._of_group(summed, per_byte, zero, alone=len(each) == 1) for zero in each]
-                # Of layers whose ZeRO stage is open each number is that of the stage which makes it least.
+                # With an open ZeRO stage, each number is the least over the stages.
                 total += rows[0] if len(rows) == 1 else numpy.minimum.reduce(rows)
         return found
 

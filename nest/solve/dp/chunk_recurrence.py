@@ -30,7 +30,7 @@ Crossed = tuple[int, ...] | None  # Level of each of a stage's messages; None: t
 class Places:
     """Possible places of stages."""
 
-    # Level between neighbouring slots, as an index of those that occur. Shape `(slots - 1,)`.
+    # Level between neighbouring slots, as an index of the occurring ones. Shape `(slots - 1,)`.
     steps: NDArray[numpy.int64]
     levels: int  # Number of levels that occur.
     # Levels of ways between stages that are not neighbours, nor last and first, if known; None: all ways are at their

@@ -110,7 +110,7 @@ class PatternStages:
         )
 
 
-Levels = Mapping[Way, int]  # Level of each of a stage's ways, as an index of those that occur.
+Levels = Mapping[Way, int]  # Level of each of a stage's ways, as an index of the occurring ones.
 
 
 @define(eq=False, repr=False, slots=False)
@@ -122,7 +122,7 @@ class StagePrices:
     messages: tuple[Message, ...]  # Received.
     sent: Mapping[float, Sequence[float]]  # Seconds of messages by size, over each level that occurs between stages.
     numbers: tuple[int, ...]  # These levels' numbers in the cluster.
-    weights: Weights | None  # Separate weights of the schedule; None: the sum is that of the stages' times.
+    weights: Weights | None  # Separate weights of the schedule; None: the sum of the stages' times.
     laid: Laid | None  # Layouts of points if some choices recompute first blocks; else None.
     counts: NDArray[numpy.int64] = field(init=False)  # `further` as an array.
 

@@ -281,7 +281,7 @@ class ChunkSearch(ChunkCosts):
         """Plan with these units in chunks beyond the fixed ones, by stage, chunk and run."""
         homes = self.splits.homes(configuration.schedule, len(filled.stages))
         chunks, used = chunks_of_stages(homes), configuration.candidate
-        # A pattern may be that of a configuration priced alike, of other ZeRO stages.
+        # A pattern may belong to an equally priced configuration with other ZeRO stages.
         choices = self.choices(configuration, len(filled.stages))
         further: dict[int, Counts] = {}
         for mine, own in zip(chunks, laid, strict=True):

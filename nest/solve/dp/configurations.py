@@ -225,7 +225,7 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
 class Offsets:
     """Devices of a replica with blocks of different widths.
 
-    The level of a boundary is that of the devices from the first of the block before it to the last of the block behind
+    The level of a boundary spans the devices from the first of the block before it to the last of the block behind
     it, worst over the replicas. It depends only on these two devices in both rank orders: with `dp-inner` the spans of
     the replicas overlap, and together they are the span of all blocks of both stages.
     """

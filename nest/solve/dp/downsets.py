@@ -310,7 +310,7 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     if instance.space.partial:
         return _in_order(instance, downsets, classes, entering)
     # A number in mixed radix: what enters, then how many layers of each class a downset holds. As no count overflows
-    # its digit, the difference of two numbers is that of a stage, equal where all its counts are.
+    # its digit, the difference of two numbers identifies a stage's counts.
     codes, scale = numpy.zeros(downsets.count, dtype=numpy.int64), max(entering) + 1
     for each in range(max(classes) + 1):
         layers = [layer for layer, one in enumerate(classes) if one == each]

@@ -5,7 +5,7 @@ producer, and one that reads nothing (or only tensors of 0 bytes) the stage of i
 no slower stage, no larger cut and no fuller device, except for the bytes and gradient reduction of the layer itself,
 and for a stage left without layers. So the graph in which idle layers stay with their neighbours has
 
-* plans of the whole graph: its optimum is an upper bound on that of the whole graph;
+* plans of the whole graph: its optimum is an upper bound on the whole graph's;
 * with free idle layers and stages without layers, no plan of the whole graph below its optimum: a lower bound.
 
 If both agree, the optimum is found without the cuts between idle layers and their neighbours.

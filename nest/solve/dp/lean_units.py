@@ -20,7 +20,7 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 class LeanUnits:
     """Least times and needs of units other than the first and last: those of each run, then any."""
 
-    count: NDArray[numpy.int64]  # Number of units. Shape `(runs + 1,)`, as that of runs below.
+    count: NDArray[numpy.int64]  # Number of units. Shape `(runs + 1,)`, as for runs below.
     # Per micro-batch of compute, recomputation and ZeRO communication of one unit. Shape `(choices, runs)`.
     seconds: Array
     first: Array  # Bytes of its state and of one micro-batch. Shape `(choices, runs)`.

@@ -334,7 +334,7 @@ def batches_of(
 
 
 def stage_counts(instance: Instance, most: int) -> Sequence[int]:
-    """Numbers of stages up to `most`, or that of a given partition; even ones only if required."""
+    """Numbers of stages up to `most`, or a given partition's; even ones only if required."""
     space, blocks = instance.space, len(instance.space.blocks)
     if space.partition is not None:
         count = len(space.partition)

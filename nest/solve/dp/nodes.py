@@ -182,7 +182,7 @@ class InstanceSearch:
         return self.once_scheduled(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
-        """Weights of the parts of a stage's time in the sum; None: the sum is that of the times."""
+        """Weights of the parts of a stage's time in the sum; None: the sum of the times."""
         if not self.parted(configuration):
             return None
         weights = self.weights(configuration, stages)

@@ -75,7 +75,7 @@ class Floor(NamedTuple):
         if weights is None or math.inf in terms:
             return cls(terms[0], terms[1], terms[-1])
         slowest, forward, inputs, gradients, rest, sync = terms
-        # With `Bw` below 0 the sum is that of `Bf f + (Bb + Bw) b - Bw (b - w)`: no weight is negative.
+        # With `Bw` below 0 the sum is `Bf f + (Bb + Bw) b - Bw (b - w)`: no weight is negative.
         less = min(weights.weight_gradients, 0.0)
         total = weights.forward * forward + (weights.input_gradients + less) * inputs
         total += (weights.weight_gradients - less) * gradients - less * rest

@@ -291,7 +291,7 @@ class PlainSearch(CutSearch, PlanSearch):
         return self._make_tables(configuration, inf)
 
     def every_table(self, configuration: Configuration) -> StageTables:
-        """Tables of every stage and choice, also of those that help no closed form."""
+        """Tables of every stage and choice, even without use for a closed form."""
         key = ("every choice", *self._priced(configuration))
         return self.once(key, lambda: self._make_tables(configuration, inf, every_choice=True))
 

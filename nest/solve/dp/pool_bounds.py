@@ -75,7 +75,7 @@ def term_bounds(
 
     smaller, downsets = [member.tables.pairs.smaller for member in members], members[0].tables.pairs.count
     grid = Grid(most, len(in_flight))
-    # Where no stages fit together, which one term shows, the others need no look: mostly none do.
+    # Mostly no stages fit together; one term shows that, and the others are skipped.
     if not _least(grid, len(in_flight), smaller, downsets, combines[:1], of_slowest, meter):
         return {}
     return _least(grid, len(in_flight), smaller, downsets, combines, values, meter)

@@ -201,7 +201,7 @@ class Recurrence:
     in_flight: tuple[float, ...]  # Micro-batches in flight of stage `j` from the end, at index `j - 1`.
     placed: Graph  # Possible places of stages.
     meter: Meter
-    weights: Weights | None = None  # Separate weights of the schedule; None: the sum is that of the stages' times.
+    weights: Weights | None = None  # Separate weights of the schedule; None: the sum of the stages' times.
     _around: list[tuple[Array, Array]] = field(init=False)
     _best: dict[tuple[int, float], Fastest] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)

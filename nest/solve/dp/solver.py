@@ -70,12 +70,12 @@ def solve(
         time_limit: seconds after which the best plan so far is returned with its bound, though a first plan is waited
             for; or a deadline, which waits as long as its patience.
         known: a plan that fits, with its step time in seconds; None: none is known.
-        preferred: return the known plan in case of a tie; else it only prunes, and the answer is that of a search
+        preferred: return the known plan in case of a tie; else it only prunes, and the answer equals a search
             without.
         runner_up: search briefly for a runner-up.
         besides: known plans; neither they nor plans they cover (`nest.solve.dp.configurations`) are searched.
         placed: if `instance` is a lower bound of another problem, finds a plan's price there; None: times are exact.
-            The bound of the result is that of all plans there.
+            The bound of the result covers all plans there.
         cache: of earlier problems.
         diagnosed: explain infeasibility, which takes longer than detecting it; else the diagnosis is empty.
         ties: break ties by memory; else by the documented order.

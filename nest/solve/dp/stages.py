@@ -140,7 +140,7 @@ class StageTables:
 
     @cached_property
     def ascending(self) -> Array | None:
-        """Compute of each downset minus that of all layers, at most 0; None: downsets do not ascend."""
+        """Compute of each downset minus all layers', at most 0; None: downsets do not ascend."""
         return self.compute - self.compute[-1] if (numpy.diff(self.compute) >= 0).all() else None
 
     @property
@@ -177,7 +177,7 @@ class StageTables:
             return self
         places = numpy.flatnonzero(mask)
         tables = tuple(table.of_classes(places) for table in self.tables)
-        # What fits is told apart for fewer classes as finely as for all.
+        # Fewer classes resolve fitting stages as finely as all.
         alike = list(self._most_in_flight)
         return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute, alike)
 

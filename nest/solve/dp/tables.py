@@ -50,7 +50,7 @@ class SharedTables:
         return once(self.scheduled, key, lambda: lattice(members))
 
     def of(self, search: Hashable) -> dict[Hashable, Any]:
-        """Tables of a search, such as that of one chunk per stage over some downsets."""
+        """Tables of a search, for example of one chunk per stage over some downsets."""
         return self._by_search.setdefault(search, {})
 
 

@@ -25,7 +25,7 @@ MESSAGE = 2.0**20
 
 
 def device_orders(model: NetworkModel) -> tuple[tuple[int, ...], ...]:
-    """Orders with near neighbours: that of the levels, and a nearest-neighbour order, each once."""
+    """Orders with near neighbours: by levels, and by nearest neighbours, without duplicates."""
     listed = tuple(range(len(model.names)))
     return tuple(dict.fromkeys((listed, _from_near_to_near(model))))
 
