@@ -160,7 +160,7 @@ def test_scripts_as_people_write_them() -> None:
     other = read(OTHER, LaunchOptions(8, 4))
     assert "model" not in other.settings
     assert {"tp": 8, "dp": 4, "zero": 3, "recompute": "selective"}.items() <= other.settings["fixed"].items()
-    assert [note.split()[0] for note in other.notes] == ["all", "remat_policy", "decoder_block"]
+    assert [note.split()[0] for note in other.notes] == ["nest", "remat_policy", "decoder_block"]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_file_as_people_write_it_is_read_whole() -> None:
         "schedule": "1f1b",
         "rank_order": "dp-inner",
     }
-    assert [note.split()[0] for note in found.notes] == ["8", "float8.enable_fsdp_float8_all_gather"]
+    assert [note.split()[0] for note in found.notes] == ["nest", "float8.enable_fsdp_float8_all_gather"]
 
 
 def test_the_number_of_ranks_is_asked_for_where_it_matters() -> None:
