@@ -197,7 +197,7 @@ class TimeRange(Record):
     high: float
 
     def off(self, batch_time: float) -> bool:
-        """Whether times lie around another than `batch_time`: those of devices that no measured runs calibrate do."""
+        """Return whether times center on another than `batch_time`, as on devices without measured runs."""
         return abs(self.low * self.high / batch_time**2 - 1) > CENTERED
 
 
