@@ -38,3 +38,10 @@ def test_a_line_that_is_gone_is_not_replaced_by_another() -> None:
 
 def test_the_first_of_equal_lines_is_taken() -> None:
     assert shown_again(("a line", "..."), ("a line", "b", "a line")) == ("a line", "...")
+
+
+def test_of_lines_that_differ_in_numbers_the_nearest_is_taken() -> None:
+    assert shown_again(("...", "99 %  7.57 s"), ("5 %  7.53 s", "50 %  7.56 s", "99 %  7.58 s")) == (
+        "...",
+        "99 %  7.58 s",
+    )
