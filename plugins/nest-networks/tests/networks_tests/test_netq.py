@@ -82,6 +82,16 @@ def test_what_cannot_be_is_named(content: Any, sentence: str, tmp_path: Path) ->
         imported(written(tmp_path, content))
 
 
+def test_hosts_that_are_linked_to_hosts_alone_are_left_out(tmp_path: Path) -> None:
+    tree = FatTree(pods=1, units=1, hosts=2, rails=4, spines=1, uplinks=1, cores=1, core_links=1)
+    content = graph(tree)
+    content[0]["nodes"][0]["compounded_nodes"] += [{"id": name, "name": name, "tier": -1} for name in ("x", "y")]
+    content[0]["links"].append({"id": "x-*-y", "compounded_links": [{}] * 4})
+    found = imported(written(tmp_path, content))
+    assert found.hosts == tuple(tree.members)
+    assert "x, y (2 hosts), which no link joins to a switch" in told(found)
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "topology.json"
     path.write_text('[{"links": [], "nodes": [{"compounded_nodes": [')

@@ -269,7 +269,9 @@ def fabric_network(
         raise InputError("no host is linked to a switch.")
     slow, sentences = _slow_rails(machines), [*assumptions, *figures_used.sentences]
     sentences += slow
-    machines = [_as_slowest(each) for each in machines]
+    alone = [each.name for each in machines if not each.links]
+    sentences += [left_out(alone, "which no link joins to a switch")] if alone else []
+    machines = [_as_slowest(each) for each in machines if each.links]
     try:
         tree = fabric_tree(machines, fabric, devices=figures_used.devices)
     except NoTreeError as error:
