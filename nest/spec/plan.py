@@ -9,6 +9,7 @@ from nest.errors import InputError
 from nest.records import Record
 from nest.spec.problem import Problem
 from nest.spec.validators import at_least, between, each, one_of
+from nest.tolerances import AGREEMENT
 
 STATUSES = ("optimal", "near-optimal", "feasible", "infeasible")
 
@@ -178,10 +179,6 @@ class Decisions(Record):
     stages: tuple[StageDecisions, ...]
 
 
-CENTERED = 1e-6
-"""Relative difference up to which the middle of a range is the predicted time."""
-
-
 @frozen(eq=False, repr=False)
 class TimeRange(Record):
     """Predicted range of a batch's time.
@@ -198,7 +195,7 @@ class TimeRange(Record):
 
     def off(self, batch_time: float) -> bool:
         """Return whether times center on another than `batch_time`, as on devices without measured runs."""
-        return abs(self.low * self.high / batch_time**2 - 1) > CENTERED
+        return abs(self.low * self.high / batch_time**2 - 1) > AGREEMENT
 
 
 @frozen(eq=False, repr=False)

@@ -98,7 +98,7 @@ def test_a_range_holds_the_share_of_a_normal_variable_that_it_names() -> None:
 @pytest.mark.longer
 def test_profiles_and_problems_without_a_plan_have_no_range() -> None:
     assert nest.solve(PROFILE).batch_time_range is None
-    with pytest.raises(InputError, match="the times of a profile are measured"):
+    with pytest.raises(InputError, match="a profile has measured times"):
         nest.solve(on_slower(PROFILE))
     tiny = {**SMALL, "cluster": {**SMALL["cluster"], "memory": "1 GB"}}
     assert nest.solve(tiny).batch_time_range is None
