@@ -28,8 +28,8 @@ from nest.report.plan_summary import (
     time_shares,
     training_steps,
 )
-from nest.report.subject import layers_of, title
-from nest.report.text.first_screen import format_tokens
+from nest.report.subject import layers_of, model_name, title
+from nest.report.text.first_screen import format_tokens, memory_verdict
 
 __all__ = [
     "COPIES",
@@ -57,6 +57,8 @@ __all__ = [
     "layout_text",
     "level_name",
     "memory_capacity",
+    "memory_verdict",
+    "model_name",
     "near_enough",
     "other_plan_texts",
     "runner_up_text",

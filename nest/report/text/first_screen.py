@@ -82,7 +82,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
         between = f"{format_seconds(span.low)} to {format_seconds(span.high)}"
         known = UNCALIBRATED if span.off(plan.batch_time or 1.0) else ""
         time += f" ({percent(span.probability, 0)} likely {between}{known})"
-    verdict, tone, memory = _memory(plan)
+    verdict, tone, memory = memory_verdict(plan)
     shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, width)
     rows = [
         ("step time", time),
@@ -120,7 +120,7 @@ def _throughput(plan: PlanDocument) -> Iterator[str]:
         yield f"MFU {percent(summary['model_flops_utilisation'])}"
 
 
-def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
+def memory_verdict(plan: PlanDocument) -> tuple[str, Tone, str]:
     """Return the verdict on the fullest stage, its tone, and its bytes; "": a device's memory is unknown."""
     capacities = [memory_capacity(plan.summary, stage.pool) for stage in plan.stages]
     shares = [stage.memory / capacity for stage, capacity in zip(plan.stages, capacities, strict=True) if capacity]

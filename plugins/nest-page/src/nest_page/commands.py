@@ -1,5 +1,7 @@
 """`nest report`: a plan, or the rows of a study, as one HTML page."""
 
+from datetime import UTC, date, datetime
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,9 @@ def report(
         metavar="FOLDER",
         help="Study: write all plans here and link them.",
     ),
+    shown_date: str | None = typer.Option(
+        None, "--date", metavar="DATE", help="Date on the page; default: SOURCE_DATE_EPOCH, else none."
+    ),
     row: int | None = typer.Option(None, "--row", metavar="N", help="Study: report on the plan of row N."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
@@ -60,17 +65,24 @@ def report(
     from nest.io import check_writable
 
     check_writable(output, source)
+    day = _day(shown_date)
     if row is None and _is_study(source):
         _refuse("a plan", without=without or None, time_limit=time_limit, jobs=jobs)
-        verbs.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans)
+        verbs.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans, date=day)
     else:
         _refuse("a study", metric=metric, at=at or None, plans=plans)
-        _plan_page(source, output, row, without, time_limit, jobs)
+        _plan_page(source, output, row, without, time_limit, jobs, day)
     typer.echo(output)
 
 
 def _plan_page(
-    source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None, jobs: int | None
+    source: Path,
+    output: Path,
+    row: int | None,
+    without: list[str],
+    time_limit: float | None,
+    jobs: int | None,
+    day: date | None,
 ) -> None:
     from nest.io import write_text
 
@@ -86,6 +98,7 @@ def _plan_page(
             without=without,
             time_limit=time_limit,
             jobs=jobs,
+            date=day,
             progress=lambda search, done, most: line.tell(search, done, most, at_most=True),
         )
     finally:
@@ -100,6 +113,19 @@ def _is_study(source: Path) -> bool:
     from nest_studies.sweep.output import is_result
 
     return is_result(source) or (source.is_file() and "base" in read_mapping(source).mapping)
+
+
+def _day(written: str | None) -> date | None:
+    """Return the date as written, else that of a reproducible build (reproducible-builds.org), else none."""
+    seconds = environ.get("SOURCE_DATE_EPOCH")
+    try:
+        if written is not None:
+            return date.fromisoformat(written)
+        return datetime.fromtimestamp(int(seconds), UTC).date() if seconds else None
+    except (ValueError, OverflowError, OSError):
+        if written is not None:
+            raise InputError(f"--date {written}: write it as YYYY-MM-DD.") from None
+        raise InputError(f"SOURCE_DATE_EPOCH={seconds}: write it as seconds since 1970.") from None
 
 
 def _refuse(of: str, **options: object) -> None:

@@ -3,7 +3,10 @@
 Nothing is searched here: `nest_page.page_of_plan` asks what further searches answer, and hands it over.
 """
 
+import datetime
 from collections.abc import Sequence
+
+from attrs import evolve
 
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance
@@ -12,12 +15,13 @@ from nest.public.text import title
 from nest.spec import PlanDocument, Problem
 from nest_page.cluster import cluster_figure, pool_figures
 from nest_page.headline import (
+    about,
     batch_size,
     cluster_size,
     headline,
     levels_in_words,
     model_size,
-    plan_status,
+    statuses,
 )
 from nest_page.network import network_figure
 from nest_page.records import Figure, Heading, Section, Subject
@@ -27,7 +31,9 @@ from nest_page.stage_bars import memory_figure, time_figure
 from nest_page.timeline import timeline
 
 
-def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section]) -> str:
+def page(
+    subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section], date: datetime.date | None
+) -> str:
     """The HTML file of a feasible plan: why it is the best, `export` for its files, answers to what more is worth."""
     sections = (
         headline(subject),
@@ -41,8 +47,8 @@ def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequ
         stage_table(subject),
         reproduce(subject.plan),
     )
-    heading = _heading(subject.problem, _clusters(subject.instance), subject.known)
-    return rendered(heading, plan_status(subject.plan), sections)
+    heading = heading_of(subject.problem, _clusters(subject.instance), subject.known)
+    return rendered(evolve(heading, about=about(subject.plan), date=date), statuses(subject.plan), sections)
 
 
 def _cluster_figures(subject: Subject) -> tuple[Figure, ...]:
@@ -54,7 +60,9 @@ def _clusters(instance: Instance) -> tuple[Cluster, ...]:
     return (instance.cluster,) if instance.pools is None else tuple(each.cluster for each in instance.pools.members)
 
 
-def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section]) -> str:
+def page_without_plan(
+    plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section], date: datetime.date | None
+) -> str:
     """The HTML file of a problem without a plan: what is tightest, what would let one fit, and what was asked.
 
     Args:
@@ -62,23 +70,26 @@ def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, fre
         problem: its problem, as written.
         known: registered importers and the like.
         freeing: what would let a plan fit.
+        date: that the page shows; None: none.
     """
-    pooled = problem.cluster.pools is not None
-    clusters = (
-        tuple(each.cluster for each in build_pools(problem.cluster)[0].members)
-        if pooled
-        else (build_cluster(problem.cluster, known, None)[0],)
-    )
-    heading = _heading(problem, clusters, known)
+    clusters = clusters_of(problem, known)
+    heading = evolve(heading_of(problem, clusters, known), about=about(plan), date=date)
     diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
-    return rendered(heading, plan_status(plan), (diagnosis, *freeing, reproduce(plan)))
+    return rendered(heading, statuses(plan), (diagnosis, *freeing, reproduce(plan)))
 
 
 def _drawn(name: str, title: str, figure: Figure) -> Section:
     return Section(name, title, figures=(figure,))
 
 
-def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
+def clusters_of(problem: Problem, known: Registry) -> tuple[Cluster, ...]:
+    """The cluster of a problem, or its pools."""
+    if problem.cluster.pools is not None:
+        return tuple(each.cluster for each in build_pools(problem.cluster)[0].members)
+    return (build_cluster(problem.cluster, known, None)[0],)
+
+
+def heading_of(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
     """Of a page: model and cluster, which is several where it has pools."""
     if problem.cluster.pools is None:
         where = cluster_size(problem, clusters[0])

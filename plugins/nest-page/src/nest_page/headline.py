@@ -9,8 +9,18 @@ from typing import Any
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, recompute_words
+from nest.public.layout import Tone
 from nest.public.planning import load_model
-from nest.public.text import UNCALIBRATED, chosen_as, counted, layers_of, layout_text, near_enough, time_shares
+from nest.public.text import (
+    UNCALIBRATED,
+    chosen_as,
+    counted,
+    layers_of,
+    layout_text,
+    memory_verdict,
+    near_enough,
+    time_shares,
+)
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed, percent
@@ -88,8 +98,6 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
     """The status of a plan and what is proved of it."""
     if plan.status == "infeasible":
         return PlanStatus("Infeasible", "bad", "No plan of this problem fits.")
-    if not plan.fits:
-        return PlanStatus("Does not fit", "bad", "A stage may run out of memory.")
     if plan.lower_bound is None:
         return PlanStatus("As decided", "poor", "nest priced this plan; it did not search for a better one.")
     status = ("Feasible", "poor")
@@ -105,6 +113,58 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
     if plan.status == "near-optimal":
         status = (f"{chosen_as(plan)} within {near_enough(plan)}", "good")
     return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())
+
+
+STYLES = {Tone.GOOD: "good", Tone.FAIR: "poor", Tone.BAD: "bad"}
+
+
+def statuses(plan: PlanDocument) -> tuple[PlanStatus, ...]:
+    """The status of a plan, and whether its fullest stage fits into memory."""
+    if plan.status == "infeasible":
+        return (plan_status(plan),)
+    verdict, tone, memory = memory_verdict(plan)
+    fits = PlanStatus(verdict.capitalize(), STYLES[tone], f"Memory{memory}.")
+    return (plan_status(plan), *([fits] if verdict else []))
+
+
+HIDDEN = {"data": "DP", "tensor": "TP", "experts": "EP"}
+"""Kinds of communication that frameworks hide, by their key in `training.overlap`."""
+
+
+def about(plan: PlanDocument) -> tuple[tuple[str, str], ...]:
+    """The command that gives this plan, and its assumptions, in sentences."""
+    verify = " --verify" if plan.verification is not None else ""
+    if plan.lower_bound is None and plan.status != "infeasible":
+        command = "`nest evaluate problem.json --output PLAN`"
+    else:
+        command = f"`nest solve problem.json{verify} --output PLAN`"
+    return ("Command", f"{command}, for the problem at the end of this page."), (
+        "Assumptions",
+        " ".join(_assumed(plan)),
+    )
+
+
+def _assumed(plan: PlanDocument) -> Iterator[str]:
+    problem, training = plan.problem, plan.problem["training"]
+    if problem.get("profile") is not None:
+        yield "Times and memory of layers come from the profile."
+    else:
+        overlap = training.get("overlap") or {}
+        hidden = [word for key, word in HIDDEN.items() if overlap.get(key)]
+        if overlap.get("pipeline"):
+            hidden.append(f"PP ({listed(overlap['pipeline'])})")
+        software = f"{training['stack']}: " if training.get("stack") else ""
+        yield f"{software}{listed(hidden) or 'no'} communication overlaps with compute."
+        yield f"Precision {training.get('precision', 'bf16')}, optimizer {training.get('optimizer', 'adam')}."
+    if reserve := problem["cluster"].get("reserve"):
+        yield f"{format_bytes(reserve)} of each device stays free."
+    restricted = [
+        f"{name} {listed([str(each) for each in values])}" for name, values in (problem.get("strategies") or {}).items()
+    ]
+    if only := [*problem.get("constraints", ()), *restricted]:
+        yield f"Only plans with {', '.join(f'`{each}`' for each in only)}."
+    if plan.batch_time_range is not None and plan.batch_time_range.off(plan.batch_time or 0.0):
+        yield "No measured runs calibrate this device."
 
 
 def _verified(plan: PlanDocument) -> str:

@@ -1,5 +1,6 @@
 """A plan as one HTML page: what it says of other plans is found here, and drawn by `nest_page.drawing`."""
 
+import datetime
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,7 @@ def page_of(
     time_limit: float | None,
     progress: Progress | None,
     engine: Engine | None = None,
+    date: datetime.date | None = None,
 ) -> str:
     """The HTML page of a plan whose numbers hold (`nest.report_page`, which says what the arguments are).
 
@@ -106,7 +108,7 @@ def page_of(
         without = {*without, *OF_ONE_KIND}
     with naming(plan, "problem"):
         if read.status == "infeasible":
-            return _without_plan(read, known, without, time_limit, progress)
+            return _without_plan(read, known, without, time_limit, progress, date)
         read_subject = subject(read, known)
     plan, wanted = read_subject.plan, set(PARTS) - set(without)
     if plan.lower_bound is None or not read_subject.batch_time > 0:
@@ -126,7 +128,7 @@ def page_of(
             files[to[0]] = made.files
         return made.files, made.warnings
 
-    return page(read_subject, export, why, tuple(_worth_sections(read_subject, wanted, found)))
+    return page(read_subject, export, why, tuple(_worth_sections(read_subject, wanted, found)), date)
 
 
 def subject(read: PlanDocument, known: Registry) -> Subject:
@@ -196,7 +198,12 @@ def _worth_sections(subject: Subject, parts: Collection[str], found: Mapping[str
 
 
 def _without_plan(
-    plan: PlanDocument, known: Registry, without: Collection[str], time_limit: float | None, progress: Progress | None
+    plan: PlanDocument,
+    known: Registry,
+    without: Collection[str],
+    time_limit: float | None,
+    progress: Progress | None,
+    date: datetime.date | None,
 ) -> str:
     """The page of a problem without a plan."""
     require_held(plan, plan, known, NOT_REPORTED_ON)
@@ -209,7 +216,7 @@ def _without_plan(
         enough = [row for each in parameters(problem, known) for row in _enough(each, problem, solver)]
         more = " or ".join(f"{factors[-1]:g} times the {name}" for name, factors in MORE.items())
         freeing.append(freeing_section(prices, enough, more))
-    return page_without_plan(plan, structure(plan.problem, Problem), known, freeing)
+    return page_without_plan(plan, structure(plan.problem, Problem), known, freeing, date)
 
 
 def _enough(parameter: Parameter, problem: Problem, solver: Solver) -> Iterator[tuple[Cell, ...]]:

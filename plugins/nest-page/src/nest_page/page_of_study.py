@@ -1,5 +1,6 @@
 """The rows of a study as one HTML page, drawn by `nest_page.study`."""
 
+import datetime
 from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from nest.catalogue import unknown_name
 from nest.errors import InputError
 from nest.io import write_files
+from nest_page.records import Heading
 from nest_page.study import study_page
 from nest_page.study.points import METRICS, Study, study_of, usual_metric
 from nest_studies.sweep.output import is_result
@@ -17,7 +19,12 @@ PLANS_TOGETHER = 500
 
 
 def page_of_study(
-    path: Path, metric: str | None, held: Mapping[str, str], plans: Path | None, linked_from: Path | None
+    path: Path,
+    metric: str | None,
+    held: Mapping[str, str],
+    plans: Path | None,
+    linked_from: Path | None,
+    date: datetime.date | None,
 ) -> str:
     """The HTML page of a study's rows (`nest.study_page`, which says what the arguments are).
 
@@ -27,6 +34,7 @@ def page_of_study(
         held: by the name of a key, the value that figures which do not draw it show.
         plans: folder that the plans are written to, which the page refers to; None: they are not written.
         linked_from: the folder of the page; None: the current one.
+        date: that the page shows; None: none.
 
     Raises:
         InputError: there is no result, it cannot be read, there is no such metric or value, or plans cannot be written.
@@ -61,7 +69,7 @@ def page_of_study(
         else f"`nest report {result} --row N` reports on the plan of row N; with `--plans FOLDER`, the page of a study "
         "leads to the documents of all plans."
     )
-    return study_page(_study_title(path), study, chosen, _held(study, held), how)
+    return study_page(Heading(_study_title(path), date=date), study, chosen, _held(study, held), how)
 
 
 def _study_title(path: Path) -> str:

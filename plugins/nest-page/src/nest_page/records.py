@@ -1,5 +1,6 @@
 """Subject and parts of a page: figures, tables and keys of colours, ready to be set."""
 
+import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -201,11 +202,13 @@ class PlanStatus:
 
 @frozen
 class Heading:
-    """Title and sizes of a page: model, cluster and batch in words."""
+    """Title, sizes and date of a page: model, cluster and batch in words; `about`: terms with their sentences."""
 
     title: str
     sizes: tuple[str, ...] = ()
     kind: str = "plan"
+    about: tuple[tuple[str, str], ...] = ()
+    date: datetime.date | None = None
 
 
 UNITS: Mapping[str, float] = {

@@ -24,7 +24,7 @@ _FORBIDDEN = re.compile(
 _MEASURE = re.compile(rf"(?<=[0-9]) (?=(?:{'|'.join(UNITS)})\b)")
 
 
-def rendered(heading: Heading, status: PlanStatus, sections: Sequence[Section]) -> str:
+def rendered(heading: Heading, statuses: Sequence[PlanStatus], sections: Sequence[Section]) -> str:
     """The page, its sections from top to bottom."""
     environment = _environment()
     sheets = (environment.get_template(name).render() for name in ("page.css", "charts.css"))
@@ -35,7 +35,7 @@ def rendered(heading: Heading, status: PlanStatus, sections: Sequence[Section]) 
     template = environment.get_template("page.html.j2")
     text = template.render(
         heading=heading,
-        status=status,
+        statuses=statuses,
         sections=sections,
         style=Markup(style),
         style_hash=style_hash,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from nest.public.verbs import INSTALLED, restarted
 
 if TYPE_CHECKING:
+    import datetime
+
     from nest.hooks.registry import Registry
     from nest.public.planning import Source
     from nest.spec import PlanDocument
@@ -22,6 +24,7 @@ def report_page(
     without: Collection[str] = (),
     time_limit: float | None = None,
     jobs: int | None = 1,
+    date: datetime.date | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
@@ -35,6 +38,7 @@ def report_page(
         without: parts that are left out, `alternatives`, `frontier` and `sensitivity`: each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts.
         jobs: how many processes search where that takes long, with the same page; None: one for each processor.
+        date: that the page shows; None: none.
         progress: called with what is being searched, how many searches are done, and how many there are at most.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered exporters and the like; left out, those installed.
@@ -52,7 +56,7 @@ def report_page(
 
     if output is not None:
         check_writable(Path(output), plan)
-    page = page_of(plan, plugins, without, time_limit, progress, processes(jobs, plugins))
+    page = page_of(plan, plugins, without, time_limit, progress, processes(jobs, plugins), date)
     if output is not None:
         write_text(Path(output), page)
     return page
@@ -65,6 +69,7 @@ def study_page(
     metric: str | None = None,
     at: Mapping[str, str] | None = None,
     plans: str | Path | None = None,
+    date: datetime.date | None = None,
 ) -> str:
     """The rows of a study as one HTML page that needs no network: curves, heat maps, regions, Pareto front, all rows.
 
@@ -76,6 +81,7 @@ def study_page(
         at: by the path of a key that varies, the value, as the page has it, that figures show which do not draw the
             key; left out, the middle one.
         plans: folder that gets every row's plan as a file, which the page leads to; None: they are not written.
+        date: that the page shows; None: none.
 
     Returns:
         The page.
@@ -89,9 +95,8 @@ def study_page(
     page_file = None if output is None else Path(output)
     if page_file is not None:
         check_writable(page_file, result)
-    page = page_of_study(
-        Path(result), metric, at or {}, None if plans is None else Path(plans), page_file and page_file.parent
-    )
+    folder = None if plans is None else Path(plans)
+    page = page_of_study(Path(result), metric, at or {}, folder, page_file and page_file.parent, date)
     if page_file is not None:
         write_text(page_file, page)
     return page

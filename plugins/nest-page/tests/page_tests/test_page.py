@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from datetime import date
 from itertools import pairwise
+from typing import Any
 
 import html5lib
 import pytest
@@ -17,11 +19,14 @@ from attrs import evolve
 from nest import __version__, api
 from nest.errors import InputError
 from nest.hooks.registry import registry
-from nest_page.headline import headline, in_words, plan_status
-from nest_page.page_of_plan import subject
+from nest.spec import PlanDocument
+from nest_page.headline import about, headline, in_words, plan_status
+from nest_page.page_of_plan import PARTS, subject
 from nest_page.svg import WIDTHS
+from nest_page.verbs import report_page
 from page_tests.plans import decided, infeasible, problem, quick, solved
 from page_tests.reading import Page
+from tests.simulate.uniform_plans import uniform_plan
 
 PLANS = {"solved": solved, "decided": decided, "infeasible": infeasible}
 
@@ -165,7 +170,7 @@ def test_the_stages_are_the_plans() -> None:
     assert table.values("time per micro-batch") == [stage.time for stage in plan.stages]
     assert table.values("once per batch") == [stage.sync_time for stage in plan.stages]
     assert table.values("memory") == [stage.memory for stage in plan.stages]
-    assert table.values("taken to need") == [stage.upper_memory for stage in plan.stages]
+    assert table.values("upper estimate") == [stage.upper_memory for stage in plan.stages]
     assert table.values("sent per micro-batch") == [stage.bytes_out for stage in plan.stages]
     assert [cell.text for cell in table.column("recompute")] == [stage.recompute for stage in plan.stages]
 
@@ -300,3 +305,62 @@ def test_the_simplest_plan_near_the_fastest_was_not_stopped(within: float | None
     simple = evolve(plan, problem=asked, status="near-optimal", lower_bound=plan.batch_time / 1.005)
     assert (plan_status(simple).name, plan_status(simple).style) == (name, "good")
     assert plan_status(evolve(simple, status="feasible")).name == "Feasible"
+
+
+def top_of(plan: PlanDocument) -> str:
+    """What stands above the sections of a plan's page."""
+    return Page(quick(plan).partition("<nav")[0]).text
+
+
+def test_memory_has_a_verdict_beside_the_proof() -> None:
+    verdicts = re.findall(r'<p class="status (\w+)"><strong>(.*?)</strong>', quick(solved()))
+    assert verdicts == [("good", "Optimal"), ("good", "Fits")]
+    assert re.search(r"Memory: [\d.]+ GiB of [\d.]+ GiB.*, .* % likely to fit\.", top_of(solved()))
+
+
+def test_an_overfull_plan_has_both_verdicts_on_top() -> None:
+    small = {**problem()["cluster"], "memory": "8 GiB"}
+    top = top_of(api.evaluate(problem(cluster=small), fix={"pp": 4, "dp": 4}))
+    assert "As decided" in top
+    assert "Does not fit" in top
+
+
+def test_an_infeasible_plan_has_no_verdict_on_memory() -> None:
+    assert quick(infeasible()).count('<p class="status') == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "megatron-core: DP, TP and PP (interleaved) communication overlaps with compute. Precision bf16"),
+        ({"constraints": ["pp == 2"], "strategies": {"tp": [2]}}, "Only plans with pp == 2, tp 2."),
+        ({"cluster": {**problem()["cluster"], "reserve": 2.0**31}}, "2 GiB of each device stays free."),
+    ],
+)
+def test_assumptions_stand_on_top(changes: dict[str, Any], said: str) -> None:
+    (_, (_, assumed)) = about(evolve(solved(), problem={**solved().problem, **changes}))
+    assert said in assumed.replace("`", "")
+    assert (assumed in top_of(solved())) == (not changes)
+
+
+def test_a_profile_is_what_the_prediction_assumes() -> None:
+    assert "Times and memory of layers come from the profile." in top_of(uniform_plan(3, "1f1b"))
+
+
+def test_the_command_on_top_gives_this_plan_again() -> None:
+    """Both verbs take the problem on the page, and find the plan that it came with."""
+    assert "nest solve problem.json --output PLAN" in top_of(solved())
+    assert api.solve(dict(solved().problem)).batch_time == solved().batch_time
+    assert "nest evaluate problem.json --output PLAN" in top_of(decided())
+    assert api.evaluate(dict(decided().problem)).batch_time == decided().batch_time
+    assert "solve problem.json --verify" in about(evolve(solved(), verification={"status": "proved"}))[0][1]
+
+
+def test_the_model_is_named() -> None:
+    assert re.search(r"<h1>Transformer \(8 layers\) on 16 H100 SXM</h1>", quick(solved()))
+
+
+def test_a_page_has_the_date_it_is_given_and_no_other() -> None:
+    dated = report_page(solved(), without=PARTS, date=date(2026, 1, 31))
+    assert "<time" not in quick(solved())
+    assert dated.replace(', <time datetime="2026-01-31">2026-01-31</time>', "") == quick(solved())

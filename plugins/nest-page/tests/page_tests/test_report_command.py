@@ -19,7 +19,8 @@ EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Path:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(solved().to_dict()))
     return path
@@ -140,3 +141,39 @@ def test_options_of_a_plan_and_of_a_study_do_not_go_together(
     monkeypatch.chdir(plan.parent)
     assert call(monkeypatch, "report", *options, "-o", "page.html") == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "epoch", "shown"),
+    [
+        (["--date", "2026-01-31"], None, "2026-01-31"),
+        ([], "1769817600", "2026-01-31"),
+        (["--date", "2025-12-01"], "1769817600", "2025-12-01"),
+        ([], None, None),
+    ],
+)
+def test_the_date_comes_from_an_option_or_the_environment_never_from_a_clock(
+    options: list[str], epoch: str | None, shown: str | None, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(plan.parent)
+    if epoch is not None:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    without = [word for part in PARTS for word in ("--without", part)]
+    assert call(monkeypatch, "report", "plan.json", *without, *options) == 0
+    text = Path("report.html").read_text()
+    assert f"<time datetime={json.dumps(shown)}>" in text if shown else "<time" not in text
+
+
+@pytest.mark.parametrize(("options", "epoch"), [(["--date", "31.1.2026"], "0"), ([], "today"), ([], "9" * 30)])
+def test_a_date_that_is_none_is_refused(
+    options: list[str],
+    epoch: str,
+    plan: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(plan.parent)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    assert call(monkeypatch, "report", "plan.json", *options) == 2
+    assert "write it as" in capsys.readouterr().err
+    assert not Path("report.html").exists()

@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nest_page.records import Heading
 from nest_page.study import study_page
 from nest_page.study.curves import curve_figure
 from nest_page.study.front import pareto_optimal, trainings
@@ -48,7 +49,7 @@ STUDY = product_of(
 
 
 def page_of(study: Study, metric: str = "step-time") -> str:
-    return study_page("a study", study, METRICS[metric], {}, "How to get a plan.")
+    return study_page(Heading("a study"), study, METRICS[metric], {}, "How to get a plan.")
 
 
 @pytest.fixture(scope="module")

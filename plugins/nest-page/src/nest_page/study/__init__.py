@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from attrs import evolve
+
 from nest.units import format_bytes, format_seconds, listed, percent
 from nest_page.records import Cell, Heading, PlanStatus, Section, Table
 from nest_page.rendering import rendered
@@ -17,11 +19,11 @@ MOST_REASONS = 40
 """Reasons why rows have no plan."""
 
 
-def study_page(title: str, study: Study, metric: Metric, held: Mapping[int, int], how: str) -> str:
+def study_page(heading: Heading, study: Study, metric: Metric, held: Mapping[int, int], how: str) -> str:
     """The HTML file of a study's rows.
 
     Args:
-        title: what the study is called.
+        heading: what the study is called, and its date.
         study: its rows.
         metric: what is drawn of them.
         held: values of axes that figures that do not draw them show, by index; others are chosen.
@@ -31,14 +33,14 @@ def study_page(title: str, study: Study, metric: Metric, held: Mapping[int, int]
     varied = [study.axes[index] for index in study.varying]
     sizes = tuple(f"{axis.name}: {len(axis.values):,} values" for axis in varied)
     points = f"{len(study.points):,} point" + "s" * (len(study.points) != 1)
-    heading = Heading(title, (points, *sizes), kind="study")
+    heading = evolve(heading, sizes=(points, *sizes), kind="study")
     sections = [_summary(study, metric)]
     if planned:
         sections += _figures(study, metric, held)
     if refused := _refusals(study):
         sections.append(refused)
     sections.append(_rows(study, how))
-    return rendered(heading, _status(study), sections)
+    return rendered(heading, (_status(study),), sections)
 
 
 def _status(study: Study) -> PlanStatus:
