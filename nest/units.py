@@ -175,7 +175,7 @@ def whole_number(text: str) -> int | None:
 def count_pattern(kind: object) -> str:
     """Return a regular expression (JSON schema) for the texts that `parse_count` takes."""
     number = _NUMBER.removeprefix("[+-]?")
-    return rf"^\s*{number}\s*({'|'.join(COUNTS[kind])})\s*$"
+    return rf"^\s*({number}\s*({'|'.join(COUNTS[kind])})|{number.removesuffix('?')})\s*$"
 
 
 def _as_float(value: float) -> float:

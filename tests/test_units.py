@@ -154,6 +154,7 @@ def test_counts_with_a_suffix(text: str, kind: object, value: int) -> None:
 @pytest.mark.parametrize(("text", "count"), [("15e12", 15 * 10**12), ("1.5E13", 15 * 10**12), ("15T", 15 * 10**12)])
 def test_counts_may_have_a_power_of_ten(text: str, count: int) -> None:
     assert parse_count(text, Count) == count
+    assert re.fullmatch(count_pattern(Count), text)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_dp_counts_copies_that_see_different_samples(said, copies):
 def test_copies_are_whole():
     asked = problem([8], candidate(**WIDE | {"samples": 3}, micro_batch=2))
     with pytest.raises(
-        InputError, match=r"profile.candidates\[0\].micro_batch is 2, which does not divide the 3 samples"
+        InputError, match=r"profile.candidates\[0\].micro_batch is 2, which does not divide samples \(3\)"
     ):
         api.solve(asked)
 

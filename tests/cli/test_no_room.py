@@ -49,6 +49,8 @@ CALLS = {
     "measure": "run.log",
     "strategies": "",
     "schema": "problem",
+    "fix": "run.sh problem.json",
+    "topology doctor": "ring.graphml",
     "topology show": "torus.json",
     "topology levels": "torus.json",
     "topology import": "ring.graphml",

@@ -227,7 +227,7 @@ def test_devices_are_known_by_usual_spellings(written: str, device: str | None) 
         ({"--nodes": "9" * 90}, "devices are too many"),
         ({"--nodes": "9" * 400}, "--nodes: is too large: 400 digits"),
         ({"--gpus-per-node": "0"}, "--gpus-per-node: must be at least 1"),
-        ({"--gpus-per-node": "1e3"}, "--gpus-per-node: must be a whole number"),
+        ({"--gpus-per-node": "1.5e0"}, "--gpus-per-node: must be a whole number, is '1.5e0', which makes 1.5"),
         ({"--network": "400"}, "give a bandwidth with its unit"),
         ({"--network": "400 Gbit/s per rack"}, "'per rack' is neither per GPU nor per node"),
         ({"--network": "400 parsec"}, "--network has the unit 'parsec'"),
