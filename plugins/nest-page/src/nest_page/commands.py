@@ -116,7 +116,7 @@ def _is_study(source: Path) -> bool:
 
 
 def _day(written: str | None) -> date | None:
-    """Return the date as written, else that of a reproducible build (reproducible-builds.org), else none."""
+    """Return the date as written, or the date of a reproducible build (reproducible-builds.org), or none."""
     seconds = environ.get("SOURCE_DATE_EPOCH")
     try:
         if written is not None:
