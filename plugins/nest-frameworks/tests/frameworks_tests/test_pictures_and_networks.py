@@ -86,7 +86,7 @@ def test_boundaries_have_what_crosses_them() -> None:
     plan = evaluated(pp=2, tp=4, rank_order="pp-inner")
     assert [stage.bytes_out for stage in plan.stages] == [2048.0, 0.0]
     edges = labels(drawn(plan), r"(r\d+s\d+ -> r\d+s\d+)")
-    assert edges == {"r0s0 -> r0s1": ["rack", "2 KiB", "6.041 us"]}
+    assert edges == {"r0s0 -> r0s1": ["rack", "2 KiB", "6.04 us"]}
     assert nest.check(plan).ok
     wrong = evolve(plan, stages=(evolve(plan.stages[0], bytes_out=1.0), plan.stages[1]))
     assert not nest.check(wrong).ok
@@ -103,9 +103,9 @@ def test_chunks_go_down_the_stages_and_up_again() -> None:
     """Bytes are told where all that a stage sends goes to one other: the last one sends one chunk's, not the turn's."""
     edges = labels(drawn(evaluated(pp=3, tp=2, schedule="zb-v", rank_order="pp-inner")), r"(r\d+s\d+ -> r\d+s\d+)")
     assert edges == {
-        "r0s0 -> r0s1": ["node", "2 KiB", "3.005 us"],
+        "r0s0 -> r0s1": ["node", "2 KiB", "3.01 us"],
         "r0s1 -> r0s2": ["rack"],
-        "r0s2 -> r0s1": ["rack", "2 KiB", "6.041 us"],
+        "r0s2 -> r0s1": ["rack", "2 KiB", "6.04 us"],
         "r0s1 -> r0s0": ["node"],
     }
 

@@ -107,7 +107,7 @@ def test_no_pipeline_has_no_file() -> None:
 
 def test_a_schedule_that_nobody_brings_is_refused() -> None:
     plan = evolve(plan_of("1f1b", 2, 1, 2), schedule="made-up", chunks=2)
-    with pytest.raises(InputError, match="'made-up', which is not installed"):
+    with pytest.raises(InputError, match="'made-up' is not installed; install its plug-in"):
         deployed(plan)
 
 

@@ -61,13 +61,13 @@ def test_every_plan_of_the_frontier_has_a_mark_where_its_figures_are() -> None:
     (right,) = [x + SIZE for x, _ in across if x + SIZE > x_own + 1]
     per_gib = (right - x_own) / 60
     per_sample = (BOTTOM - y_own) / OWN.throughput
-    circles = [(x + SIZE, y) for x, y in [*across, *marks(drawing, "Hollow")]]
+    circles = [(x + SIZE, y) for x, y in [*across, *marks(drawing, "hollow")]]
     expected = [each for each in POINTS if each.devices == 64]
     assert len(circles) == len(expected)
     for (x, y), each in zip(circles, expected[1::-1] + expected[2:], strict=True):
         assert x == pytest.approx(x_own + (each.memory / GIB - 60) * per_gib, abs=0.2)
         assert y == pytest.approx(BOTTOM - (each.throughput or 0.0) * per_sample, abs=0.2)
-    assert len(marks(drawing, "Hollow")) == 1
+    assert len(marks(drawing, "hollow")) == 1
     assert "this plan" in texts(drawing)
     keys = pareto_figure(POINTS, OWN).keys
     assert [key.label for key in keys] == ["64 devices", "32 devices", "16 devices"]

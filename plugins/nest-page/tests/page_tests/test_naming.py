@@ -57,8 +57,11 @@ def test_large_numbers_are_words(value: float, told: str) -> None:
 
 
 def test_a_configuration_of_a_known_model_has_its_name() -> None:
-    for model in library_models().values():
-        assert model_name(model.config) == model.title
+    known = library_models().values()
+    for model in known:
+        # Llama 3.1 and 3.3 70B have one configuration, which then has the first one's name.
+        first = next(each for each in known if each.config == model.config)
+        assert model_name(model.config) == first.title
         assert model_name({**model.config, "vocab_size": 7}).startswith(f"{model.family} (")
 
 
