@@ -1,8 +1,10 @@
-"""DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), and Kimi K2, which has its shape (arXiv 2507.20534).
+"""DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), and their like, as Kimi K2 (arXiv 2507.20534).
 
-Latent attention, routed and shared experts behind a few dense layers. DeepSeek-V3.2 (arXiv 2512.02556) has an indexer
-that chooses the keys of each query (`DeepseekV32Config`, modeling_deepseek_v32.py of Hugging Face transformers 5.23.0).
+Latent attention, routed and shared experts behind a few dense layers. DeepSeek-V3.2 (arXiv 2512.02556) and
+GLM-5 have an indexer that chooses the keys of each query. Classes: Hugging Face transformers 5.23.0.
 """
+
+from typing import Any
 
 from nest.models.building.config import (
     ConfigImporter,
@@ -12,7 +14,20 @@ from nest.models.building.config import (
     decoder_widths,
     experts_behind_dense_layers,
 )
-from nest.spec.architecture import Architecture, Indexer, LatentAttention
+from nest.spec.architecture import Architecture, FeedForward, Indexer, LatentAttention
+
+
+def _like(name: str, head: str, *, dense: bool = False, **missing: Any) -> ConfigImporter:
+    """Return the importer of a family built like DeepSeek-V3, perhaps `dense`, with the values of `missing` keys."""
+
+    def read(config: ConfigReader) -> Architecture:
+        config.fill(**missing)
+        if not dense:
+            return _read(config)
+        widths = decoder_widths(config)
+        return decoder(config, widths, _attention(config, widths), FeedForward(config.integer("intermediate_size")))
+
+    return ConfigImporter(name, head, read, examples=({**LITE, "q_lora_rank": 1536, "model_type": name},))
 
 
 def _read(config: ConfigReader) -> Architecture:
@@ -36,13 +51,19 @@ def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
         rotary=config.integer("qk_rope_head_dim"),
         value=config.integer("v_head_dim"),
         bias=config.boolean("attention_bias", False),
-        indexer=_indexer(config) if config.family == "deepseek_v32" else None,
+        indexer=_indexer(config) if config.family in ("deepseek_v32", "glm_moe_dsa") else None,
     )
 
 
 def _indexer(config: ConfigReader) -> Indexer:
     if not config.has("q_lora_rank", True):
         config.problem("`q_lora_rank` is null, and the indexer reads compressed queries")
+    shared = {*(config.words("indexer_types") or ())} - {"full"} or config.has("index_topk_pattern")
+    if shared or config.integer("index_topk_freq", 1) > 1:
+        config.problem(
+            "`indexer_types` has layers that use the keys chosen by an earlier layer, which nest cannot price; "
+            "capture the model with nest-torch"
+        )
     # 64 heads of 128 channels and 2048 keys: defaults of DeepseekV32Config.
     heads, head = config.integer("index_n_heads", 64), config.integer("index_head_dim", 128)
     return Indexer(heads, head, config.integer("index_topk", 2048))
@@ -71,3 +92,9 @@ LITE = {
 deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
 deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read)
 deepseek_v32 = ConfigImporter("deepseek_v32", "DeepseekV32ForCausalLM", _read)
+glm4_moe_lite = _like("glm4_moe_lite", "Glm4MoeLiteForCausalLM", first_k_dense_replace=1, n_shared_experts=1)
+glm_moe_dsa = _like(
+    "glm_moe_dsa", "GlmMoeDsaForCausalLM", first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32
+)
+mistral4 = _like("mistral4", "Mistral4ForCausalLM", n_shared_experts=1)
+youtu = _like("youtu", "YoutuForCausalLM", dense=True, tie_word_embeddings=True)

@@ -1,7 +1,6 @@
-"""ERNIE 4.5 (Baidu's technical report of 2025), dense in Llama's shape, or with routed and shared experts.
+"""ERNIE 4.5 (Baidu's technical report of 2025) with routed and shared experts.
 
-`Ernie4_5Config`, `Ernie4_5_MoeConfig`, modeling_ernie4_5.py and modeling_ernie4_5_moe.py of Hugging Face transformers
-5.23.0.
+`Ernie4_5_MoeConfig` and modeling_ernie4_5_moe.py of Hugging Face transformers 5.23.0.
 """
 
 from nest.models.building.config import (
@@ -13,18 +12,7 @@ from nest.models.building.config import (
     grouped_query_attention,
     mixture_of_experts,
 )
-from nest.spec.architecture import Architecture, FeedForward
-
-
-def _read_dense(config: ConfigReader) -> Architecture:
-    widths = decoder_widths(config, tied=True)
-    bias = config.boolean("use_bias", False)
-    # 2 key-value heads of 128 channels: defaults of Ernie4_5Config.
-    attention = grouped_query_attention(config, widths, head=128, kv_heads=2, bias=bias, output_bias=bias)
-    return decoder(config, widths, attention, FeedForward(config.integer("intermediate_size"), bias=bias))
-
-
-dense = ConfigImporter("ernie4_5", "Ernie4_5ForCausalLM", _read_dense)
+from nest.spec.architecture import Architecture
 
 
 def _read_moe(config: ConfigReader) -> Architecture:

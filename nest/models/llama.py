@@ -1,7 +1,4 @@
-"""Llama 2 and 3 (arXiv 2307.09288, arXiv 2407.21783), the pre-norm decoder most families vary, and Llama 4's text part.
-
-Llama 4: `Llama4TextConfig` and modeling_llama4.py of Hugging Face transformers 5.23.0.
-"""
+"""Llama 4's text model: `Llama4TextConfig` and modeling_llama4.py of Hugging Face transformers 5.23.0."""
 
 from attrs import evolve
 
@@ -14,19 +11,9 @@ from nest.models.building.config import (
     grouped_query_attention,
     layer_kinds,
     mixture_of_experts,
+    rotated_layers,
 )
-from nest.spec.architecture import Architecture, FeedForward
-
-
-def _read(config: ConfigReader) -> Architecture:
-    widths = decoder_widths(config)
-    bias = config.boolean("attention_bias", False)
-    attention = grouped_query_attention(config, widths, bias=bias, output_bias=bias)
-    network = FeedForward(config.integer("intermediate_size"), bias=config.boolean("mlp_bias", False))
-    return decoder(config, widths, attention, network)
-
-
-importer = ConfigImporter("llama", "LlamaForCausalLM", _read)
+from nest.spec.architecture import Architecture
 
 
 def _read_llama4(config: ConfigReader) -> Architecture:
@@ -39,11 +26,10 @@ def _read_llama4(config: ConfigReader) -> Architecture:
     # 8 key-value heads of 128 channels, chunks of 8192 tokens: defaults of Llama4TextConfig.
     attention = grouped_query_attention(config, widths, head=128, kv_heads=8, bias=bias, output_bias=bias)
     rotated = evolve(attention, normalised=config.boolean("use_qk_norm", True), norm="unlearned")
-    every, chunk = config.integer("no_rope_layer_interval", 4), config.optional_integer("attention_chunk_size", 8192)
-    rotates = config.integers("no_rope_layers") or tuple(int((i + 1) % every != 0) for i in range(widths.layers))
-    if len(rotates) != widths.layers:
-        config.problem(f"`no_rope_layers` must have a 0 or a 1 for each of the {widths.layers} layers")
-    chunked = layer_kinds(config, widths.layers, "chunked_attention", lambda index: rotates[index : index + 1] != (0,))
+    chunk, rotates = config.optional_integer("attention_chunk_size", 8192), rotated_layers(config, widths.layers)
+    chunked = layer_kinds(
+        config, widths.layers, "chunked_attention", lambda index: rotates[index : index + 1] != (False,)
+    )
     attentions = tuple(
         evolve(rotated if rotate else evolve(attention, rotary=False), chunk=chunk if cut else None)
         for rotate, cut in zip(rotates, chunked, strict=False)

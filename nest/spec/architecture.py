@@ -165,11 +165,13 @@ class FeedForward(Record):
         width: inner width, of each branch.
         gated: whether one of two branches gates the other.
         bias: whether its projections have biases.
+        learned: numbers that its activation learns, one for each of its branches (two of xIELU, arXiv 2411.13010).
     """
 
     width: int
     gated: bool = True
     bias: bool = False
+    learned: int = 0
 
 
 @frozen(eq=False, repr=False)
@@ -229,6 +231,7 @@ class Architecture(Record):
         result_norms: the result of each sub-layer is also normalised before it is added to the stream (Gemma 2, arXiv
             2408.00118).
         capped: whether logits are capped by a hyperbolic tangent (the same).
+        scaled: whether factors scale embeddings, residual sums or logits (Gemma, Granite), at no cost here.
         masked_head: a projection, activation and norm before the vocabulary projection, which has a bias (the head of a
             masked language model), instead of a final norm.
         predicting: number of last blocks that predict later tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2), each
@@ -250,3 +253,4 @@ class Architecture(Record):
     parallel: int = 0
     result_norms: bool = False
     capped: bool = False
+    scaled: bool = False

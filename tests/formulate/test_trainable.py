@@ -134,7 +134,7 @@ def test_published_runs_of_qwen(size: str, length: int, gigabytes: float, second
     assert 0.8 < found.stages[0].memory / (gigabytes * 1e9) < 1.05
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v32"}))
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v32", "glm_moe_dsa"}))
 def test_every_family_has_adapters_beside_its_linear_layers(family: str) -> None:
     def loaded(trainable: Trainable | None) -> OperatorGraph:
         return load_model(FAMILIES[family], Training(1, TOKENS, trainable=trainable), registry())

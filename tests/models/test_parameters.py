@@ -10,7 +10,7 @@ from nest.catalogue import library_models
 from nest.errors import InputErrors
 from nest.formulate.model import describe, resolve_model
 from nest.graph import OperatorGraph
-from nest.models import glm, nest_model_importers
+from nest.models import nest_model_importers, rows
 from nest.spec import MlaSpec, Training, TransformerSpec
 
 
@@ -163,7 +163,7 @@ def test_counts_are_those_of_the_class_that_transformers_builds(name, load):
     ],
 )
 def test_glm_4_counts_as_the_class_that_transformers_builds(changes, expected, load):
-    assert load({**glm.NINE_BILLION, **changes}, sequence_length=128).parameter_count == expected
+    assert load({**rows.GLM_9_BILLION, **changes}, sequence_length=128).parameter_count == expected
 
 
 widths = st.integers(1, 9)

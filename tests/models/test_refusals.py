@@ -7,8 +7,18 @@ from nest.models import nest_model_importers
 from tests.models.conftest import LLAMA
 
 EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 50, "head_dim": 4}
+DEEPSEEK = {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 7}
+LATENT = {
+    **DEEPSEEK,
+    "q_lora_rank": 10,
+    "kv_lora_rank": 9,
+    "qk_nope_head_dim": 5,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 3,
+}
 
 REQUIRED = {
+    "gemma3_text": ["hidden_size", "intermediate_size"],
     "deepseek_v32": ["kv_lora_rank", "q_lora_rank", "v_head_dim", "n_routed_experts", "moe_intermediate_size"],
     "llama4_text": ["num_local_experts", "num_experts_per_tok", "intermediate_size"],
     "ernie4_5_moe": ["moe_num_experts", "moe_k", "moe_intermediate_size", "intermediate_size"],
@@ -21,6 +31,12 @@ REQUIRED = {
     "qwen3_moe": ["num_experts", "moe_intermediate_size", "intermediate_size"],
     "gpt_oss": ["num_local_experts", "num_experts_per_tok", "intermediate_size"],
     "glm4_moe": ["n_routed_experts", "moe_intermediate_size", "intermediate_size"],
+    "exaone_moe": ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "intermediate_size"],
+    "glm4_moe_lite": ["kv_lora_rank", "q_lora_rank", "n_routed_experts", "moe_intermediate_size"],
+    "glm_moe_dsa": ["kv_lora_rank", "q_lora_rank", "n_routed_experts", "moe_intermediate_size"],
+    "granitemoe": ["num_local_experts", "num_experts_per_tok", "intermediate_size"],
+    "solar_open": ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"],
+    "youtu": ["kv_lora_rank", "intermediate_size"],
     "deepseek_v3": ["kv_lora_rank", "q_lora_rank", "v_head_dim", "n_routed_experts", "moe_intermediate_size"],
 }
 
@@ -139,6 +155,12 @@ def test_gemma_3_that_looks_ahead_is_refused(load):
             "`use_bias`",
         ),
         ("hunyuan_v1_dense", {"use_cla": True}, "`use_cla`"),
+        ("apertus", {"hidden_act": "silu"}, "`hidden_act`"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "`no_rope_layers`"),
+        ("exaone4", {"layer_types": ["linear_attention"] * 3}, "`layer_types`"),
+        ("glm4_moe", {**DEEPSEEK, "mlp_layer_types": ["dense"]}, "`mlp_layer_types`"),
+        ("glm_moe_dsa", {**LATENT, "indexer_types": ["full", "shared", "shared"]}, "`indexer_types`"),
+        ("glm_moe_dsa", {**LATENT, "index_topk_freq": 4}, "capture the model with nest-torch"),
         ("minimax_m2", {**EXPERTS, "attn_type_list": [0, 0, 1]}, "`attn_type_list`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": [2, 2, 3]}, "`moe_topk`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "moe_intermediate_size": 7}, "`moe_intermediate_size`"),

@@ -43,6 +43,11 @@ class ConfigReader:
         """Return whether `key` has a value other than null; `missing` for a missing key."""
         return self.config[key] is not None if key in self.config else missing
 
+    def fill(self, **missing: Any) -> None:
+        """Give missing keys the values of `missing`; so are null truth values."""
+        said = {key: v for key, v in self.config.items() if v is not None or not isinstance(missing.get(key), bool)}
+        self.config = {**missing, **said}
+
     def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = LARGEST) -> int:
         """Read the whole number at `key`; `default`, unless None, stands for a missing or null one."""
         if not self.has(key):
@@ -260,6 +265,15 @@ def layer_windows(
     return tuple(window if slid else None for slid in layer_kinds(config, layers, SLIDING, slides))
 
 
+def rotated_layers(config: ConfigReader, layers: int) -> tuple[bool, ...]:
+    """Return for each layer whether it rotates queries and keys, by `no_rope_layers` or all but each fourth."""
+    every = config.integer("no_rope_layer_interval", 4)
+    listed = config.integers("no_rope_layers") or tuple(int((i + 1) % every != 0) for i in range(layers))
+    if len(listed) != layers:
+        config.problem(f"`no_rope_layers` must have a 0 or a 1 for each of the {layers} layers")
+    return tuple(map(bool, listed))
+
+
 def dense_and_sparse(
     config: ConfigReader, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"
 ) -> tuple[Network, ...]:
@@ -268,21 +282,32 @@ def dense_and_sparse(
     return tuple(mixture if each else dense for each in sparse)
 
 
-def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> tuple[Network, ...]:
-    """Read the network of each layer in DeepSeek's form: the first `first_k_dense_replace` are dense.
+def experts_behind_dense_layers(
+    config: ConfigReader, widths: DecoderWidths, experts: str = "n_routed_experts", shared: str = "n_shared_experts"
+) -> tuple[Network, ...]:
+    """Read the network of each layer in DeepSeek's form: as `mlp_layer_types` says, or the first few are dense.
 
     A width is read only if a layer has it.
+
+    Args:
+        experts: key of the number of routed experts.
+        shared: key of the number of experts that every token visits.
     """
     dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
     every = config.integer("moe_layer_freq", 1)
     sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
+    kinds = config.words("mlp_layer_types")
+    if kinds is not None:
+        sparse = [kind == "sparse" for kind in kinds]
+        if len(kinds) != widths.layers or not {*kinds} <= {"dense", "sparse"}:
+            config.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {widths.layers} layers")
     if not any(sparse):
         return (FeedForward(config.integer("intermediate_size")),) * widths.layers
     width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
     mixture = mixture_of_experts(
         config,
-        experts="n_routed_experts",
-        shared_width=width * config.integer("n_shared_experts", 0, minimum=0),
+        experts=experts,
+        shared_width=width * config.integer(shared, 0, minimum=0),
         groups=groups,
         visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
     )

@@ -228,7 +228,8 @@ def _add_feed_forward(layer: LayerBuilder, network: FeedForward | MixtureOfExper
 
 def _add_network(layer: LayerBuilder, prefix: str, source: Tensor, network: FeedForward) -> Tensor:
     up = layer.project(f"{prefix}_up", source, _inner("ffn", network.width, network.gated), bias=network.bias)
-    activated = _activate(layer, f"{prefix}_activated", up, ("ffn", network.width), ())
+    learned = (Parameter("learned", (("branch", network.learned),)),) if network.learned else ()
+    activated = _activate(layer, f"{prefix}_activated", up, ("ffn", network.width), (), learned)
     return layer.project(f"{prefix}_down", activated, source.shape[-1:], ("ffn",), bias=network.bias)
 
 
@@ -281,7 +282,14 @@ def _inner(axis: str, width: int, gated: bool) -> Shape:
     return (("branch", 2), (axis, width)) if gated else ((axis, width),)
 
 
-def _activate(layer: LayerBuilder, name: str, up: Tensor, inner: tuple[str, int], scales: tuple[Tensor, ...]) -> Tensor:
+def _activate(
+    layer: LayerBuilder,
+    name: str,
+    up: Tensor,
+    inner: tuple[str, int],
+    scales: tuple[Tensor, ...],
+    learned: tuple[Parameter, ...] = (),
+) -> Tensor:
     """Add the activation, of two branches with the gating product; the backward pass needs its inputs."""
     rows = tuple(axis for axis in up.shape if axis[0] not in ("branch", inner[0]))
     activated = Tensor(f"{layer.name}/{name}", (*rows, inner), up.itemsize)
@@ -291,5 +299,5 @@ def _activate(layer: LayerBuilder, name: str, up: Tensor, inner: tuple[str, int]
         # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP).
         gate = Tensor(f"{layer.name}/{name}_gate", activated.shape, up.itemsize, differentiable=False)
         saved, made = (*saved, gate), (activated, gate)
-    layer.add(name, "activation", (up, *scales), made, saves=saved)
+    layer.add(name, "activation", (up, *scales), made, parameters=learned, saves=saved)
     return activated

@@ -35,6 +35,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "routed_scaling_factor": 1.0,
     },
     "ernie4_5": {**_DECODER, "rms_norm_eps": 1e-5, "rope_theta": 500000.0},
+    "apertus": {**_DECODER, "hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12000000.0},
+    "arcee": {**_DECODER, "hidden_act": "relu2", "rms_norm_eps": 1e-5},
     "gpt_neox": {
         **_DECODER,
         "hidden_act": "gelu",

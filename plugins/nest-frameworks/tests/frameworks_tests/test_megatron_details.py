@@ -12,6 +12,7 @@ from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import registry
 from nest.io import read_mapping_text
+from nest_frameworks.limits import like_llama
 from nest_frameworks.limits.megatron import model_obstacles
 from nest_frameworks.megatron.flags import export
 from nest_frameworks.megatron.model_flags import detail_flags, left_out, model_flags
@@ -45,6 +46,34 @@ def test_the_base_of_rotary_positions_stands_in_rope_parameters_of_transformers_
     flags, told = details({**source, "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}})
     assert flags["--rotary-base"] == 250000
     assert "--rotary-base" not in told
+
+
+SMALL = {
+    "vocab_size": 96,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+
+
+def test_squared_relu_has_a_flag_and_other_activations_are_told() -> None:
+    flags, told = details({**SMALL, "model_type": "arcee"})
+    assert flags["--squared-relu"] is True
+    assert "activation" not in told
+    flags, told = details({**SMALL, "model_type": "apertus"})
+    assert "--squared-relu" not in flags
+    assert "activation is 'xielu'" in told
+
+
+@pytest.mark.parametrize("family", ["gemma", "granite"])
+def test_factors_that_no_flag_says_are_an_obstacle(family: str) -> None:
+    model = architecture_of({**SMALL, "model_type": family})
+    assert model is not None
+    (why,) = model_obstacles(model, 128)
+    assert "factors scale" in why
+    assert not like_llama(model)
 
 
 def test_what_nobody_says_is_told() -> None:

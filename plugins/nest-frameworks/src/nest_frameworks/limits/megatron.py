@@ -133,7 +133,10 @@ def _expert_constraints(training: Training) -> dict[str, str]:
 BIASED_SOFTMAX = ("ernie4_5_moe",)
 """Families whose routers choose by softmax scores and a bias that gradients do not move (modeling_ernie4_5_moe.py)."""
 
-SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32")
+SIGMOID_ROUTERS = (
+    *("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32"),
+    *("exaone_moe", "glm4_moe_lite", "glm_moe_dsa", "solar_open"),
+)
 """Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
 
 arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax_m2.py of transformers 5.23.0.
@@ -163,6 +166,8 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
         yield f"its tokens attend within chunks shorter than {sequence_length} tokens, for which there is no flag"
     if model.result_norms:
         yield "norms follow its sub-layers, as in Gemma 2 and OLMo 2, which this exporter does not write"
+    if model.scaled:
+        yield "factors scale its embeddings, residual sums or logits, as in Granite, for which there are no flags"
     if model.parallel:
         yield "its attention and feed-forward networks run side by side, for which there is no flag"
     if model.family in BIASED_SOFTMAX:

@@ -132,6 +132,8 @@ YARN_DEFAULTS = {"original_max_position_embeddings": 4096, "beta_fast": 32, "bet
 GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 """Activations that `--swiglu` stands for, and those that no flag does."""
 
+SQUARED_RELU = "relu2"  # The activation that `--squared-relu` stands for.
+
 
 CHOOSE_FIRST = ("mixtral", "gpt_oss", "ernie4_5_moe", "hunyuan_v1_moe")
 """Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does, or is
@@ -152,6 +154,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
         # Megatron-LM drops a tenth unless it is told otherwise.
         "--attention-dropout": _number(config, "attention_dropout", "attn_pdrop") or 0.0,
         "--hidden-dropout": _number(config, "resid_pdrop", "hidden_dropout") or 0.0,
+        "--squared-relu": config.get("hidden_act") == SQUARED_RELU and not model.blocks[0].feed_forward.gated,
     }
     if rotates(model.blocks[0].attention):
         flags |= {
@@ -178,7 +181,7 @@ def left_out(source: Any, model: Architecture) -> Iterator[str]:
         yield f"Megatron-LM's flags cannot say the configuration's rope_scaling {_scaling(config)!r:.300}"
     activation = config.get("hidden_act", config.get("activation_function"))
     gated = model.blocks[0].feed_forward.gated
-    if activation is not None and activation not in (GATED if gated else UNGATED):
+    if activation is not None and activation not in (GATED if gated else (*UNGATED, SQUARED_RELU)):
         built = "SwiGLU" if gated else "GELU"
         yield f"The configuration's activation is {activation!r:.60}, and the flags build {built}"
     if config.get("num_nextn_predict_layers") and not model.predicting:
