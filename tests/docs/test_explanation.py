@@ -117,8 +117,8 @@ def test_schedules_are_those_of_the_code() -> None:
 
 
 def test_names_constraints_know_are_listed() -> None:
-    text = (DOCS / "how-to" / "fix-decisions-and-constraints.md").read_text()
-    listed = {name for row in rows(text, "name") for name in re.findall(r"`(\w+)`", row[0])}
+    text = (DOCS / "reference" / "constraints.md").read_text()
+    listed = {name for row in rows(text, "element") for name in re.findall(r"`(\w+)`", row[0])}
     assert listed == {*PLAN_NAMES, *STAGE_NAMES, "tp", "sp"}
 
 

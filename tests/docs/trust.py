@@ -41,17 +41,13 @@ def errors() -> Iterator[str]:
 
 
 def terms() -> Iterator[str]:
-    """Errors of sources without one of the terms of the cost model each."""
+    """Mean errors, sources counted alike, without one of the terms of the cost model each."""
     figures = found()
-    names = list(figures["fixed"])
-    yield f"| source | all terms | {' | '.join(f'no {name}' for name in names).replace('no none', 'none of them')} |"
-    yield "|---|---|" + "---|" * len(names)
-    for row in figures["rows"]:
-        changed = [row["without"][name] for name in names]
-        if any(abs(each - row["kept"]) >= 0.0005 for each in changed):
-            yield f"| {row['source']} | {percent(row['kept'])} | {' | '.join(map(percent, changed))} |"
-    fixed = [percent(figures["fixed"][name]) for name in names]
-    yield f"| sources alike | {percent(figures['kept'])} | {' | '.join(fixed)} |"
+    yield "| switched off | error |"
+    yield "|---|---|"
+    yield f"| nothing | {percent(figures['kept'])} |"
+    for name, error in figures["fixed"].items():
+        yield f"| {name.replace('none', 'all of them')} | {percent(error)} |"
 
 
 def ranges() -> Iterator[str]:
