@@ -106,7 +106,7 @@ def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Re
     exporter = exporter_called(name, known)
     if not hasattr(exporter, "limits"):
         if plan.problem["cluster"].get("pools") and not takes_pools(exporter):
-            raise InputError(f"{name} supports one device type, but the plan uses several pools.")
+            raise InputError(f"{name} supports one device type, but the plan's cluster.pools has several.")
         return None
     problem = structure(plan.problem, Problem)
     reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)

@@ -302,7 +302,7 @@ REFUSALS = {
     ("maxtext", "as GPipe"): {"pp": 2, "dp": 8, "recompute": "full"},
     ("maxtext", "1, 2, 2, 3 transformer blocks"): {"pp": 4, "dp": 4, "stages": [1, 2, 2, 3]},
     ("maxtext", "ZeRO stage 2"): {"dp": 16, "zero": 2, "recompute": "full"},
-    ("maxtext", "takes all of a cluster"): {"dp": 8, "zero": 3, "recompute": "full"},
+    ("maxtext", "uses all devices of a cluster"): {"dp": 8, "zero": 3, "recompute": "full"},
     ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
     ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
     ("llama-factory", "no pipeline"): {"pp": 2, "dp": 8},

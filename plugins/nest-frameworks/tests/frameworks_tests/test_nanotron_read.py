@@ -171,7 +171,8 @@ def there_and_back(document: PlanDocument, folder: Path) -> bool:
     except InputError:
         return False
     found = read_back(document, text, folder / YAML_FILE, "nanotron")
-    assert found.notes == () or "of the cluster's" in " ".join(found.notes)
+    used, size = (document.summary[key] for key in ("devices_used", "devices"))
+    assert found.notes == ((f"the run uses {used} of {size} devices.",) if used < size else ())
     assert_same_run(document, nest.evaluate(found.problem, fix={"rank_order": deployed(document).rank_order}))
     return True
 

@@ -283,5 +283,5 @@ def test_a_section_is_written_and_planned_on(tmp_path: Path) -> None:
     by_section = nest.solve({**problem, "cluster": YAML(typ="safe").load(printed.stdout)["cluster"]})
     assert by_file.batch_time == by_section.batch_time
     assert nest.check(by_file).ok
-    with pytest.raises(InputError, match="several kinds"):
+    with pytest.raises(InputError, match="several device types"):
         topology(str(path), registry(), None)

@@ -47,7 +47,7 @@ def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
         "Step time with one number changed"
     )
     answers = responses(plan, Solver())
-    assert table.values("this plan kept") == [each.kept for each in answers if each.kept is not None]
+    assert table.values("this plan") == [each.kept for each in answers if each.kept is not None]
     assert table.values("best plan") == [each.best for each in answers if each.best is not None]
 
 
