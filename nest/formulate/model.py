@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from attrs import evolve, frozen
 
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
+from nest.formulate.unknown_models import GRAPH, LANGUAGE_PARTS, unknown_model
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.calls import Guarded, attribute
-from nest.hooks.protocols import ModelImporter
 from nest.hooks.registry import Registry
 from nest.io import read, read_mapping, structure, there_is
 from nest.io.names import near, plain
@@ -23,14 +24,6 @@ CONTEXT_KEYS = ("max_position_embeddings", "n_positions")  # Keys with the maxim
 
 USUAL_SEQUENCE = 4096
 """Tokens per sample of a description without any: Llama 2's pre-training context (arXiv 2307.09288)."""
-
-LINEAR = "linear_attention"
-"""Name in `layer_types` of layers without scores, such as the lightning attention of `LIGHTNING` families."""
-
-LIGHTNING = ("minimax", "minimax_text_01")
-"""MiniMax-Text-01 in Hugging Face transformers 5.23.0, and in its own `config.json`."""
-
-GRAPH = "graph"  # Key of a model with an operator graph or exported program, or the path of its file.
 
 Model = TransformerSpec | dict[str, Any]
 """Self-contained model: a description by widths, or the content of a configuration."""
@@ -56,7 +49,7 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
     accepting = [importer for importer in importers.values() if importer.accepts(model)]
     place = f"model {source!r}" if isinstance(source, str) else "model"
     if not accepting:
-        raise _unknown_family(place, model, importers)
+        raise unknown_model(place, model, importers)
     for other in accepting[1:]:
         attribute(other, f"accepts {place}, as does the importer {accepting[0].name!r}")
     if len(accepting) > 1:
@@ -78,6 +71,16 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
         return registry.memoized("model", (accepting[0].name, model, read), load)
     except InputErrors as errors:
         raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
+
+
+def parts_left_out(model: Model | str | None, training: Training, known: Registry) -> tuple[str, ...]:
+    """Sentences on the parts of a configuration's model that are not planned."""
+    if not isinstance(model, dict) or "model_type" not in model:
+        return ()
+    try:
+        return load_model(model, training, known).assumptions
+    except InputError:  # Told when the problem is formulated.
+        return ()
 
 
 def resolve_model(source: str | Model, base: Path | None) -> Model:
@@ -161,15 +164,25 @@ def _read_model(source: str, base: Path | None) -> Model:
 
 
 def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Configuration of the language model in one of pictures and text, under the outer `architectures`.
+    """Configuration of the language model in one of pictures, sound and text, beside the configurations of the rest.
 
-    Importers refuse those unless they name the language model: the rest is not planned.
+    The outer `architectures` stays: importers refuse heads other than the language model's.
     """
-    inner = content.get("text_config")
-    if not isinstance(inner, Mapping) or "model_type" not in inner:
-        return dict(content)
-    outer = {key: value for key, value in content.items() if not key.endswith("_config")}
-    return {**outer, **inner, "architectures": content.get("architectures")}
+    inner = next((part for part in map(content.get, LANGUAGE_PARTS) if isinstance(part, Mapping)), {})
+    whole = dict(content)
+    if "model_type" in inner:
+        outer = {key: value for key, value in content.items() if key not in LANGUAGE_PARTS}
+        whole = {**outer, **inner, "architectures": content.get("architectures")}
+    return {key: _written(value) for key, value in whole.items()} if "model_type" in whole else whole
+
+
+def _written(value: Any) -> Any:
+    """`value` with words for infinite numbers, which no format shares."""
+    if isinstance(value, Mapping):
+        return {key: _written(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_written(each) for each in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _no_model(source: str, path: Path) -> InputError:
@@ -207,45 +220,6 @@ def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]
 def _describes(content: Mapping[str, Any]) -> bool:
     """True if a mapping is a description by widths and not a configuration."""
     return "transformer" in content and "model_type" not in content
-
-
-def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImporter]) -> InputError:
-    """Error for a model that no importer accepts: names the family and lists those known."""
-    family = model.get("model_type") if isinstance(model, dict) else "transformer"
-    if isinstance(model, dict) and family is None and _is_exported_program(model):
-        return InputError(
-            f"{place}: this is a torch.export program; install nest-torch to read it, or give an operator graph."
-        )
-    if isinstance(model, dict) and family is None and {GRAPH, "operators", "layers"} & model.keys():
-        return InputError(
-            f"{place}: not a graph; give nodes with `name`, `op`, `inputs` and `shape`, or an operator graph with "
-            f"`operators` and `layers`, in the file or under `{GRAPH}`."
-        )
-    if not isinstance(family, str):
-        return InputError(
-            f"{place}: `model_type` is missing; give one of {', '.join(sorted(importers))}, or describe the model "
-            "with `transformer:`."
-        )
-    if family in LIGHTNING or (isinstance(model, dict) and LINEAR in (model.get("layer_types") or ())):
-        return InputError(
-            f"{place}: nest cannot price the linear attention of {family!r:.60}; give measured layers under "
-            "`profile`, or an operator graph."
-        )
-    # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
-    return InputError(
-        f"{place}: unknown family {family!r:.60}; nest knows {', '.join(sorted(importers))}. Describe a transformer "
-        f"as `model: {{transformer: {{layers, hidden, ffn, heads, kv_heads, vocab}}}}`, with `experts`, `top_k` and "
-        "`moe_ffn` for a mixture of experts."
-    )
-
-
-def _is_exported_program(model: Mapping[str, Any]) -> bool:
-    """True if a model, or the mapping under its `graph`, has a list of nodes in `torch.export` names."""
-    inner = model.get(GRAPH)
-    rows = [value[0] for value in model.values() if isinstance(value, list) and value]
-    return any(isinstance(row, Mapping) and {"name", "op", "inputs", "shape"} <= row.keys() for row in rows) or (
-        isinstance(inner, Mapping) and _is_exported_program(inner)
-    )
 
 
 def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:

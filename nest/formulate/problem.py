@@ -11,7 +11,7 @@ from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import by_levels, cluster_calibration, described
 from nest.formulate.instance import Formulation, formulate, read_options
-from nest.formulate.model import resolve_model, with_sequence_length
+from nest.formulate.model import parts_left_out, resolve_model, with_sequence_length
 from nest.formulate.modes import profile_modes
 from nest.formulate.risk import risk_of
 from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
@@ -214,7 +214,8 @@ def complete_problem(
         if notify is not None:
             implied = (None if target is None else target.sentence, schedule_notice(whole, written, known), stack)
             beside = (*slips(whole, known), _by_levels(whole.cluster, known), *uneven_sequence(whole, known))
-            for sentence in filter(None, (*implied, *beside)):
+            rest = parts_left_out(whole.model, whole.training, known)
+            for sentence in filter(None, (*implied, *rest, *beside)):
                 notify(sentence)
         refuse_contradictions(whole, written, known)
         return whole
@@ -248,7 +249,8 @@ def decided_problem(
     whole, written = whole_problem(problem, known, fix, changes)
     stack = stack_notice(whole, written, known)
     if notify is not None:
-        for sentence in filter(None, (stack, *slips(whole, known))):
+        rest = parts_left_out(whole.model, whole.training, known)
+        for sentence in filter(None, (stack, *rest, *slips(whole, known))):
             notify(sentence)
     return untargeted(whole, written, known)
 

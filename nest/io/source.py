@@ -254,10 +254,11 @@ def survey(content: Any, repeated: Repeated) -> list[FieldError]:
 class _Walk:
     """One pass over a tree that collects findings and the first path to each list and mapping, by identity.
 
-    Values shared by aliases are visited once.
+    Values shared by aliases are visited once. Model configurations may have infinite numbers in keys that no one reads.
     """
 
     def __init__(self) -> None:
+        self._of_model = False
         self.findings: list[FieldError] = []
         self.paths: dict[int, Steps] = {}
         self._sizes: dict[int, int] = {}
@@ -284,12 +285,14 @@ class _Walk:
 
     def _mapping(self, item: dict[Any, Any], steps: Steps) -> int:
         size = 1
+        outer, self._of_model = self._of_model, self._of_model or "model_type" in item
         for key, value in item.items():
             if isinstance(key, str):
                 self._leaf(key, steps)
                 size += self.visit(value, (*steps, key))
             else:
                 self.findings.append(FieldError(steps, f"has the key {key!r:.60}, which is not text; put it in quotes"))
+        self._of_model = outer
         return size
 
     def _sequence(self, items: Iterable[Any], steps: Steps) -> int:
@@ -304,7 +307,10 @@ class _Walk:
     def _leaf(self, item: Any, steps: Steps) -> None:
         """Note the mistakes in a single value."""
         if isinstance(item, (float, int)):
-            if not abs(item) <= sys.float_info.max:  # Hexadecimal numbers of YAML and TOML may be as large.
+            endless = self._of_model and isinstance(item, float)
+            if (
+                not endless and not abs(item) <= sys.float_info.max
+            ):  # Hexadecimal numbers of YAML and TOML may be as large.
                 self.findings.append(FieldError(steps, f"must be a finite number, is {displayed(item)}"))
         elif isinstance(item, str):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):

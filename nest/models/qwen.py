@@ -47,6 +47,8 @@ SEVEN_BILLION = {
 """Qwen2-7B (table 1 of the paper; the rows of its embedding as its `config.json` has them)."""
 
 qwen2 = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read_qwen2, examples=(SEVEN_BILLION,))
+# MiMo-7B (arXiv 2505.07608) is Qwen2 with layers for multi-token prediction, which are left out.
+mimo = ConfigImporter("mimo", "MiMoForCausalLM", _read_qwen2, examples=({**SEVEN_BILLION, "model_type": "mimo"},))
 
 
 def _read_qwen2_moe(config: ConfigReader) -> Architecture:

@@ -213,7 +213,7 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "model", "llama-3-7b", "there is no file or model called 'llama-3-7b'. Did you mean 'llama-3-"),
     (DESCRIBED, "model", "none.json", "there is no file '.*none.json'"),
     (DESCRIBED, "model", "m" * 3000, "there is no file or model called 'mmm"),
-    (DESCRIBED, "model", {"model_type": "t5", "d_model": 3}, "unknown family 't5'; nest knows bert"),
+    (DESCRIBED, "model", {"model_type": "t5", "d_model": 3}, "unknown family 't5'; `nest models` lists those known"),
     (DESCRIBED, "model", {}, "`model_type` is missing"),
     (DESCRIBED, "model", [1], "must be text or keys and values, is a list"),
     # sizes that would not end
@@ -289,7 +289,7 @@ def test_a_family_nest_does_not_know(refused: Refused, tmp_path: Path, shared: P
     config = shared / "hf_configs" / "google-t5--t5-large.json"
     path = write(tmp_path, changed(DESCRIBED, ("model",), str(config)))
     (line,) = refused("solve", str(path))
-    assert "unknown family 't5'; nest knows bert, " in line
+    assert "unknown family 't5'; `nest models` lists those known" in line
 
 
 def test_several_mistakes_are_told_at_once_in_the_order_of_their_lines(refused: Refused, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from attrs import evolve
 from nest.catalogue import library_models
 from nest.errors import InputError
 from nest.formulate.model import default_sequence_length, load_model, resolve_model
-from nest.formulate.problem import self_contained
+from nest.formulate.problem import complete_problem, decided_problem, self_contained
 from nest.hooks.registry import registry
-from nest.io import unstructure
+from nest.io import read, unstructure
 from nest.spec import ClusterSpec, LevelSpec, Problem, Training, TransformerSpec
 from tests.models.test_parameters import COUNTED
 
@@ -63,13 +63,12 @@ def test_content_in_place_is_copied():
     assert model is not CONFIG
 
 
-@pytest.mark.parametrize("family", ["t5", "qwen3_5_moe", "llama4"])
-def test_unknown_families_are_refused_by_name_with_those_known(family):
+@pytest.mark.parametrize("family", ["t5", "llama4", "gemma4_text"])
+def test_unknown_families_are_refused_by_name_with_ways_on(family):
     with pytest.raises(InputError) as caught:
         load({**CONFIG, "model_type": family})
-    assert repr(family) in str(caught.value)
-    for known in registry().model_importers():
-        assert known in str(caught.value)
+    for told in (repr(family), "`nest models` lists", "`nest capture`", "transformer:"):
+        assert told in str(caught.value)
 
 
 def test_unknown_families_of_published_files_are_refused(shared):
@@ -80,10 +79,118 @@ def test_unknown_families_of_published_files_are_refused(shared):
                 load(str(path))
 
 
-@pytest.mark.parametrize("config", [{"model_type": "minimax"}, {"layer_types": ["full_attention", "linear_attention"]}])
-def test_linear_attention_is_refused_as_what_it_is(config):
-    with pytest.raises(InputError, match="cannot price the linear attention"):
-        load({**CONFIG, "model_type": "qwen3_next", **config})
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"model_type": "minimax"}, "lightning attention of 'minimax'. Capture"),
+        ({"model_type": "new", "layer_types": ["full_attention", "linear_attention"]}, "linear attention .*: 1 of 2"),
+        (
+            {"model_type": "qwen3_next", "full_attention_interval": 4, "num_hidden_layers": 8},
+            r"gated delta nets of 'qwen3_next' \(layers 0, 1, 2, 4, ...: 6 of 8\)",
+        ),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, r"Mamba-2 .* \(layers 0, 2: 2 of 4\)"),
+        ({"model_type": "jamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba of .* \(layers 0: 1 of 2\)"),
+        ({"model_type": "rwkv7"}, "RWKV of 'rwkv7'"),
+        ({"model_type": "deepseek_v4"}, "compressed sparse attention of 'deepseek_v4'"),
+        (
+            {
+                "model_type": "minimax_m3_vl",
+                "text_config": {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}},
+            },
+            r"sparse attention with an indexer of .* \(layers 1, 2: 2 of 3\)",
+        ),
+    ],
+)
+def test_mixers_that_nest_lacks_are_named_with_their_layers(config, told):
+    with pytest.raises(InputError, match=f"cannot price the .*{told}") as caught:
+        load({**CONFIG, **config})
+    assert "`nest capture`" in str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", [3, [], {"a": 1}, ["linear_attention", 4], "M" * 9])
+def test_strange_lists_of_layers_are_told_like_any_unknown_family(pattern):
+    for key in ("layer_types", "layers_block_type", "hybrid_override_pattern", "sparse_attention_config"):
+        with pytest.raises(InputError, match=r"unknown family|cannot price"):
+            load({**CONFIG, "model_type": "new", key: pattern, "full_attention_interval": pattern})
+
+
+PICTURES = {"depth": 3, "hidden_size": 10, "intermediate_size": 20, "out_hidden_size": 24}
+
+
+@pytest.mark.parametrize("part", ["text_config", "language_config", "llm_config"])
+@pytest.mark.parametrize("inner", [None, ["LlamaForCausalLM"], ["LlamaModel"]])
+def test_the_language_model_of_a_wrapper_is_planned_and_the_rest_named(part, inner):
+    whole = {
+        "model_type": "llava",
+        "architectures": ["LlavaForConditionalGeneration"],
+        part: {**CONFIG, "architectures": inner},
+        "vision_config": PICTURES,
+        "audio_config": {"model_type": "whisper"},
+        "tie_word_embeddings": True,
+    }
+    graph = load(whole)
+    assert graph.operators == load({**CONFIG, "tie_word_embeddings": True}).operators
+    # 3 layers of 4 * 10 * 10 weights in attention and 2 * 10 * 20 in the network.
+    assert graph.assumptions == (
+        "The plan leaves out the vision tower (0 million parameters or more).",
+        "The plan leaves out the audio tower.",
+    )
+    resolved = resolve_model(whole, None)
+    assert resolve_model(resolved, None) == resolved
+
+
+def test_a_wrapper_that_lists_its_widths_flat_is_read_like_the_family_it_wraps():
+    flat = {
+        **CONFIG,
+        "model_type": "qwen2_5_vl",
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420},
+    }
+    graph = load(flat)
+    assert graph.operators == load({**CONFIG, "model_type": "qwen2"}).operators
+    assert graph.assumptions == ("The plan leaves out the vision tower (490 million parameters or more).",)
+
+
+def test_a_wrapper_with_another_head_is_refused():
+    whole = {"model_type": "llava", "architectures": ["LlavaForSequenceClassification"], "text_config": CONFIG}
+    with pytest.raises(InputError, match="LlavaForSequenceClassification"):
+        load(whole)
+
+
+@pytest.mark.parametrize("key", ["num_nextn_predict_layers", "mtp_num_layers", "num_mtp_modules"])
+def test_layers_for_multi_token_prediction_are_said_to_be_left_out(key):
+    (told,) = load({**CONFIG, key: 2}).assumptions
+    assert f"`{key}: 2`" in told
+    assert "mtp_layers" in told
+    for none in (0, None):
+        assert load({**CONFIG, key: none}).assumptions == ()
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN"])
+def test_endless_numbers_matter_only_in_keys_that_are_read(tmp_path, number):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG)[:-1] + f', "time_step_limit": [0.0, {number}], "more": {{"a": {number}}}}}')
+    model = resolve_model(str(path), None)
+    assert load(model).operators == load(CONFIG).operators
+    json.dumps(unstructure(model), allow_nan=False)
+    path.write_text(json.dumps(CONFIG).replace('"vocab_size": 96', f'"vocab_size": {number}'))
+    with pytest.raises(InputError, match="`vocab_size` must be a whole number"):
+        load(str(path))
+
+
+def test_endless_numbers_beside_a_configuration_in_place_are_still_refused(tmp_path):
+    problem = {
+        "nest": 1,
+        "model": {**CONFIG, "time_step_limit": [0.0, float("inf")]},
+        "training": {"global_batch": 8, "sequence_length": 32},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 2, "bandwidth": "450 GB/s"}]},
+    }
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem))
+    assert read(path, Problem).model == resolve_model(problem["model"], None) | {"time_step_limit": [0.0, float("inf")]}
+    path.write_text(json.dumps({**problem, "training": {"global_batch": float("inf"), "sequence_length": 32}}))
+    with pytest.raises(InputError, match=r"training.global_batch must be a finite number"):
+        read(path, Problem)
 
 
 @pytest.mark.parametrize("model_type", [None, 3, ["llama"]])
@@ -233,3 +340,25 @@ def test_library_models_have_the_published_size():
     for name, billions in sizes.items():
         digits = len(str(billions).partition(".")[2])
         assert round(load(name).parameter_count / 1e9, digits) == billions, name
+
+
+def test_solve_and_evaluate_name_what_a_plan_leaves_out():
+    problem = {
+        "nest": 1,
+        "model": {
+            "model_type": "llava",
+            "architectures": ["LlavaForConditionalGeneration"],
+            "text_config": {**CONFIG, "num_nextn_predict_layers": 1},
+            "vision_config": {},
+        },
+        "training": {"global_batch": 8, "sequence_length": 32},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 2, "bandwidth": "450 GB/s"}]},
+    }
+    for asked in (complete_problem, lambda each, known, notify: decided_problem(each, {"dp": 2}, known, notify)):
+        told = []
+        asked(problem, registry(), told.append)
+        left_out = [each for each in told if each.startswith("The plan leaves out")]
+        assert [each.split(" (")[0] for each in left_out] == [
+            "The plan leaves out the vision tower.",
+            "The plan leaves out multi-token prediction",
+        ]

@@ -109,6 +109,12 @@ SMALL = {
         2 * H + (A + 2 * G) * D,
         **UNTIED,
     ),
+    "mimo": _alike(
+        {**LLAMA, "model_type": "mimo", "architectures": ["MiMoForCausalLM"]},
+        GQA + 3 * H * F,
+        2 * H + (A + 2 * G) * D,
+        **UNTIED,
+    ),
     "qwen3": _alike(
         {**LLAMA, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": D},
         GQA + 3 * H * F,

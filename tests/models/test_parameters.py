@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.catalogue import library_models
-from nest.errors import InputErrors
-from nest.formulate.model import describe, resolve_model
+from nest.errors import InputError
+from nest.formulate.model import describe, load_model, resolve_model
 from nest.graph import OperatorGraph
+from nest.hooks.registry import registry
 from nest.models import nest_model_importers, rows
 from nest.spec import MlaSpec, Training, TransformerSpec
 
@@ -95,14 +96,207 @@ def test_a_model_of_pictures_and_text_is_read_as_its_language_model(shared, load
     folder, name = shared / "hf_configs", "meta-llama--Llama-4-Scout-17B-16E-Instruct"
     expected = json.loads((folder / "parameter_counts.json").read_text())[name]
     content = json.loads((folder / f"{name}.json").read_text())
-    with pytest.raises(InputErrors, match="only Llama4ForCausalLM is built"):
-        load(resolve_model(content, None))
-    graph = load(resolve_model({**content, "architectures": ["Llama4ForCausalLM"]}, None), sequence_length=128)
+    graph = load(resolve_model(content, None), sequence_length=128)
+    assert graph.assumptions == ("The plan leaves out all of Llama4ForConditionalGeneration but its language model.",)
     assert set(block_counts(graph)) == {expected["per_block"]["language_model.model.layers"]}
     words = graph.by_layer[0][0].parameters[0]
     assert (words.count, len(graph.blocks)) == (expected["input_embedding"], 48)
     routed = sum(p.count for o in graph.operators for p in o.parameters if p.group == "expert")
     assert routed == expected["routed_expert_params"]
+
+
+READ = {
+    "Qwen--Qwen3-VL-30B-A3B-Instruct",
+    "Qwen--Qwen3-VL-8B-Instruct",
+    "Qwen--Qwen3-235B-A22B",
+    "Qwen--Qwen3-32B",
+    "zai-org--GLM-5",
+    "mistralai--Mixtral-8x22B-v0.1",
+    "moonshotai--Kimi-K2.5",
+    "meta-llama--Llama-4-Maverick-17B-128E-Instruct",
+}
+"""Of the configurations of 2026, those whose layers nest has."""
+
+
+def test_counts_of_2026_are_exact_and_other_mixers_are_named(shared):
+    folder = shared / "hf_configs_2026"
+    if not folder.is_dir():
+        pytest.skip("there is no hf_configs_2026")
+    counts = json.loads((folder / "parameter_counts.json").read_text())
+    training = Training(global_batch=1, sequence_length=128)
+    for name in counts.keys() - {"_source"} - READ:
+        with pytest.raises(InputError, match="nest-torch"):
+            load_model(str(folder / f"{name}.json"), training, registry())
+    for name in READ:
+        graph = load_model(str(folder / f"{name}.json"), training, registry())
+        rest = counts[name]["total"] - counts[name]["language_model"]
+        assert graph.parameter_count == counts[name]["language_model"], name
+        told = [float(each.split("(")[1].split()[0]) * 1e6 for each in graph.assumptions if "tower" in each]
+        assert all(0.7 * rest < least < rest for least in told), name
+        assert told or not rest, name
+
+
+PUBLISHED = {
+    "SmolLM3-3B": (
+        {"model_type": "smollm3", "vocab_size": 128256, "num_hidden_layers": 36, "num_attention_heads": 16},
+        (2048, 11008, 4),
+        3_075_098_624,
+    ),
+    "Seed-OSS-36B": (
+        {"model_type": "seed_oss", "vocab_size": 155136, "num_hidden_layers": 64, "num_attention_heads": 80},
+        (5120, 27648, 8),
+        36_151_104_512,
+    ),
+    "Ministral-3-8B": (
+        {"model_type": "ministral3", "vocab_size": 131072, "num_hidden_layers": 34, "num_attention_heads": 32},
+        (4096, 14336, 8),
+        8_489_553_920,
+    ),
+    "Apertus-8B": (
+        {"model_type": "apertus", "vocab_size": 131072, "num_hidden_layers": 32, "num_attention_heads": 32},
+        (4096, 21504, 8),
+        8_053_338_176,
+    ),
+    "Apertus-70B": (
+        {"model_type": "apertus", "vocab_size": 131072, "num_hidden_layers": 80, "num_attention_heads": 64},
+        (8192, 43008, 8),
+        70_599_864_480,
+    ),
+    "AFM-4.5B": (
+        {"model_type": "arcee", "vocab_size": 128004, "num_hidden_layers": 36, "num_attention_heads": 20},
+        (2560, 18432, 4),
+        4_619_184_640,
+    ),
+    "Granite-3.3-8B": (
+        {
+            "model_type": "granite",
+            "vocab_size": 49159,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "tie_word_embeddings": True,
+        },
+        (4096, 12800, 8),
+        8_170_864_640,
+    ),
+    "Granite-3.1-3B-A800M": (
+        {
+            "model_type": "granitemoe",
+            "vocab_size": 49155,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 24,
+            "num_local_experts": 40,
+            "num_experts_per_tok": 8,
+            "tie_word_embeddings": True,
+        },
+        (1536, 512, 8),
+        3_298_793_472,
+    ),
+    "EXAONE-4.0-32B": (
+        {"model_type": "exaone4", "vocab_size": 102400, "num_hidden_layers": 64, "num_attention_heads": 40},
+        (5120, 27392, 8),
+        32_003_216_384,
+    ),
+    "K-EXAONE-236B": (
+        {
+            "model_type": "exaone_moe",
+            "vocab_size": 153600,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 64,
+            "head_dim": 128,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 2048,
+        },
+        (6144, 18432, 8),
+        236_571_150_336,
+    ),
+    "Solar-Open-100B": (
+        {
+            "model_type": "solar_open",
+            "vocab_size": 196608,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 64,
+            "n_routed_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 1280,
+        },
+        (4096, 10240, 8),
+        102_651_793_408,
+    ),
+    "Gemma-7B": (
+        {"model_type": "gemma", "vocab_size": 256000, "num_hidden_layers": 28, "num_attention_heads": 16},
+        (3072, 24576, 16),
+        8_537_680_896,
+    ),
+    "GLM-4.7-Flash": (
+        {
+            "model_type": "glm4_moe_lite",
+            "vocab_size": 154880,
+            "num_hidden_layers": 47,
+            "num_attention_heads": 20,
+            "q_lora_rank": 768,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 192,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 256,
+            "n_routed_experts": 64,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1536,
+        },
+        (2048, 10240, 20),
+        29_943_390_976,
+    ),
+    "Mistral4Config": (
+        {
+            "model_type": "mistral4",
+            "vocab_size": 131072,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 32,
+            "q_lora_rank": 1024,
+            "kv_lora_rank": 256,
+            "qk_nope_head_dim": 64,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+            "n_routed_experts": 128,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 2048,
+        },
+        (4096, 12288, 32),
+        118_972_826_624,
+    ),
+    "Youtu-LLM-2B": (
+        {
+            "model_type": "youtu",
+            "vocab_size": 128256,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 16,
+            "q_lora_rank": 1536,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        },
+        (2048, 6144, 16),
+        1_961_560_064,
+    ),
+}
+"""Configurations, their hidden and inner widths and key-value heads, and what transformers 5.23.0 builds from them."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_retyped_configurations_count_as_the_class_that_transformers_builds(name, load):
+    config, (hidden, inner, groups), parameters = PUBLISHED[name]
+    widths = {"hidden_size": hidden, "intermediate_size": inner, "num_key_value_heads": groups}
+    assert load({**config, **widths}, sequence_length=128).parameter_count == parameters
+
+
+def test_mimo_has_what_its_checkpoint_has_without_multi_token_prediction(load):
+    widths = {"vocab_size": 151680, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    graph = load({"model_type": "mimo", **widths, **heads, "num_nextn_predict_layers": 1}, sequence_length=128)
+    # One block more, a projection of two inputs, and three norms: 7,833,409,536 (model.safetensors.index.json).
+    assert graph.parameter_count + block_counts(graph)[0] + 2 * 4096 * 4096 + 3 * 4096 == 7_833_409_536
+    assert "multi-token prediction" in graph.assumptions[0]
 
 
 COUNTED = {

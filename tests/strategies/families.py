@@ -144,6 +144,7 @@ FAMILIES: dict[str, Any] = {
     "glm_moe_dsa": {**DEEPSEEK, "model_type": "glm_moe_dsa", "index_n_heads": 4, "index_head_dim": 6, "index_topk": 20},
     "granite": {**LLAMA, "model_type": "granite", "tie_word_embeddings": True},
     "granitemoe": {**LLAMA, "model_type": "granitemoe", "num_local_experts": 8, "num_experts_per_tok": 2},
+    "mimo": {**LLAMA, "model_type": "mimo"},
     "ministral3": {**LLAMA, "model_type": "ministral3", "head_dim": 6},
     "mistral4": {**DEEPSEEK, "model_type": "mistral4"},
     "seed_oss": {**LLAMA, "model_type": "seed_oss", "head_dim": 6, "attention_out_bias": True},

@@ -1,6 +1,6 @@
 """Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
@@ -24,6 +24,7 @@ Network = FeedForward | MixtureOfExperts
 
 LARGEST = 10**9  # Largest width accepted: no transformer comes near, and a slip beyond it would build for hours.
 MOST_LAYERS = 10_000  # Largest number of blocks accepted.
+AROUND = "ForConditionalGeneration"  # End of class names of pictures, sound and text around a language model.
 SLIDING = "sliding_attention"  # Word of `layer_types` for a layer with windowed attention.
 FULL = "full_attention"  # Word of `layer_types` for a layer without a window.
 
@@ -127,8 +128,8 @@ class ConfigReader:
                 self.problem(f"`{key}` is {self.config[key]!r:.60}, but the model class builds {built!r}")
 
     def head(self, expected: str) -> None:
-        """Note a mistake if `architectures` is given without the model class `expected`."""
-        named = self.words("architectures")
+        """Note a mistake if `architectures` is given without the model class `expected` or one around it."""
+        named = [each for each in self.words("architectures") or () if not each.endswith(AROUND)]
         if named and expected.lower() not in {each.lower() for each in named}:
             self.problem(
                 f"`architectures` says {', '.join(named)}, but only {expected} is built; "
@@ -315,6 +316,46 @@ def experts_behind_dense_layers(
     return dense_and_sparse(config, sparse, mixture)
 
 
+PARTS = {"vision_config": "vision tower", "audio_config": "audio tower"}
+"""Parts of models of pictures, sound and text beside the language model, by their keys."""
+
+FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+"""Keys of layers that predict further tokens, which model classes of Hugging Face transformers do not build."""
+
+
+def left_out(config: Mapping[str, Any]) -> Iterator[str]:
+    """Name the parts of a configuration's model that its class of language model does not build, a sentence each."""
+    towers = [key for key in PARTS if isinstance(config.get(key), Mapping)]
+    for key in towers:
+        yield f"The plan leaves out the {PARTS[key]}{_size(config[key])}."
+    for name in config.get("architectures") or ():
+        if str(name).endswith(AROUND) and not towers:
+            yield f"The plan leaves out all of {name} but its language model."
+    for key in FURTHER:
+        count = config.get(key)
+        if type(count) is int and count > 0:
+            yield (
+                f"The plan leaves out multi-token prediction (`{key}: {count}`); `mtp_layers` of a `transformer:` "
+                "plans such layers."
+            )
+
+
+def _size(part: Mapping[str, Any]) -> str:
+    """Say how large a tower is: its attention and networks, without embeddings, projector and perhaps gates."""
+
+    def first(*keys: str) -> int:
+        return next((value for value in map(part.get, keys) if type(value) is int and value > 0), 0)
+
+    layers = first("depth", "num_hidden_layers", "vt_num_hidden_layers", "encoder_layers")
+    width = first("embed_dim", "hidden_size", "vt_hidden_size", "d_model")
+    inner = first("intermediate_size", "vt_intermediate_size", "encoder_ffn_dim")
+    ratio = part.get("mlp_ratio")
+    inner = inner or int(width * ratio if isinstance(ratio, int | float) and ratio < LARGEST else 0)
+    if not (layers and width and inner):
+        return ""
+    return f" ({layers * width * (4 * width + 2 * inner) / 1e6:,.0f} million parameters or more)"
+
+
 @frozen(eq=False, repr=False)
 class ConfigImporter(Record):
     """The importer of one family's configurations."""
@@ -332,7 +373,8 @@ class ConfigImporter(Record):
             InputErrors: keys are missing or have values the family cannot have; each is named.
             InputError: the training does not suit the model.
         """
-        return build_graph(self.architecture(source), training)
+        graph = build_graph(self.architecture(source), training)
+        return evolve(graph, assumptions=tuple(left_out(source)))
 
     def architecture(self, source: Any) -> Architecture:
         """Describe the model.
