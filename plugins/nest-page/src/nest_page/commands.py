@@ -45,6 +45,9 @@ def report(
         metavar="KEY=VALUE",
         help="Study: show this value of a key; repeatable.",
     ),
+    baseline: int | None = typer.Option(
+        None, "--baseline", metavar="N", help="Study: compare with row N; default: the first."
+    ),
     plans: Path | None = typer.Option(
         None,
         "--plans",
@@ -68,9 +71,17 @@ def report(
     day = _day(shown_date)
     if row is None and _is_study(source):
         _refuse("a plan", without=without or None, time_limit=time_limit, jobs=jobs)
-        verbs.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans, date=day)
+        verbs.study_page(
+            source,
+            output=output,
+            metric=metric,
+            at=dict(map(_key_and_value, at)),
+            baseline=baseline,
+            plans=plans,
+            date=day,
+        )
     else:
-        _refuse("a study", metric=metric, at=at or None, plans=plans)
+        _refuse("a study", metric=metric, at=at or None, baseline=baseline, plans=plans)
         _plan_page(source, output, row, without, time_limit, jobs, day)
     typer.echo(output)
 

@@ -47,7 +47,7 @@ def page(
         stage_table(subject),
         reproduce(subject.plan),
     )
-    heading = heading_of(subject.problem, _clusters(subject.instance), subject.known)
+    heading = _heading(subject.problem, _clusters(subject.instance), subject.known)
     return rendered(evolve(heading, about=about(subject.plan), date=date), statuses(subject.plan), sections)
 
 
@@ -73,7 +73,7 @@ def page_without_plan(
         date: that the page shows; None: none.
     """
     clusters = clusters_of(problem, known)
-    heading = evolve(heading_of(problem, clusters, known), about=about(plan), date=date)
+    heading = evolve(_heading(problem, clusters, known), about=about(plan), date=date)
     diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
     return rendered(heading, statuses(plan), (diagnosis, *freeing, reproduce(plan)))
 
@@ -89,14 +89,18 @@ def clusters_of(problem: Problem, known: Registry) -> tuple[Cluster, ...]:
     return (build_cluster(problem.cluster, known, None)[0],)
 
 
-def heading_of(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
-    """Of a page: model and cluster, which is several where it has pools."""
+def sizes_of(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> tuple[str, str, str]:
+    """Model, cluster and batch in words; empty: the problem does not say."""
     if problem.cluster.pools is None:
         where = cluster_size(problem, clusters[0])
     else:
         named = zip(problem.cluster.pools, clusters, strict=True)
         where = ", and ".join(f"{pool.name}: {levels_in_words(cluster)}" for pool, cluster in named)
+    return model_size(problem, known), where, batch_size(problem)
+
+
+def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
+    """Heading of a page: model and cluster, which is several where it has pools."""
     written = problem.to_dict()
-    sizes = (model_size(problem, known), where, batch_size(problem))
     name = title(written.get("model"), written["cluster"], [each.size for each in clusters])
-    return Heading(name, tuple(each for each in sizes if each))
+    return Heading(name, tuple(filter(None, sizes_of(problem, clusters, known))))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from nest.deployment.deployment import chunks_of_stages
 from nest.errors import InputError
@@ -260,14 +261,14 @@ def reproduce(plan: PlanDocument) -> Section:
         tables=(Table("Distributions that took part", ("distribution", "version"), versions, (0, 1)),)
         if versions
         else (),
-        more=(Fold("problem.json", (Listing("problem.json", _problem(plan)),)),),
+        more=(Fold("problem.json", (Listing("problem.json", problem_text(plan.problem)),)),),
         more_title="The problem as read",
     )
 
 
-def _problem(plan: PlanDocument) -> str:
+def problem_text(whole: Mapping[str, Any]) -> str:
     """The problem as JSON; parts too long to be read by people are replaced by how long they are."""
-    problem = dict(plan.problem)
+    problem = dict(whole)
     share = LONGEST_PROBLEM // max(len(problem), 1)
     if len(_json(problem)) > LONGEST_PROBLEM:
         problem = {

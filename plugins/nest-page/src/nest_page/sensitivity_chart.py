@@ -91,7 +91,7 @@ def _changes(changed: int, of: int) -> str:
 
 def signed(change: float) -> str:
     """A relative change as people read it."""
-    return f"{change:+.1%}".replace("-", MINUS) if abs(change) >= LEVEL else "no change"
+    return f"{100 * change:+.1f} %".replace("-", MINUS) if abs(change) >= LEVEL else "no change"
 
 
 def _drawing(responses: Sequence[Response], order: Sequence[str], width: float) -> Drawing:
@@ -166,7 +166,7 @@ def _panel(
 
 
 def _percent(change: float) -> str:
-    return f"{100 * change:+.3g}%".replace("-", MINUS) if change else "0%"
+    return f"{100 * change:+.3g} %".replace("-", MINUS) if change else "0 %"
 
 
 def _series(

@@ -147,6 +147,26 @@ def ticks(low: float, high: float, most: int = 6, base: float = 10.0) -> tuple[f
     return values[:: 1 if len(values) <= most else 2]
 
 
+NEAR_ZERO, LEAST_SPAN, AROUND = 1 / 3, 0.02, 0.06
+"""Least over greatest value from which an axis begins at 0; share of that it spans at least; share left free around."""
+
+
+def fitted(values: Sequence[float], start: float, end: float) -> Scale:
+    """A scale that some values fill; it begins at 0 where the least is near it."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if low <= NEAR_ZERO * high:
+        return Scale(min(low, 0.0), high * (1 + AROUND) or 1.0, start, end)
+    middle, span = (low + high) / 2, max(high - low, LEAST_SPAN * high)
+    return Scale(middle - (0.5 + AROUND) * span, middle + (0.5 + AROUND) * span, start, end)
+
+
+def whiskers(places: Iterable[tuple[float, tuple[float, float] | None]], up: Scale, style: str) -> Markup:
+    """Thin bars over ranges, each at its x; None: no range."""
+    bars = (f"M{number(x)} {number(up(each[0]))}V{number(up(each[1]))}" for x, each in places if each is not None)
+    path = "".join(bars)
+    return element("path", d=path, class_=f"whisker {style}") if path else Markup("")
+
+
 def bottom_axis(
     scale: Scale, values: Sequence[float], formatted: Callable[[float], str], top: float, bottom: float
 ) -> Markup:

@@ -68,6 +68,7 @@ def study_page(
     output: str | Path | None = None,
     metric: str | None = None,
     at: Mapping[str, str] | None = None,
+    baseline: int | None = None,
     plans: str | Path | None = None,
     date: datetime.date | None = None,
 ) -> str:
@@ -80,6 +81,7 @@ def study_page(
             None: the step time, or where the batch varies tokens.
         at: by the path of a key that varies, the value, as the page has it, that figures show which do not draw the
             key; left out, the middle one.
+        baseline: number of the row that percentages compare with; None: the first of each training with a plan.
         plans: folder that gets every row's plan as a file, which the page leads to; None: they are not written.
         date: that the page shows; None: none.
 
@@ -87,7 +89,7 @@ def study_page(
         The page.
 
     Raises:
-        nest.errors.InputError: there is no such result, metric, key or value, or something cannot be written.
+        nest.errors.InputError: there is no such result, metric, key, value or baseline, or something cannot be written.
     """
     from nest.io import check_writable, write_text
     from nest_page.page_of_study import page_of_study
@@ -96,7 +98,7 @@ def study_page(
     if page_file is not None:
         check_writable(page_file, result)
     folder = None if plans is None else Path(plans)
-    page = page_of_study(Path(result), metric, at or {}, folder, page_file and page_file.parent, date)
+    page = page_of_study(Path(result), metric, at or {}, folder, page_file and page_file.parent, date, baseline)
     if page_file is not None:
         write_text(page_file, page)
     return page

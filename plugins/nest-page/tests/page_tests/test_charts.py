@@ -121,7 +121,7 @@ def test_panels_show_every_answer() -> None:
     figure = sensitivity_figure(RESPONSES)
     drawing = figure.sizes[0][0]
     told = texts(drawing)
-    assert {"+20.0%", "+3.0%"} <= set(told)
+    assert {"+20.0 %", "+3.0 %"} <= set(told)
     # What matters the most stands first.
     assert told["Memory"][0][0] < told["Bandwidth of rack"][0][0]
     assert len(marks(drawing, "mark-changed")) == 2
@@ -137,7 +137,7 @@ def test_panels_show_every_answer() -> None:
     assert kept[1] == pytest.approx(left[1] - (right[1] - left[1]) / 4, abs=0.2)
     assert "× 0.8" in told
     assert "In 2 of 5, another plan is best" in figure.caption
-    assert "The most is +20.0%, with memory times 0.5." in figure.caption
+    assert "The most is +20.0 %, with memory times 0.5." in figure.caption
 
 
 def test_lines_break_where_nothing_fits() -> None:
@@ -173,8 +173,8 @@ def test_all_is_drawn_inside_its_box() -> None:
 
 def test_panels_have_one_vertical_axis() -> None:
     drawing = sensitivity_figure(RESPONSES).sizes[0][0]
-    levels = {told: {y for _, y in places} for told, places in texts(drawing).items() if told.endswith("0%")}
-    assert {"0%", "+10%", "+20%"} <= set(levels)
+    levels = {told: {y for _, y in places} for told, places in texts(drawing).items() if told.endswith("0 %")}
+    assert {"0 %", "+10 %", "+20 %"} <= set(levels)
     assert all(len(heights) == 1 for heights in levels.values())
 
 
@@ -199,8 +199,8 @@ def test_quantities_have_their_unit(value: float, unit: str, told: str) -> None:
 
 def test_changes_are_signed() -> None:
     assert [signed(each) for each in (0.0312, -0.5, 0.0004, 0.0)] == [
-        "+3.1%",
-        "\N{MINUS SIGN}50.0%",
+        "+3.1 %",
+        "\N{MINUS SIGN}50.0 %",
         "no change",
         "no change",
     ]
@@ -208,7 +208,7 @@ def test_changes_are_signed() -> None:
 
 def test_a_panel_in_which_nothing_moves_has_one_level() -> None:
     told = texts(sensitivity_figure((response("memory", 2.0, 0.0, 0.0),)).sizes[0][0])
-    assert [each for each in told if each.endswith("%")] == ["0%"]
+    assert [each for each in told if each.endswith("%")] == ["0 %"]
 
 
 def test_what_fits_nowhere_is_told_once_for_each_memory() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,11 @@ def test_a_study_is_reported_on_by_its_rows_or_by_itself(
         pages.append(output.read_text())
     assert capsys.readouterr().out == f"{output}\n" * 2
     assert 'id="figure-regions-0"' in pages[0]
+    assert re.search(r"<h1>Transformer \(\d layers\) on \d+ A100 SXM 80G by device memory</h1>", pages[0])
+    assert 'id="base"' in pages[0]
+    for options, code in (("--at", f"{MEMORY}=80 GB"), 0), (("--baseline", "1"), 0), (("--baseline", "2"), 2):
+        assert call(monkeypatch, "report", str(tmp_path / "rows.jsonl"), *options, "-o", str(output)) == code
+    assert "--baseline 2: " in capsys.readouterr().err
     assert call(monkeypatch, "report", str(tmp_path / "rows.jsonl"), "--row", "2", "-o", str(output)) == 0
     assert "Infeasible" in output.read_text()
 
@@ -130,6 +136,7 @@ def test_a_study_is_reported_on_by_its_rows_or_by_itself(
     [
         (["study.json", "--without", "frontier"], "--without goes with a plan only"),
         (["plan.json", "--metric", "mfu"], "--metric goes with a study only"),
+        (["plan.json", "--baseline", "1"], "--baseline goes with a study only"),
         (["rows.jsonl", "--row", "1", "--at", "a=1"], "--at goes with a study only"),
         (["study.json", "--at", "a"], "write it as KEY=VALUE"),
     ],

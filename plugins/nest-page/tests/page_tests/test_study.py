@@ -1,5 +1,6 @@
 """The page of a study: figures of what its rows say, every point linked to its row, whatever the rows are."""
 
+import json
 import re
 from itertools import product
 from typing import Any
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 
 from nest_page.records import Heading
 from nest_page.study import study_page
+from nest_page.study.base_problem import VARIES, Shared
 from nest_page.study.curves import curve_figure
-from nest_page.study.front import pareto_optimal, trainings
+from nest_page.study.front import pareto_optimal
 from nest_page.study.grids import _winners
 from nest_page.study.points import METRICS, Study, StudyPoint, study_of, usual_metric
 from nest_page.study.views import curve_views, facet_of, pair_views
+from nest_page.study.words import names_of, value_in_words
+from nest_page.svg import fitted
+from page_tests.plans import problem
 from page_tests.reading import Page
 
 BANDWIDTH, MEMORY, BATCH = "cluster.levels[1].bandwidth", "cluster.memory", "training.global_batch"
@@ -106,7 +111,7 @@ def test_a_curve_shows_the_rows_it_says(text: str) -> None:
     (view,) = (each for each in curve_views(STUDY, METRICS["step-time"], {}) if each.across == 2)
     assert (view.facet, view.other) == (0, 1)
     held = STUDY.axes[3].values[view.held[3]]
-    table = Page(text).table(f"Step time of mixtral over {BANDWIDTH}, by topology")
+    table = Page(text).table("Step time of mixtral over level 2 bandwidth, by topology")
     for row in table.rows:
         for name, cell in zip(table.header[1:], row[1:], strict=True):
             (own,) = (
@@ -127,7 +132,7 @@ def test_what_is_not_drawn_can_be_chosen() -> None:
     for value in range(2):
         (view,) = (each for each in curve_views(STUDY, METRICS["step-time"], {3: value}) if each.across == 2)
         assert view.held[3] == value
-        assert f"`{MEMORY}` at {STUDY.axes[3].values[value]}" in view.note
+        assert f"device memory at {STUDY.axes[3].values[value]}" in view.note
 
 
 def test_every_two_keys_have_a_grid() -> None:
@@ -138,7 +143,7 @@ def test_every_two_keys_have_a_grid() -> None:
 
 def test_the_best_alternative_of_a_column_is_framed(text: str) -> None:
     (figure,) = re.findall(r'<figure id="figure-heat-2-1".*?</figure>', text, re.DOTALL)
-    assert "The best <code>topology</code> of each column is framed." in figure
+    assert "The best topology of each column is framed." in figure
     assert figure.count('class="own"') == 2 * 3  # Of each panel of each size, one path of all frames.
     (view,) = (each for each in pair_views(STUDY, METRICS["step-time"], {}) if (each.across, each.other) == (2, 1))
     for column in view.columns:
@@ -190,7 +195,7 @@ def test_the_front_equals_brute_force(figures: list[tuple[int, int, int, int]]) 
 def test_step_times_of_different_batches_are_not_compared() -> None:
     study = product_of({BATCH: [8, 16], MEMORY: ["40 GB", "80 GB"]})
     assert usual_metric(study).name == "tokens"
-    assert [name for name, _ in trainings(study)] == [f"{BATCH} 8", f"{BATCH} 16"]
+    assert [name for name, _ in study.trainings] == ["global batch 8", "global batch 16"]
     assert usual_metric(product_of({"training.micro_batch": [1, 2], MEMORY: [1, 2]})).name == "step-time"
 
 
@@ -219,7 +224,7 @@ def test_a_figure_may_show_any_of_what_rows_say(metric: str) -> None:
     study = product_of({"model": ["a", "b"], MEMORY: ["8 GB", "9 GB"]}, mfu=0.5)
     values = [value for each in study.points if (value := METRICS[metric].value(each)) is not None]
     title, heading = METRICS[metric].title, METRICS[metric].heading
-    table = Page(page_of(study, metric)).table(f"{heading} of a over {MEMORY}")
+    table = Page(page_of(study, metric)).table(f"{heading} of a over device memory")
     assert table.values(title) == values[:2]
 
 
@@ -245,3 +250,174 @@ def test_ten_thousand_rows_make_a_page_of_some_megabytes() -> None:
     text = page_of(product_of({f"key{each}": [*range(10)] for each in range(4)}))
     assert len(text) < 15e6
     html5lib.HTMLParser(strict=True).parse(text)
+
+
+def ranged(number: int, values: tuple[Any, ...], time: float, **keys: Any) -> StudyPoint:
+    return point(number, values, time, low=0.8 * time, high=1.25 * time, **keys)
+
+
+BASE = {"cluster": {"levels": [{"name": "node", "fanout": 8}, {"name": "spine", "fanout": 2}]}}
+MEASURED = study_of(
+    (BANDWIDTH, MEMORY),
+    [
+        ranged(number, values, 10.0 - number / 10)
+        for number, values in enumerate(product(["12.5 GB/s", "50 GB/s", "100 GB/s"], ["40 GB", "80 GB"]), 1)
+    ],
+    BASE,
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (BANDWIDTH, "spine bandwidth"),
+        ("cluster.levels[0].latency", "node latency"),
+        ("cluster.levels[0].fanout", "devices per node"),
+        ("cluster.levels[1].fanout", "nodes per spine"),
+        ("cluster.levels[5].bandwidth", "level 6 bandwidth"),
+        (MEMORY, "device memory"),
+        (BATCH, "global batch"),
+        ("strategies.tp", "TP"),
+        ("search.zero", "ZeRO"),
+        ("label.network", "network"),
+        ("training.unheard_of", "unheard of"),
+    ],
+)
+def test_keys_have_words(key: str, words: str) -> None:
+    assert names_of([key], BASE) == (words,)
+
+
+def test_keys_of_the_same_words_keep_their_paths_but_labels_their_names() -> None:
+    keys = ["fixed.tp", "strategies.tp", "label.TP", MEMORY]
+    assert names_of(keys, {}) == ("fixed.tp", "strategies.tp", "TP", "device memory")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("model", "llama-3-8b", "Llama 3 8B"),
+        ("model", '{"transformer": {"layers": 4}}', "Transformer (4 layers)"),
+        ("strategies.tp", "[1, 2]", "1, 2"),
+        ("training.schedule", "1f1b", "1f1b"),
+        ("x", "[not json", "[not json"),
+        ("cluster.levels", '[{"fanout": 8}]', '[{"fanout": 8}]'),
+    ],
+)
+def test_values_have_words(key: str, value: str, words: str) -> None:
+    assert value_in_words(key, value) == words
+
+
+def test_models_of_one_name_are_told_apart_by_what_is_written() -> None:
+    shapes = [{"transformer": {"layers": 4, "hidden": hidden}} for hidden in (64, 128)]
+    (axis,) = study_of(("model",), [point(1, (shapes[0],)), point(2, (shapes[1],))]).axes
+    assert len({*axis.values}) == 2
+
+
+def test_no_path_of_a_key_is_a_label_of_a_figure() -> None:
+    figures = "".join(re.findall(r"<figure.*?</figure>", page_of(MEASURED), re.DOTALL))
+    assert "spine bandwidth" in figures
+    assert "cluster." not in figures
+    table = Page(page_of(MEASURED)).table("What varies")
+    assert [cell.text for cell in table.column("key")] == [BANDWIDTH, MEMORY]
+
+
+def test_rows_are_compared_with_a_baseline() -> None:
+    metric = METRICS["step-time"]
+    told = [MEASURED.against(metric, each) for each in MEASURED.points]
+    assert told[:3] == ["baseline", "\N{MINUS SIGN}1.0 %", "\N{MINUS SIGN}2.0 %"]
+    last = evolve(MEASURED, baseline=6)
+    assert (last.against(metric, last.points[0]), last.against(metric, last.points[5])) == ("+5.3 %", "baseline")
+    column = Page(page_of(last)).table("All rows").column("against baseline")
+    assert [cell.text for cell in column] == [last.against(metric, each) for each in last.points]
+    assert "the baseline: row 6." in Page(page_of(last)).text
+
+
+def test_another_training_has_its_own_baseline() -> None:
+    study = study_of((BATCH, MEMORY), [point(n, (8 * (1 + n // 3), n % 3), float(n)) for n in range(1, 6)], None, 2)
+    assert [study.baselines[each.number].number for each in study.points] == [2, 2, 3, 3, 3]
+
+
+def test_a_row_without_a_plan_has_no_change_and_is_no_baseline() -> None:
+    study = study_of((MEMORY,), [point(1, (1,), None), point(2, (2,), 2.0), point(3, (3,), 3.0)])
+    assert [study.against(METRICS["step-time"], each) for each in study.points] == ["", "baseline", "+50.0 %"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "ends"), [("step-time", (0.8, 1.25)), ("tokens", (0.8, 1.25)), ("samples", (0.8, 1.25))]
+)
+def test_the_likely_range_is_that_of_the_step_time(metric: str, ends: tuple[float, float]) -> None:
+    row = ranged(1, (1,), 4.0)
+    value, between = METRICS[metric].value(row), METRICS[metric].between(row)
+    assert value is not None
+    assert between == pytest.approx((0.8 * value, 1.25 * value))
+    assert METRICS[metric].between(point(1, (1,), 4.0)) is None
+
+
+def test_prediction_errors_are_drawn_as_far_as_they_go() -> None:
+    """Every row with a range has a bar, at whose ends the axis has its low and high step time."""
+    (view, *_) = curve_views(MEASURED, METRICS["step-time"], {})
+    drawing = curve_figure(view).sizes[0][0]
+    bars = re.findall(r'<path d="([^"]*)" class="whisker', drawing.body)
+    ends = [tuple(map(float, each)) for bar in bars for each in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", bar)]
+    assert len(ends) == len(MEASURED.points)
+    shown = {point.number: point.batch_time for point in MEASURED.points}
+    longest, shortest = max(ends, key=lambda each: each[0] - each[1]), min(ends, key=lambda each: each[0] - each[1])
+    ratio = (longest[0] - longest[1]) / (shortest[0] - shortest[1])
+    assert ratio == pytest.approx(max(shown.values()) / min(shown.values()), rel=0.01)
+    assert "80 % likely" in curve_figure(view).caption
+
+
+def test_rows_of_older_sweeps_have_no_bars() -> None:
+    (view, *_) = curve_views(STUDY, METRICS["step-time"], {})
+    assert "whisker" not in curve_figure(view).sizes[0][0].body
+    assert "80 % likely" not in page_of(STUDY)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [([100.0, 101.0], 99.0, 102.0), ([1.0, 100.0], 0.0, 110.0), ([5.0], 4.9, 5.1), ([0.0], 0.0, 1.0), ([], 0.0, 1.1)],
+)
+def test_axes_fit_the_data(values: list[float], low: float, high: float) -> None:
+    scale = fitted(values, 100.0, 0.0)
+    assert low <= scale.low <= min(values, default=0.0)
+    assert max(values, default=1.0) < scale.high <= high or values == [0.0]
+    assert scale.high > scale.low
+
+
+def shared_of(*problems: dict[str, Any]) -> Shared:
+    shared = Shared()
+    for each in problems:
+        shared.add({"problem": each, "summary": {"devices": each["training"].pop("devices", 16)}, "stages": [{}]})
+    return shared
+
+
+def small(**training: Any) -> dict[str, Any]:
+    return problem(training={"global_batch": 32, "sequence_length": 4096, **training})
+
+
+def test_the_title_says_what_is_planned_and_what_varies() -> None:
+    shared = shared_of(small(), small(devices=32))
+    assert shared.title(MEASURED) == (
+        "Transformer (8 layers) on 16 H100 SXM and 32 H100 SXM by spine bandwidth and device memory"
+    )
+    models = study_of(("model",), [point(1, ("llama-3-8b",)), point(2, ("llama-3-70b",))])
+    assert shared_of(small()).title(models) == "Llama 3 8B and Llama 3 70B on 16 H100 SXM"
+    many = study_of(("model",), [point(n, (f"m{n}",)) for n in range(1, 6)])
+    assert shared_of(small()).title(many) == "5 models on 16 H100 SXM"
+
+
+def test_the_base_problem_is_what_all_rows_share() -> None:
+    shared = shared_of(small(), small(global_batch=64))
+    assert shared.problem["training"] == {"global_batch": VARIES, "sequence_length": 4096}
+    assert shared.problem["model"] == problem()["model"]
+    (section,) = shared.sections()
+    assert json.loads(section.more[0].listings[0].text) == shared.problem
+    assert shared.sizes() == ("8 layers, 2.41 billion parameters", "2 nodes of 8 devices")
+    assert len(shared_of(small(), small()).sizes()) == 3
+
+
+def test_rows_without_plans_have_a_page_without_a_base_problem() -> None:
+    shared = Shared()
+    shared.add(None)
+    assert (shared.sizes(), shared.sections()) == ((), ())
+    assert shared.title(MEASURED) == "Study by spine bandwidth and device memory"

@@ -13,6 +13,7 @@ from nest_page.svg import (
     WIDTHS,
     Scale,
     element,
+    fitted,
     joined,
     left_axis,
     mark,
@@ -20,6 +21,7 @@ from nest_page.svg import (
     shortened,
     text,
     ticks,
+    whiskers,
 )
 from nest_studies.sweep.rows import StudyPoint
 
@@ -32,6 +34,12 @@ LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 58.0, 18.0, 40.0, 200.0, 244.0
 MOST_MARKS = 48
 """Values from left to right up to which each has a mark."""
 
+LIKELY = " Thin bars are 80 % likely ranges of the step time. Rows whose bars overlap may change places when measured."
+"""Sentence on prediction errors, after another."""
+
+BESIDE = 3.0
+"""Distance of the bars of neighbouring lines, px."""
+
 WIDE = 8.0
 """Times the least value that the greatest is from which an axis is logarithmic."""
 
@@ -40,14 +48,17 @@ def curve_figure(view: View) -> Figure:
     """The curves of a view."""
     axis, other, metric = view.across_axis, view.other_axis, view.metric
     title = f"{metric.heading} over {axis.name}"
-    lines = "" if other is None else f", a line for each `{other.name}`"
-    panels = "" if view.facet is None else f", a panel for each `{view.study.axes[view.facet].name}`"
+    lines = "" if other is None else f", a line for each {other.name}"
+    panels = "" if view.facet is None else f", a panel for each {view.study.axes[view.facet].name}"
     better = "Less" if metric.less_is_better else "More"
     none = any(point is not None and metric.value(point) is None for point in _points(view))
     caption = (
-        f"The {metric.title} of the best plan over `{axis.name}`{lines}{panels}, each with an axis of its own. "
+        f"The {metric.title} of the best plan over {axis.name}{lines}{panels}. "
         f"{better} is better. Every mark leads to its row."
         + (" A cross below stands where there is no plan." if none else "")
+        + (LIKELY if any(point is not None and metric.between(point) for point in _points(view)) else "")
+        + (" The dashed line is the baseline." if any(_baseline(view, panel) for _, panel in view.panels) else "")
+        + (" Axes fit the data: most do not begin at 0." if view.values(view.panels[0][1]) else "")
         + view.note
     )
     keys = tuple(
@@ -96,20 +107,34 @@ def _panel(view: View, name: str, panel: int | None, between: tuple[float, float
     """One panel: its name, its axes, and its lines from the back to the front."""
     left, right = between[0] + LEFT, between[1] - RIGHT
     values = view.values(panel)
-    size, unit = view.metric.unit_of(values)
-    up = Scale(0.0, max(values, default=1.0) * 1.05 or 1.0, top + BOTTOM, top + TOP)
+    size, _ = view.metric.unit_of(values)
+    shown = [view.point(panel, column, row) for column in view.columns for row in view.rows]
+    ends = [end for point in shown if point is not None for end in view.metric.between(point) or ()]
+    base = _baseline(view, panel)
+    up = fitted([*values, *ends, *([] if base is None else [base])], top + BOTTOM, top + TOP)
+    measured = view.metric.with_unit(values)
     along = _Along(view, left + 8, right - 8)
     body = [
-        text(between[0] + 4, top + 14, shortened(name or view.metric.title, between[1] - between[0] - 8), "strong"),
-        text(between[0] + 4, top + 30, unit or view.metric.title, "tick"),
-        left_axis(up, ticks(0.0, up.high, 5), lambda value: f"{value / size:.4g}", left, right),
+        text(between[0] + 4, top + 14, shortened(name or measured, between[1] - between[0] - 8), "strong"),
+        *([text(between[0] + 4, top + 30, measured, "tick")] if name else []),
+        left_axis(up, ticks(up.low, up.high, 6), lambda value: f"{value / size:.4g}", left, right),
         *_bottom(view, along, top + BOTTOM),
     ]
+    if base is not None:
+        body.append(element("path", d=f"M{number(left)} {number(up(base))}H{number(right)}", class_="line dashed"))
     marked = len(view.columns) <= MOST_MARKS
     for place, row in reversed(tuple(enumerate(view.rows))):
         points = [(column, view.point(panel, column, row)) for column in view.columns]
         body += _line(view, points, along, up, place, marked)
     return body
+
+
+def _baseline(view: View, panel: int | None) -> float | None:
+    """The figure that all rows of a panel are compared with; None: there are several, or none is known."""
+    points = (view.point(panel, column, row) for column in view.columns for row in view.rows)
+    known = view.study.baselines
+    bases = {known[point.number].number: known[point.number] for point in points if point and point.number in known}
+    return view.metric.value(bases.popitem()[1]) if len(bases) == 1 else None
 
 
 class _Along:
@@ -160,8 +185,11 @@ def _line(
         move = "L"
         if marked:
             drawn = mark(_form(place), along(column), up(value), f"fill-{_hue(place)}")
-            marks.append(linked(point, drawn, view.metric.text(value)))
-    return [element("path", d=path or "M0 0", class_=f"series line-{_hue(place)}"), *marks]
+            marks.append(linked(point, drawn, view.study.said(view.metric, point)))
+    aside = BESIDE * (place - (len(view.rows) - 1) / 2)
+    ranges = ((along(column) + aside, view.metric.between(point)) for column, point in points if point is not None)
+    bars = whiskers(ranges, up, f"line-{_hue(place)}")
+    return [bars, element("path", d=path or "M0 0", class_=f"series line-{_hue(place)}"), *marks]
 
 
 def linked(point: StudyPoint, drawn: Markup, said: str) -> Markup:

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import numpy
 from markupsafe import Markup
 
-from nest.units import format_seconds
 from nest_page.records import Cell, Drawing, Figure, Key, Table
-from nest_page.study.curves import linked
-from nest_page.study.points import DEFAULT, Study
+from nest_page.study.curves import LIKELY, linked
+from nest_page.study.points import METRICS, Group, Study
 from nest_page.svg import (
     WIDTHS,
-    Scale,
     bottom_axis,
     element,
+    fitted,
     joined,
     left_axis,
     mark,
@@ -21,6 +20,7 @@ from nest_page.svg import (
     shortened,
     text,
     ticks,
+    whiskers,
 )
 from nest_studies.sweep.rows import StudyPoint
 
@@ -32,29 +32,6 @@ MOST_DRAWN = 400
 
 PANEL, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360.0, 244.0, 62.0, 18.0, 40.0, 200.0
 """Size of a panel, and of what is drawn in it, px."""
-
-Group = tuple[str, tuple[StudyPoint, ...]]
-"""Trained part in words, and the rows that have a plan for it."""
-
-
-def trainings(study: Study) -> tuple[Group, ...]:
-    """Rows with a plan by what they train, in the order of the rows: step times of others do not compare."""
-    work = [index for index in study.varying if study.axes[index].is_work]
-    groups: dict[tuple[int, ...], list[StudyPoint]] = {}
-    for place, point in zip(study.coordinates, study.points, strict=True):
-        if point.batch_time is not None:
-            groups.setdefault(tuple(place[index] for index in work), []).append(point)
-    names = (
-        ", ".join(_value(study, index, value) for index, value in zip(work, place, strict=True)) for place in groups
-    )
-    return tuple(zip(names, map(tuple, groups.values()), strict=True))
-
-
-def _value(study: Study, index: int, value: int) -> str:
-    axis = study.axes[index]
-    if value < 0:
-        return DEFAULT
-    return axis.values[value] if axis.name == "model" else f"{axis.name} {axis.values[value]}"
 
 
 def pareto_optimal(points: Sequence[StudyPoint]) -> tuple[StudyPoint, ...]:
@@ -81,15 +58,17 @@ def front_figure(study: Study, groups: Sequence[Group]) -> Figure:
     costs = all(point.cost is not None for _, points in groups for point in points)
     fronts = {name: pareto_optimal(points) for name, points in groups[:MOST_GROUPS]}
     over = "cost to train" if costs else "devices"
+    metric = METRICS["step-time"]
+    likely = LIKELY if any(metric.between(point) for points in fronts.values() for point in points) else ""
     left_out = f" Of {len(groups):,} trainings, {MOST_GROUPS} are drawn." if len(groups) > MOST_GROUPS else ""
     caption = (
         f"Step time over {over} of every row with a plan. Filled are those that no other row of the same training "
-        "equals or beats in step time, devices used, memory of a device" + (" and cost" if costs else "") + "."
+        "equals or beats in step time, devices used, memory of a device" + (" and cost" if costs else "") + f".{likely}"
         f"{left_out} That is the front of the rows of this study; `nest.frontier` finds that of one problem."
     )
     title = f"Pareto front: step time over {over}"
     shown = groups[:MOST_GROUPS]
-    drawings = tuple((_drawing(shown, fronts, costs, width, title),) for width in WIDTHS)
+    drawings = tuple((_drawing(study, shown, fronts, costs, width, title),) for width in WIDTHS)
     tables = [_table(study, name, fronts[name]) for name, _ in shown]
     keys = (Key("on the front", "mark-best", "circle"), Key("beaten by another row", "mark-changed", "circle"))
     return Figure("front", title, caption, drawings, tables[0], keys, tuple(tables[1:]))
@@ -100,14 +79,19 @@ def _across(point: StudyPoint, costs: bool) -> float:
 
 
 def _drawing(
-    groups: Sequence[Group], fronts: dict[str, tuple[StudyPoint, ...]], costs: bool, width: float, title: str
+    study: Study,
+    groups: Sequence[Group],
+    fronts: dict[str, tuple[StudyPoint, ...]],
+    costs: bool,
+    width: float,
+    title: str,
 ) -> Drawing:
     columns = max(1, min(round(width / PANEL), len(groups)))
     panel = width / columns
     body: list[Markup] = []
     for index, (name, points) in enumerate(groups):
         x, y = index % columns * panel, index // columns * HEIGHT
-        body += _panel(name, points, fronts[name], costs, (x, x + panel), y)
+        body += _panel(study, name, points, fronts[name], costs, (x, x + panel), y)
     described = f"{len(groups)} panels. " + " ".join(
         f"{name or 'All rows'}: {len(fronts[name])} of {len(points)} rows on the front." for name, points in groups
     )
@@ -115,6 +99,7 @@ def _drawing(
 
 
 def _panel(
+    study: Study,
     name: str,
     points: Sequence[StudyPoint],
     front: Sequence[StudyPoint],
@@ -123,14 +108,18 @@ def _panel(
     top: float,
 ) -> list[Markup]:
     left, right = between[0] + LEFT, between[1] - RIGHT
-    most = max(_across(point, costs) for point in points)
-    longest = max(point.batch_time or 0.0 for point in points)
-    along, up = Scale(0.0, most * 1.05 or 1.0, left, right), Scale(0.0, longest * 1.05 or 1.0, top + BOTTOM, top + TOP)
+    metric = METRICS["step-time"]
+    reached = [end for point in front for end in metric.between(point) or ()]
+    times = [*(point.batch_time or 0.0 for point in points), *reached]
+    along = fitted([_across(point, costs) for point in points], left + 8, right - 8)
+    up = fitted(times, top + BOTTOM, top + TOP)
+    size, _ = metric.unit_of(times)
+    across = [each for each in ticks(along.low, along.high, 4) if costs or each.is_integer()]
     body = [
         text(between[0] + 4, top + 14, shortened(name or "All rows", between[1] - between[0] - 8), "strong"),
-        text(between[0] + 4, top + 30, "step time", "tick"),
-        left_axis(up, ticks(0.0, up.high, 5), format_seconds, left, right),
-        bottom_axis(along, ticks(0.0, along.high, 4), _short, top + TOP, top + BOTTOM),
+        text(between[0] + 4, top + 30, metric.with_unit(times), "tick"),
+        left_axis(up, ticks(up.low, up.high, 5), lambda value: f"{value / size:.4g}", left, right),
+        bottom_axis(along, across or [_across(points[0], costs)], _short, top + TOP, top + BOTTOM),
         text(right, top + BOTTOM + 34, "cost to train" if costs else "devices", "tick", "end"),
     ]
     optimal = {point.number for point in front}
@@ -140,9 +129,10 @@ def _panel(
     dots = "".join(f"M{number(x)} {number(y)}a2 2 0 1 0 4 0a2 2 0 1 0 -4 0" for x, y in places)
     if dots:
         body.append(element("path", d=dots, class_="mark-changed"))
+    body.append(whiskers([(along(_across(point, costs)), metric.between(point)) for point in front], up, "line-blue"))
     for point in front:
         drawn = mark("circle", along(_across(point, costs)), up(point.batch_time or 0.0), "mark-best")
-        body.append(linked(point, drawn, format_seconds(point.batch_time or 0.0)))
+        body.append(linked(point, drawn, study.said(metric, point)))
     return body
 
 

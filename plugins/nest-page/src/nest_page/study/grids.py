@@ -74,7 +74,7 @@ def heat_figure(view: View) -> Figure:
     tables = [
         _table(view, f"{metric.heading}{_of(name)} over {_axes(view)}", panel, cell_of) for name, panel in view.panels
     ]
-    units = {panel: metric.unit_of(view.values(panel))[1] or metric.title for _, panel in view.panels}
+    units = {panel: metric.with_unit(view.values(panel)) for _, panel in view.panels}
     return _figure(f"heat-{_name(view)}", title, caption, view, _Style(filled, units, _winners(view)), keys, tables)
 
 
@@ -139,9 +139,7 @@ def _of(name: str) -> str:
 
 
 def _framed(view: View) -> str:
-    return (
-        f" The best `{view.other_axis.name}` of each column is framed." if _compares(view) and view.other_axis else ""
-    )
+    return f" The best {view.other_axis.name} of each column is framed." if _compares(view) and view.other_axis else ""
 
 
 def _compares(view: View) -> bool:
@@ -220,7 +218,7 @@ def _panel(
             if point is None:
                 continue
             box = (left + place * side, y, side, ROW)
-            body.append(_cell(point, style, panel, box, view.metric.value(point), view.metric.text))
+            body.append(_cell(point, style, panel, box, view.study.said(view.metric, point)))
             if point.number in style.framed:
                 frames.append(box)
     if frames:
@@ -243,8 +241,7 @@ def _cell(
     style: _Style,
     panel: int | None,
     box: tuple[float, float, float, float],
-    value: float | None,
-    formatted: Callable[[float], str],
+    said: str,
 ) -> Markup:
     """A cell that leads to its row, with what it says where there is room."""
     x, y, width, height = box
@@ -252,8 +249,7 @@ def _cell(
     drawn = element("path", d=boxes([box]), class_=f"{fill} part")
     if words and fits(words, width - 4):
         drawn += text(x + width / 2, y + height / 2 + 4, words, "on" if fill.startswith("fill-") else "", "middle")
-    said = "no plan" if value is None else formatted(value) + (f", {point.plan}" if point.plan else "")
-    return linked(point, drawn, said)
+    return linked(point, drawn, ", ".join(filter(None, (said, point.plan))))
 
 
 def _table(

@@ -8,19 +8,21 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count, percent
+from nest_page.sensitivity_chart import signed
+from nest_page.study.words import LABEL, names_of, value_in_words
 from nest_studies.sweep.rows import StudyPoint
+
+Group = tuple[str, tuple[StudyPoint, ...]]
+"""Trained part in words, and the rows that have a plan for it."""
 
 DEFAULT = "default"
 """Word for a key missing in a point and its problem."""
 
 WORK = ("model", "profile", "training.")
 """Beginnings of keys that say what is computed."""
-
-LABEL = "label."
-"""Beginning of keys that say what points are called."""
 
 CHOICES = ("training.micro_batch", "training.schedule", "training.stack", "training.exposed", "training.overlap")
 """Keys that begin so, and say how."""
@@ -31,36 +33,85 @@ class Axis:
     """A key that varies.
 
     Attributes:
-        name: its path.
+        key: its path.
+        name: in words.
         values: as shown, each once: numbers ascending, all else in the order of the rows.
         numbers: in SI units; None: not all of them are numbers of one kind.
         places: of each row, the index of its value; -1: it leaves the key out, and nothing else says what it is.
-        is_label: whether it is a label.
     """
 
+    key: str
     name: str
     values: tuple[str, ...]
     numbers: tuple[float, ...] | None
     places: tuple[int, ...] = field(repr=False)
-    is_label: bool = False
+
+    @property
+    def is_label(self) -> bool:
+        """True if it says what points are called."""
+        return self.key.startswith(LABEL)
 
     def shown(self, point: StudyPoint) -> str:
         """The value of a row; empty: it leaves the key out."""
         place = self.places[point.number - 1]
         return "" if place < 0 else self.values[place]
 
+    def named(self, place: int) -> str:
+        """A value with its name."""
+        value = DEFAULT if place < 0 else self.values[place]
+        return value if self.key == "model" else f"{self.name} {value}"
+
     @property
     def is_work(self) -> bool:
         """True if it says what is computed, so that step times are of different batches."""
-        return self.name.startswith(WORK) and not self.name.startswith(CHOICES)
+        return self.key.startswith(WORK) and not self.key.startswith(CHOICES)
 
 
 @frozen
 class Study:
-    """All rows of a study, and the keys that vary in them."""
+    """All rows of a study, the keys that vary in them, and the row that others are compared with; None: the first."""
 
     points: tuple[StudyPoint, ...]
     axes: tuple[Axis, ...]
+    baseline: int | None = None
+
+    @cached_property
+    def trainings(self) -> tuple[Group, ...]:
+        """Rows with a plan by what they train, in the order of the rows: step times of others do not compare."""
+        work = [index for index in self.varying if self.axes[index].is_work]
+        groups: dict[tuple[int, ...], list[StudyPoint]] = {}
+        for place, point in zip(self.coordinates, self.points, strict=True):
+            if point.batch_time is not None:
+                groups.setdefault(tuple(place[index] for index in work), []).append(point)
+        axes = [self.axes[index] for index in work]
+        names = (", ".join(axis.named(value) for axis, value in zip(axes, place, strict=True)) for place in groups)
+        return tuple(zip(names, map(tuple, groups.values()), strict=True))
+
+    @cached_property
+    def baselines(self) -> Mapping[int, StudyPoint]:
+        """By number of a row with a plan, the row of its training that it is compared with."""
+        found = {}
+        for _, points in self.trainings:
+            base = next((point for point in points if point.number == self.baseline), points[0])
+            found.update(dict.fromkeys((point.number for point in points), base))
+        return found
+
+    def against(self, metric: "Metric", point: StudyPoint) -> str:
+        """The change of a figure against the baseline: `+4.2 %`; empty: one of them is not known."""
+        base = self.baselines.get(point.number)
+        value, of = metric.value(point), None if base is None else metric.value(base)
+        if base is point or value is None or not of:
+            return "baseline" if base is point else ""
+        return signed(value / of - 1)
+
+    def said(self, metric: "Metric", point: StudyPoint) -> str:
+        """A row's figure with its range and its change."""
+        value, between, change = metric.value(point), metric.between(point), self.against(metric, point)
+        if value is None:
+            return "no plan" if point.batch_time is None else "unknown"
+        likely = f" ({metric.text(between[0])} to {metric.text(between[1])})" if between is not None else ""
+        of = f" against row {self.baselines[point.number].number}" if change not in ("", "baseline") else ""
+        return f"{metric.text(value)}{likely}" + (f", {change}{of}" if change else "")
 
     @cached_property
     def varying(self) -> tuple[int, ...]:
@@ -121,25 +172,34 @@ class Study:
         return self.by_coordinates.get(tuple(values[index] for index in self.varying))
 
 
-def study_of(columns: Sequence[str], points: Sequence[StudyPoint]) -> Study:
-    """Rows with the keys that vary in them, in the order of the columns."""
-    axes = (_axis(name, [point.values[index] for point in points]) for index, name in enumerate(columns))
-    return Study(tuple(points), tuple(_labelled(axis) for axis in axes))
+def study_of(
+    columns: Sequence[str],
+    points: Sequence[StudyPoint],
+    problem: Mapping[str, Any] | None = None,
+    baseline: int | None = None,
+) -> Study:
+    """Rows with the keys that vary in them, in the order of the columns.
+
+    Args:
+        columns: the keys.
+        points: the rows.
+        problem: what all rows share, which names the levels of the network; None: unknown.
+        baseline: the row that others are compared with; None: the first.
+    """
+    named = enumerate(zip(columns, names_of(columns, problem or {}), strict=True))
+    axes = (_axis(key, name, [point.values[index] for point in points]) for index, (key, name) in named)
+    return Study(tuple(points), tuple(axes), baseline)
 
 
-def _labelled(axis: Axis) -> Axis:
-    if not axis.name.startswith(LABEL):
-        return axis
-    return evolve(axis, name=axis.name.removeprefix(LABEL), is_label=True)
-
-
-def _axis(name: str, written: Sequence[Any]) -> Axis:
+def _axis(key: str, name: str, written: Sequence[Any]) -> Axis:
     texts = [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in written]
     kind, numbers = _numbers([text for text in dict.fromkeys(texts) if text is not None])
     if not numbers:
         values = tuple(dict.fromkeys(DEFAULT if text is None else text for text in texts))
         at = {value: index for index, value in enumerate(values)}
-        return Axis(name, values, None, tuple(at[DEFAULT if text is None else text] for text in texts))
+        places = tuple(at[DEFAULT if text is None else text] for text in texts)
+        words = tuple(value_in_words(key, value) for value in values)
+        return Axis(key, name, words if len({*words}) == len(words) else values, None, places)
     shown: dict[float, str] = {}
     for text in texts:
         if text is not None:
@@ -147,7 +207,8 @@ def _axis(name: str, written: Sequence[Any]) -> Axis:
     ordered = sorted(shown)
     place = {number: index for index, number in enumerate(ordered)}
     named = tuple(_named(shown[number], kind) for number in ordered)
-    return Axis(name, named, tuple(ordered), tuple(-1 if text is None else place[numbers[text]] for text in texts))
+    places = tuple(-1 if text is None else place[numbers[text]] for text in texts)
+    return Axis(key, name, named, tuple(ordered), places)
 
 
 def _named(text: str, kind: object) -> str:
@@ -212,6 +273,14 @@ class Metric:
     less_is_better: bool = True
     units: tuple[tuple[float, str], ...] = ((1.0, ""),)
 
+    def between(self, point: StudyPoint) -> tuple[float, float] | None:
+        """The figure's likely range, which follows from that of the step time; None: unknown."""
+        value = self.value(point)
+        if value is None or self.name == "cost" or not (point.batch_time and point.low and point.high):
+            return None
+        low, high = point.low / point.batch_time, point.high / point.batch_time
+        return (value * low, value * high) if self.less_is_better else (value / high, value / low)
+
     @property
     def heading(self) -> str:
         """The title, to begin a sentence."""
@@ -221,6 +290,10 @@ class Metric:
         """The size and the name of the unit that suits the greatest of some values."""
         most = max(values, default=0.0)
         return next((each for each in self.units if most >= each[0]), self.units[-1])
+
+    def with_unit(self, values: Sequence[float]) -> str:
+        """The title with the unit that suits the greatest of some values."""
+        return ", ".join(filter(None, (self.title, self.unit_of(values)[1])))
 
     def times_best(self, value: float, best: float) -> float:
         """Ratio of a value to the best, at least 1."""
@@ -270,6 +343,6 @@ METRICS: Mapping[str, Metric] = {
 def usual_metric(study: Study) -> Metric:
     """The step time; where the batch varies, how many tokens, or else samples, there are in a second."""
     batch = ("training.global_batch", "training.sequence_length")
-    if not any(study.axes[index].name in batch for index in study.varying):
+    if not any(study.axes[index].key in batch for index in study.varying):
         return METRICS["step-time"]
     return METRICS["tokens" if any(point.tokens is not None for point in study.points) else "samples"]

@@ -87,13 +87,13 @@ class View:
     def note(self) -> str:
         """Parts of the study that the figure leaves out, in sentences."""
         axes = self.study.axes
-        held = listed([f"`{axes[key].name}` at {axes[key].values[value]}" for key, value in self.held_varying])
+        held = listed([f"{axes[key].name} at {axes[key].values[value]}" for key, value in self.held_varying])
         sentences = [f" Held: {held}; the table of all rows has the others."] if held else []
         drawn = [(self.across, len(self.columns)), *([] if self.other is None else [(self.other, len(self.rows))])]
         if self.facet is not None:
             drawn.append((self.facet, len(self.panels)))
         sentences += [
-            f" Of {len(axes[key].values):,} values of `{axes[key].name}`, {count} are drawn."
+            f" Of {len(axes[key].values):,} values of {axes[key].name}, {count} are drawn."
             for key, count in drawn
             if count < len(axes[key].values)
         ]
@@ -107,7 +107,7 @@ class View:
 
 def facet_of(study: Study) -> int | None:
     """The key whose values get a panel each: the model, else of three keys or more a choice of few; None: none."""
-    names = {study.axes[index].name: index for index in study.varying}
+    names = {study.axes[index].key: index for index in study.varying}
     if "model" in names and len(names) > 1:
         return names["model"]
     choices = [index for index in study.varying if study.axes[index].numbers is None]

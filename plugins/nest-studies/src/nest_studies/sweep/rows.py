@@ -18,6 +18,9 @@ from nest_studies.sweep.points import read_points, value_at
 USUALLY_TP = ("sp", "etp")
 """Degrees that are told where they are not that of tensor parallelism."""
 
+FIGURES = ("batch_time", "low", "high", "throughput", "mfu", "cost", "fit_probability")
+"""Columns that a `StudyPoint` has as they are."""
+
 NO_RESULT = "not a result of `nest sweep`"
 
 
@@ -31,6 +34,7 @@ class StudyPoint:
         status: of the row.
         reason: why it has no plan.
         batch_time: seconds; None: it has no plan, as for all that follow.
+        low, high: ends of the likely range of the step time, seconds.
         throughput: samples per second.
         tokens: per second.
         mfu: model FLOP utilisation; None: nobody knows, as of a profile.
@@ -48,6 +52,8 @@ class StudyPoint:
     status: str
     reason: str = ""
     batch_time: float | None = None
+    low: float | None = None
+    high: float | None = None
     throughput: float | None = None
     tokens: float | None = None
     mfu: float | None = None
@@ -160,7 +166,7 @@ def study_point(number: int, row: Mapping[str, Any], columns: Sequence[str], lin
     )
     if plan is None or not plan.get("stages"):
         return StudyPoint(number, values, row["status"], row.get("reason") or "", link=link if plan else "")
-    figures = {name: _number(row.get(name)) for name in ("batch_time", "throughput", "mfu", "cost", "fit_probability")}
+    figures = {name: _number(row.get(name)) for name in FIGURES}
     devices, replicas = _number(row.get("devices")), _number(row.get("dp"))
     return StudyPoint(
         number,
