@@ -110,7 +110,7 @@ def test_host_of_a_link_profile_counts(text: str, given: LinkProfile, expected: 
     found = of(tmp_path, text, given)
     ((_, bandwidth),) = levels(found)
     assert bandwidth == pytest.approx(expected)
-    assert "is taken to have" not in told(found)
+    assert "the file has no NVLink speed" not in told(found)
     assert "assuming 46 GB/s" not in told(found)
 
 
