@@ -23,7 +23,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest_networks.nvidia_smi import NvidiaSmiImporter
     from nest_networks.rocm_smi import AmdSmiImporter, RocmSmiImporter
     from nest_networks.slurm_files import SlurmConfImporter, SlurmYamlImporter
-    from nest_networks.slurm_nodes import SinfoImporter, SlurmNodesImporter
+    from nest_networks.slurm_nodes import SinfoImporter, SlurmJsonImporter, SlurmNodesImporter
     from nest_networks.topograph import AwsInstancesImporter, TopographInstancesImporter, TopographModelImporter
 
     return [
@@ -37,6 +37,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         SlurmConfImporter(),
         SlurmNodesImporter(),
         SinfoImporter(),
+        SlurmJsonImporter(),
         gml,
         AstraSimImporter(),
         Ns3Importer(),

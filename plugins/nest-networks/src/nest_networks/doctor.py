@@ -108,7 +108,7 @@ def findings(section: ClusterSpec, levels: Levels, plan: PlanDocument | None) ->
                 text_ = sentence[0].upper() + sentence[1:]
                 found.append(Finding(kind, text_, mend(levels, match)))
                 break
-    slow = re.search(RULES[3][0], "\n".join(each.sentence for each in found), re.MULTILINE)
+    slow = re.search(SLOW, "\n".join(each.sentence for each in found), re.MULTILINE)
     if slow is not None:  # Of which links up to some level are uneven.
         found = [each for each in found if f"offer each accelerator {slow[1]} to" not in each.sentence]
     return [*found, *_oversubscribed(levels), *_order(section, levels, plan)]
@@ -142,12 +142,15 @@ def _fewer(levels: Levels, match: "re.Match[str]") -> Levels | None:
     return (_with(levels[0], ratio * _of(levels[0])), *levels[1:]) if levels else None
 
 
+SLOW = r"^Slow links: .*\(([\d.]+) GB/s, mostly it is ([\d.]+)\)"
+
 RULES: tuple[tuple[str, str, Mend], ...] = (
     (r"^Left out: .*(?:no accelerators for jobs|no `Gres`)", ODD, _unknown),
     (r"^Left out: .*(?:no switches|does not have\b)", ODD, _unknown),
-    (r"^Left out: ", WRONG, _unknown),
-    (r"^Slow links: .*\(([\d.]+) GB/s, mostly it is ([\d.]+)\)", WRONG, _slow),
-    (r" no (?:NVLink|Infinity Fabric), the other ", WRONG, _unknown),
+    (r"^Left out: |^Missing: ", WRONG, _unknown),
+    (r"^Without power: ", ODD, _unknown),
+    (SLOW, WRONG, _slow),
+    (r" no (?:NVLink|Infinity Fabric), (?:the other|which) ", WRONG, _unknown),
     (r"have (\d+) to (\d+) .* links to the switch", WRONG, _fewer),
     (r"^Links up to the level (\S+) offer each accelerator ([\d.e+]+) to ([\d.e+]+) GB/s", WRONG, _uneven),
     (r"^Groups of \d+ to \d+ hosts|domains and switches cross|^Every link is planned by itself", ODD, _unknown),

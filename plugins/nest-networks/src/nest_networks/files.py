@@ -35,7 +35,7 @@ def beginning(source: object, most: int = BEGINNING) -> str:
         return ""
     if b"\0" in data:
         return ""
-    return data.decode("utf-8-sig", errors="replace")
+    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 
 
 def all_of(source: object) -> str:
@@ -44,13 +44,13 @@ def all_of(source: object) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Text of a file.
+    """Text of a file, with the line ends of Unix.
 
     Raises:
         InputError: it cannot be read, is too large or is no text; errors do not name the file, whoever asked does.
     """
     try:
-        return read_text_of(path)
+        return read_text_of(path).replace("\r\n", "\n")
     except InputError as error:
         raise InputError(str(error).removeprefix(f"{path}: ")) from None
 

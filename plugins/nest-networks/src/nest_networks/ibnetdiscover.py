@@ -112,8 +112,10 @@ def _parsed(text: str) -> _Discovered:
         discovered.ends[here] = there
         rates = _RATE.findall(said.rpartition('"')[2])
         rate = infiniband_rate(rates[-1]) if rates else None
-        if rate is not None:
-            discovered.rates[here] = rate
+        if rate is not None:  # Of two ends that say different rates the slower counts.
+            discovered.rates[here] = min(rate, discovered.rates.get(there, rate))
+            if there in discovered.rates:
+                discovered.rates[there] = discovered.rates[here]
             discovered.lanes[here] = discovered.lanes[there] = infiniband_lane(rates[-1])
         if there[0] not in discovered.kinds:
             words = re.search(r'"(.*)"', said)

@@ -10,81 +10,52 @@ Topologies for Kueue and `gpu.nvidia.com/*`, docs.nebius.com/kubernetes/gpu/topo
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
+from nest_networks.files import beginning
+from nest_networks.kubernetes_labels import (
+    BROKEN,
+    COUNTS,
+    DOMAINS,
+    HOSTNAME,
+    ILL,
+    KNOWN,
+    MACHINE,
+    PRODUCTS,
+    RESOURCES,
+    SHARERS,
+    SITES,
+    SUBBLOCK,
+    TIER,
+    WELL,
+    first_label,
+    layers_by_labels,
+    names_place,
+    strange,
+)
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.pools import pools_of_hosts
-from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL, is_slice, product_device, with_machines
+from nest_networks.switched.profiles import (
+    DOMAIN_PROFILE,
+    USUAL,
+    is_slice,
+    known_product,
+    product_device,
+    with_machines,
+)
 from nest_networks.switched.tree import LocatedHost, left_out, tree_of_layers
 
-TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
-SUBBLOCK = "cloud.google.com/gce-topology-subblock"
-"""Of trays of GB200 and GB300 also their NVLink domain, as topograph's provider `gcp` has it."""
+TABLE = re.compile(r"(?:[^\n]*\n)?NAME +STATUS +ROLES ")
+"""What `kubectl get nodes` prints without `-o json`."""
 
-FABRICS: tuple[tuple[str, ...], ...] = (
-    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
-    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
-    tuple(f"topology.k8s.aws/network-node-layer-{tier}" for tier in (3, 2, 1)),
-    (SUBBLOCK, "cloud.google.com/gce-topology-block"),
-    ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
-    tuple(f"oci.oraclecloud.com/rdma.{tier}_id" for tier in ("local_block", "network_block", "hpc_island")),
-    tuple(f"backend.coreweave.cloud/{tier}" for tier in ("leafgroup", "superpod", "fabric")),
-    tuple(f"topology.nebius.com/{tier}" for tier in ("tier-1", "tier-2", "tier-3", "gpu-cluster-id")),
-)
-"""Labels of one origin, the nearest switch first; where there are none with tiers by number, the most of one origin."""
-
-SITES = (
-    ("topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
-    ("failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"),
-)
-"""Labels of places larger than a fabric: levels where there are none of `FABRICS`."""
-
-PLACES = frozenset({
-    "topology", "tier", "leaf", "leafgroup", "spine", "switch", "rack", "row", "pod", "superpod", "island", "block",
-    "subblock", "plane", "room", "hall", "cell", "domain",
-})  # fmt: skip
-"""Words of keys that may name a place; keys of no origin that is known here."""
-
-HOSTNAME = "kubernetes.io/hostname"
-"""Last label in Topologies of Kueue: the host itself."""
-
-DOMAINS = (
-    "accelerator.topograph.run/domain",
-    "network.topology.nvidia.com/accelerator",
-    "nvidia.com/gpu.clique",
-    "topology.k8s.aws/ultraserver-id",
-    "ds.coreweave.com/nvlink.domain",
-    "topology.nebius.com/nvl-instance-group-id",
-    "topology.nebius.com/tier-0",
-    "oci.oraclecloud.com/host.gpu_memory_fabric_id",
-)
-"""Labels of NVLink domains, the first that a node has."""
-
-BROKEN = re.compile(
-    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$|karpenter\.sh/disrupt"
-)
-"""Taints that Kubernetes and its autoscalers put on nodes that are out of order."""
-
-WELL, ILL = re.compile(r"(?:Ready|(?<!Un)Healthy)$"), re.compile(r"(?:Unavailable|Pressure|Unhealthy|Deadlock)$")
-"""Conditions of nodes in order, and of others (kubernetes.io, Node Status; node-problem-detector; Amazon EKS)."""
-
-PRODUCTS = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
-    "beta.amd.com/gpu.product-name",
-    "gpu.nvidia.com/model",
-    "cloud.google.com/gke-accelerator",
-)
-MACHINE = "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
-SHARERS = "nvidia.com/gpu.replicas"
-COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count", "gpu.nvidia.com/count", "cloud.google.com/gke-accelerator-count")
-RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-KNOWN = frozenset(key for keys in (*FABRICS, *SITES, DOMAINS) for key in keys)
+TOPOLOGY = "Topology"
+"""Kind of a list of labels of tiers, in Kueue."""
 
 
 class KubernetesImporter:
@@ -102,41 +73,88 @@ class KubernetesImporter:
     )
 
     def accepts(self, source: Any) -> bool:
-        """Return whether `source` is a mapping that Kubernetes calls a list of nodes, or a node."""
+        """Return whether `source` is a mapping that Kubernetes calls a list, or a node; knows Kueue's Topology, too."""
         if not isinstance(source, Mapping):
-            return False
-        if source.get("kind") in ("Node", "NodeList"):
-            return True
-        items = source.get("items")
-        return (
-            source.get("kind") == "List"
-            and isinstance(items, (list, tuple))
-            and all(isinstance(item, Mapping) and item.get("kind") == "Node" for item in items)
-        )
+            return TABLE.match(beginning(source)) is not None
+        if source.get("kind") == TOPOLOGY:
+            return "kueue" in str(source.get("apiVersion"))
+        listed = source.get("kind") == "List" and isinstance(source.get("items"), (list, tuple))
+        return listed or source.get("kind") in ("Node", "NodeList")
 
-    def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
+    def load(self, source: Mapping[str, Any] | Path, profile: LinkProfile | None = None) -> Imported:
         """The nodes with accelerators, under the switches that their labels name.
 
         Raises:
             InputError: no node has accelerators, nodes differ in them, or the catalogue does not know them.
         """
-        items = [source] if source.get("kind") == "Node" else source.get("items") or ()
-        if not isinstance(items, (list, tuple)):
-            raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
+        if not isinstance(source, Mapping):
+            raise InputError("the file is a table for people; import `kubectl get nodes -o json`.")
+        listed, others = _items(source)
         tiers = profile.tier_labels if profile is not None else ()
-        nodes = [_node(item, index, tiers) for index, item in enumerate(items)]
-        nodes, sentences = _working(nodes)
+        tiers, sentences = (tiers, _pages(source)) if tiers else _kueue(others, _pages(source))
+        items = [item for _, item in listed]
+        nodes, more = _working([_node(item, index, tiers) for index, item in listed])
+        sentences += more
         _check_labels(tiers, nodes, items)
-        profile = with_machines(profile, [node.machine for node in nodes if node.product is None])
+        profile = _of_machines(nodes, profile)
         kinds = _kinds(nodes, profile)
         if len(kinds) > 1:
             return _pools(kinds, profile, [*sentences, *_overlooked(items, nodes, tiers)])
         chosen, more = _chosen(nodes)
         sentences += [*more, *_overlooked(items, chosen, tiers)]
         device = _device(chosen, profile)
-        tree, further = tree_of_layers([each.host for each in chosen])
+        tree, further = tree_of_layers(_placed([each.host for each in chosen], items))
         usual = DOMAIN_PROFILE if any(each.host.domain for each in chosen) else USUAL
         return switched_network(tree, profile, usual=usual, device=device, assumptions=(*sentences, *further))
+
+
+def _items(source: Mapping[str, Any]) -> tuple[list[tuple[int, Any]], list[Mapping[str, Any]]]:
+    """The nodes of a list with their places in it, and what else `kubectl get nodes,...` puts there.
+
+    Raises:
+        InputError: there are other things only.
+    """
+    items = [source] if source.get("kind") in ("Node", TOPOLOGY) else source.get("items") or ()
+    if not isinstance(items, (list, tuple)):
+        raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
+    kinds = [item.get("kind", "Node") if isinstance(item, Mapping) else "Node" for item in items]
+    others = [item for kind, item in zip(kinds, items, strict=True) if kind != "Node"]
+    if others and len(others) == len(items):
+        raise InputError(
+            f"the file has no nodes, but {kinds[0]!s:.40}. Import those of `kubectl get nodes -o json`"
+            + (", with `--tier-label` for each label of the Topology." if kinds[0] == TOPOLOGY else ".")
+        )
+    return [(at, item) for at, (kind, item) in enumerate(zip(kinds, items, strict=True)) if kind == "Node"], others
+
+
+def _kueue(others: Sequence[Mapping[str, Any]], sentences: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Labels of tiers, the outermost first, of the only Topology of Kueue; `sentences` with one on it."""
+    found = [each for each in others if each.get("kind") == TOPOLOGY]
+    names = ", ".join(str(_mapping(each, "metadata").get("name")) for each in found)
+    if len(found) > 1:
+        sentences.append(f"Ignored several topologies of Kueue ({names:.200}); use `--tier-label`.")
+    if len(found) != 1:
+        return (), sentences
+    levels = tuple(str(each.get("nodeLabel")) for each in _listed(_mapping(found[0], "spec"), "levels"))
+    return levels, [*sentences, f"The switches are those of Kueue's Topology {names:.60}: {', '.join(levels):.200}."]
+
+
+def _pages(source: Mapping[str, Any]) -> list[str]:
+    """A sentence on a list that the API server has cut into pages."""
+    metadata = _mapping(source, "metadata")
+    if not metadata.get("continue"):
+        return []
+    count = metadata.get("remainingItemCount") or "some"
+    return [f"Missing: {count} more nodes, the list is one page. Import `kubectl get nodes -o json`."]
+
+
+def _of_machines(nodes: Sequence["_Node"], profile: LinkProfile | None) -> LinkProfile | None:
+    """`profile` with the links of the nodes' only machine type, unless their products are other devices."""
+    known = with_machines(profile, [node.machine for node in nodes])
+    products = {node.product for node in nodes if node.product}
+    if known is None or not products or {known_product(each) for each in products} == {known.device}:
+        return known
+    return profile
 
 
 @frozen
@@ -151,6 +169,7 @@ class _Node:
         tolerated: keys of taints that jobs have to tolerate.
         sharers: jobs that share each accelerator, which still counts once.
         machine: a cloud's name of such machines; None: unknown.
+        strange: what it is if its accelerators are not imported, and what to do, as the end of a sentence.
     """
 
     host: LocatedHost
@@ -160,10 +179,13 @@ class _Node:
     resource: str | None = None
     tolerated: tuple[str, ...] = ()
     machine: str | None = None
+    strange: str | None = None
 
     @property
     def equipped(self) -> bool:
         """True if it has accelerators; nodes whose accelerators are all out of order have 0 to allocate."""
+        if self.strange is not None:
+            return False
         return self.product is not None if self.host.devices is None else self.host.devices > 0
 
 
@@ -177,13 +199,24 @@ def _node(item: Any, index: int, tiers: Sequence[str] = ()) -> _Node:
         )
     sharers = _whole(labels.get(SHARERS)) or 1
     resource, count = _offered(item, labels, sharers)
-    product = _first(labels, PRODUCTS)
-    domain = _first(labels, DOMAINS) or (labels.get(SUBBLOCK) if re.search("gb[23]00", product or "", re.I) else None)
-    host = LocatedHost(str(name), _layers(labels, tiers), domain, count)
+    product = first_label(labels, PRODUCTS)
+    rack = re.search("gb[23]00", product or "", re.IGNORECASE)
+    domain = first_label(labels, DOMAINS) or (labels.get(SUBBLOCK) if rack else None)
+    host = LocatedHost(str(name), layers_by_labels(labels, tiers), domain, count)
     why, tolerated = _state(item)
     if why is None and product is not None and is_slice(product):
         why = "whose accelerators are split (MIG), which NCCL does not join"
-    return _Node(host, product, why, sharers, resource, tolerated, _first(labels, MACHINE))
+    machine = first_label(labels, MACHINE)
+    return _Node(
+        host,
+        product,
+        why,
+        sharers,
+        resource,
+        tolerated,
+        machine,
+        strange(labels, _mapping(_mapping(item, "status"), "capacity")),
+    )
 
 
 def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
@@ -207,20 +240,12 @@ def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, (list, tuple)) else []
 
 
-def _names_place(key: str) -> bool:
-    """Return whether a key says that its values are places; zones and regions are `SITES`."""
-    words = re.split(r"[./_-]", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower())
-    return (
-        bool(PLACES & set(words)) and words[-1] not in ("zone", "region", "hostname") and words[-2:] != ["zone", "id"]
-    )
-
-
 def _check_labels(tiers: Sequence[str], nodes: Sequence[_Node], items: Sequence[Any]) -> None:
     """Refuse a label named as a tier that no node has."""
     held = {str(key) for item in items for key in _mapping(_mapping(item, "metadata"), "labels")}
     lost = next((key for key in tiers if key not in held and key != HOSTNAME), None)
     if lost is not None:
-        near = sorted(key for key in held if _names_place(key))
+        near = sorted(key for key in held if names_place(key))
         raise InputError(
             f"--tier-label {lost:.80}: no node has this label."
             + (f" Labels that may name places: {', '.join(near)[:200]}." if near else "")
@@ -237,7 +262,7 @@ def _overlooked(items: Sequence[Any], nodes: Sequence[_Node], read: Sequence[str
             for key, value in _mapping(metadata, "labels").items():
                 if key in (SITES[0][0], SITES[1][0]):
                     values.setdefault("zone", set()).add(str(value))
-                if key not in (*KNOWN, *read) and not TIER.fullmatch(str(key)) and _names_place(str(key)):
+                if key not in (*KNOWN, *read) and not TIER.fullmatch(str(key)) and names_place(str(key)):
                     values.setdefault(str(key), set()).add(str(value))
     zones = {node.host.layers[0] for node in nodes if node.host.layers} & values.pop("zone", set())
     found = [f"{key:.60} ({len(each)} values)" for key, each in sorted(values.items()) if 1 < len(each) < len(names)]
@@ -254,29 +279,21 @@ def _overlooked(items: Sequence[Any], nodes: Sequence[_Node], read: Sequence[str
     return sentences
 
 
+def _placed(hosts: Sequence[LocatedHost], items: Sequence[Any]) -> list[LocatedHost]:
+    """`hosts`; without their zone where all have the same, which says nothing of switches."""
+    zones = {
+        str(value)
+        for item in items
+        for key, value in _mapping(_mapping(item, "metadata"), "labels").items()
+        if key in (SITES[0][0], SITES[1][0])
+    }
+    only = len(zones) == 1 and all(host.layers[:1] == tuple(zones) for host in hosts)
+    return [evolve(host, layers=()) if only else host for host in hosts]
+
+
 def _mapping(item: Any, key: str) -> Mapping[str, Any]:
     entry = item.get(key) if isinstance(item, Mapping) else None
     return entry if isinstance(entry, Mapping) else {}
-
-
-def _first(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
-    return next((labels[key] for key in keys if labels.get(key)), None)
-
-
-def _layers(labels: Mapping[str, str], named: Sequence[str]) -> tuple[str, ...]:
-    """The switches above a node, the nearest first; `named`: the labels that a user says they are, outermost first."""
-    if named:
-        keys = [key for key in reversed(named) if key != HOSTNAME and key not in DOMAINS]
-        return tuple(labels[key] for key in keys if labels.get(key))
-    tiers = {int(match[1]): labels[key] for key in labels if (match := TIER.fullmatch(key)) and labels[key]}
-    if tiers:
-        return tuple(tiers[tier] for tier in sorted(tiers))
-    return max(_held(labels, FABRICS), key=len) or max(_held(labels, SITES), key=len)
-
-
-def _held(labels: Mapping[str, str], families: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Labels of each family on a node."""
-    return [tuple(labels[key] for key in keys if labels.get(key)) for keys in families]
 
 
 def _offered(item: Any, labels: Mapping[str, str], sharers: int) -> tuple[str | None, int | None]:
@@ -290,7 +307,7 @@ def _offered(item: Any, labels: Mapping[str, str], sharers: int) -> tuple[str | 
             count = _whole(resources.get(key))
             if count is not None:
                 return key if count else None, count // sharers if count % sharers == 0 else count
-    return None, _whole(_first(labels, COUNTS))
+    return None, _whole(first_label(labels, COUNTS))
 
 
 def _whole(value: Any) -> int | None:
@@ -307,6 +324,9 @@ def _working(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     """
     equipped = [node for node in nodes if node.equipped]
     if not equipped:
+        for node in nodes:
+            if node.strange is not None:
+                raise InputError(f"{node.host.name:.60} is {node.strange}")
         raise InputError(
             "no node has accelerators: neither `nvidia.com/gpu` among its resources nor labels such as "
             "`nvidia.com/gpu.count`. Run NVIDIA's or AMD's GPU Operator, or import another file."
@@ -365,7 +385,8 @@ def _pools(kinds: Mapping[str, Sequence[_Node]], profile: LinkProfile | None, se
         chosen, more = _chosen(nodes)
         hosts[device] = [node.host for node in chosen]
         sentences += [f"{device}: {each}" for each in more]
-    return pools_of_hosts(hosts, profile, assumptions=sentences)
+    machines = {device: [node.machine for node in nodes] for device, nodes in kinds.items()}
+    return pools_of_hosts(hosts, profile, assumptions=sentences, machines=machines)
 
 
 def _device(nodes: Sequence[_Node], profile: LinkProfile | None) -> str | None:

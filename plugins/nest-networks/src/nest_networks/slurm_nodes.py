@@ -5,10 +5,13 @@ scontrol(1), `show nodes`: `ActiveFeatures`, `AvailableFeatures`. States: `State
 CONFIGURATION", and sinfo(1), "NODE STATE CODES". The switches are those of the `topology.conf` beside.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from attrs import frozen
 
 from nest.errors import InputError
 from nest.network.imported import Imported
@@ -26,12 +29,21 @@ FEATURES = ("activefeatures", "features", "feature", "availablefeatures")
 
 OUT = frozenset({
     "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT",
-    "NOT_RESPONDING", "NO_RESPOND", "NO_RESP", "RESERVED", "RESV", "DRNG", "FAILG", "FUTR", "ERR", "REBOOT_ISSUED",
+    "MAINTENANCE", "NOT_RESPONDING", "NO_RESPOND", "NO_RESP", "RESERVED", "RESV", "DRNG", "FAILG", "FUTR", "ERR",
+    "REBOOT_ISSUED",
 })  # fmt: skip
 """States in which a node takes no job, in full or as `sinfo` shortens them (src/common/slurm_protocol_defs.c)."""
 
 POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POW_DN"})
 """States of nodes without power."""
+
+MARKS = {
+    "*": "NOT_RESPONDING", "$": "MAINT", "%": "POWERING_DOWN", "!": "POWER_DOWN", "^": "REBOOT_ISSUED",
+}  # fmt: skip
+"""Suffixes of states in which a node takes no job (sinfo(1), "NODE STATE CODES")."""
+
+SHOWN = re.compile(r"\bCPUAlloc=\d")
+"""In what `scontrol show nodes` prints, where `#` begins no comment: `OS=Linux 6.8.0 #1 SMP`."""
 
 _SPACED = re.compile(r"(?<=\w)[ \t]+=[ \t]*")
 _INCLUDE = re.compile(r"^[ \t]*Include[ \t]+\S", re.IGNORECASE | re.MULTILINE)
@@ -71,6 +83,63 @@ class SlurmNodesImporter:
         return _network(source, nodes, profile, notes)
 
 
+class SlurmJsonImporter:
+    """Reads what `scontrol show nodes --json` and `sinfo --json` print."""
+
+    name = "slurm-json"
+    profiled = True
+
+    def accepts(self, source: Any) -> bool:
+        """Return whether `source` is a file in JSON with nodes of Slurm."""
+        text = beginning(source)
+        return text.lstrip().startswith("{") and all(re.search(rf'"{key}"\s*:', text) for key in ("gres", "state"))
+
+    def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
+        """Its hosts, under the switches of the `topology.conf` beside it.
+
+        Raises:
+            InputError: it is no JSON, has no nodes, or as of `scontrol show nodes`.
+        """
+        try:
+            content = json.loads(text_of(source))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"this is not JSON: {error!s:.100}. Import all of it.") from None
+        rows = [row for key in ("nodes", "sinfo") for row in _rows(content.get(key))]
+        nodes: dict[str, dict[str, str]] = {}
+        for row in rows:
+            own = row.get("nodes") if "name" not in row else None
+            names = own.get("nodes") if isinstance(own, Mapping) else [row.get("name")]
+            node, gres = row.get("node", row), row.get("gres")
+            keys = {
+                "state": _joined(node, "state", "state_flags") if isinstance(node, Mapping) else "",
+                "gres": str((gres.get("total") if isinstance(gres, Mapping) else gres) or ""),
+                "features": _joined(row, "features"),
+                "activefeatures": _joined(row, "active_features", "activefeatures"),
+            }
+            for name in names if isinstance(names, list) else ():
+                if isinstance(name, str) and name:
+                    _add(nodes, name, keys)
+        if not nodes:
+            raise InputError("the file names no nodes; import what `scontrol show nodes --json` prints.")
+        return _network(source, nodes, profile, [])
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _joined(row: Mapping[str, Any], *keys: str) -> str:
+    """Words under keys, which releases of Slurm write as a text or as a list."""
+    values = [row.get(key) or () for key in keys]
+    return ",".join(str(word) for value in values for word in ([value] if isinstance(value, str) else value))
+
+
+def _add(nodes: dict[str, dict[str, str]], name: str, keys: dict[str, str]) -> None:
+    """Add a node; of one with several rows the first counts that says why it takes no job."""
+    known = nodes.setdefault(name, keys)
+    nodes[name] = keys if _state(known["state"]) is None else known
+
+
 class SinfoImporter:
     """Reads what `sinfo` prints, whatever its columns, of which it needs STATE and NODELIST or HOSTNAMES."""
 
@@ -87,28 +156,90 @@ class SinfoImporter:
         Raises:
             InputError: a line cannot be read, or as of `scontrol show nodes`.
         """
-        columns, nodes = dict[str, int](), dict[str, dict[str, str]]()
+        columns: _Columns | None = None
+        nodes: dict[str, dict[str, str]] = {}
         for number, line in enumerate(text_of(source).splitlines(), 1):
-            cells = line.split()
-            if not columns or not cells:
-                columns = columns or _columns(line)
-                continue
-            if len(cells) <= max(columns.values()):
-                raise InputError(f"line {number} has {len(cells)} cells, fewer than the column names above; print all.")
-            keys = {key: cells[place] for key, place in columns.items()}
-            for name in host_names(keys.pop("name")):
-                known = nodes.setdefault(name, keys)
-                nodes[name] = keys if _state(known["state"]) is None else known
+            if columns is None:
+                columns = _columns(line)
+            elif line.strip() and not line.endswith(EMPTY):
+                keys = columns.read(line, number)
+                for name in host_names(keys.pop("name")):
+                    _add(nodes, name, keys)
         return _network(source, nodes, profile, [])
 
 
-def _columns(line: str) -> dict[str, int]:
-    """The places of the columns that are read, by what they hold; empty: the line is no line of their names."""
+EMPTY = (" n/a", " n/a ")
+"""Ends of lines on partitions without nodes."""
+
+BLANK = "RESERVATION"
+"""A column of `sinfo --long`, empty for nodes without one."""
+
+FREE = frozenset({"REASON", "COMMENT", "EXTRA"})
+"""Columns with blanks in their cells."""
+
+
+@frozen
+class _Columns:
+    """Columns of `sinfo`.
+
+    Attributes:
+        places: of the cells that are read, by what they hold; from the end where cells before them have blanks.
+        count: of all columns.
+        free: whether a column has blanks in its cells.
+        separator: between cells; None: blanks.
+        blank: place of a column with empty cells; None: there is none.
+        widths: letters to which `sinfo -O` cuts cells, where that can be told.
+    """
+
+    places: Mapping[str, int]
+    count: int
+    free: bool
+    separator: str | None
+    blank: int | None
+    widths: Mapping[str, int]
+
+    def read(self, line: str, number: int) -> dict[str, str]:
+        """The cells of a line.
+
+        Raises:
+            InputError: it has other cells than the names of the columns, or they are cut.
+        """
+        cells = [cell.strip() for cell in line.split(self.separator)]
+        if self.blank is not None and len(cells) == self.count - 1:
+            cells.insert(self.blank, "")
+        if len(cells) < self.count - self.free or (len(cells) > self.count and not self.free):
+            raise InputError(f"line {number} has {len(cells)} cells for {self.count} columns; print all of them.")
+        keys = {key: cells[place] for key, place in self.places.items()}
+        cut = next((key for key, width in self.widths.items() if len(keys[key]) >= width), None)
+        if cut is None and re.fullmatch(r"gpu:[^:,(]*[A-Za-z][^:,(]*", keys.get("gres", "")):
+            cut = "gres"
+        if cut is not None:
+            raise InputError(
+                f"line {number}: sinfo has cut {keys[cut]!r:.60}; print whole columns: `sinfo -N -o '%n %G %T'`."
+            )
+        return keys
+
+
+def _columns(line: str) -> _Columns | None:
+    """The columns that a line names; None: it names none, or not those that are needed."""
     words = {"NODELIST": "name", "HOSTNAMES": "name", "GRES": "gres", "FEATURES": "features"}
     words |= {"AVAIL_FEATURES": "features", "ACTIVE_FEATURES": "activefeatures", "FEATURES_ACT": "activefeatures"}
     words |= dict.fromkeys(("STATE", "STATELONG", "STATECOMPACT", "STATECOMPLETE"), "state")
-    found = {words[word]: place for place, word in enumerate(line.split()) if word in words}
-    return found if {"name", "state"} <= set(found) else {}
+    separator = "|" if "|" in line else None
+    names = [word.strip() for word in line.split(separator)]
+    free = [] if separator else [place for place, word in enumerate(names) if word in FREE]
+    places, widths = dict[str, int](), dict[str, int]()
+    cells = list(re.finditer(r"\S+(\s*)", line)) if separator is None else []
+    for place, word in enumerate(names):
+        if word not in words or (free and free[0] < place < free[-1]):
+            continue
+        places[words[word]] = place - len(names) if free and free[0] < place else place
+        if cells and len(cells[place][1]) > 1 and words[word] in ("name", "gres"):
+            widths[words[word]] = len(cells[place][0])
+    if not {"name", "state"} <= set(places):
+        return None
+    blank = names.index(BLANK) if BLANK in names and not free and separator is None else None
+    return _Columns(places, len(names), bool(free), separator, blank, widths)
 
 
 def _network(
@@ -128,6 +259,10 @@ def _network(
         device = product_device(f"{product} {features}".strip(), profile) if product or (told and features) else None
         kinds.setdefault(device, {})[name] = LocatedHost(name, devices=count)
     notes = [*(left_out(names, why) for why, names in left.items()), *notes]
+    asleep = [name for own in kinds.values() for name in own if _asleep(nodes[name].get("state", ""))]
+    if asleep:
+        names = ", ".join(asleep[:3]) + (f" and {len(asleep) - 3} more" if len(asleep) > 3 else "")
+        notes.append(f"Without power: {names:.200} ({len(asleep)}); planned with, as Slurm starts them for a job.")
     if not kinds:
         if set(left) <= {BARE}:
             raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
@@ -167,7 +302,9 @@ def _network(
 def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Every node with its keys in small letters; a record begins with `NodeName`, and may go over several lines."""
     usual: dict[str, str] = {}
-    records = _NODE.split("\n".join(line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines()))
+    if not SHOWN.search(text):
+        text = "\n".join(line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines())
+    records = _NODE.split(text)
     for record in records[1:]:
         lines = record.split("\n")
         # Of slurm.conf a line is a node; scontrol goes on in lines that are indented.
@@ -177,9 +314,8 @@ def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
                 break
             whole.append(line)
         names, _, rest = " ".join(whole).partition(" ")
-        keys = {
-            key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(rest) if (quoted or plain) != "(null)"
-        }
+        pairs = reversed(_PAIR.findall(rest))  # A `Reason` may have what looks like further keys.
+        keys = {key.lower(): quoted or plain for key, quoted, plain in pairs if (quoted or plain) != "(null)"}
         if names.strip('"').upper() == "DEFAULT":
             usual |= keys
             continue
@@ -209,8 +345,13 @@ def _state(state: str) -> str | None:
     """
     words = re.split(r"[^A-Z_]+", state.upper())
     out = [word for word in words if word in OUT or (word in POWER and "CLOUD" not in words)]
-    out += [word for mark, word in (("*", "NOT_RESPONDING"), ("$", "MAINT")) if mark in state and word not in out]
+    out += [word for mark, word in MARKS.items() if mark in state and word not in out]
     return f"whose state is {' '.join(out)}" if out else None
+
+
+def _asleep(state: str) -> bool:
+    """Return whether Slurm has to start a node in such a state."""
+    return "~" in state or bool(POWER & set(re.split(r"[^A-Z_]+", state.upper())))
 
 
 def _why_not(told: tuple[tuple[str, int], ...], state: str, said: bool) -> str | None:

@@ -124,6 +124,14 @@ class AwsInstancesImporter:
             host = LocatedHost(str(item["InstanceId"]), tuple(map(str, reversed(nodes))), block and str(block))
             hosts.setdefault(kind, []).append(host)
         profile = with_machines(profile, list(hosts))
+        pages = ["Missing: more instances, the file has a `NextToken`. Leave `--max-items` out."]
+        pages = pages if source.get("NextToken") else []
+        strange = next((kind for kind in hosts if kind and machine_profile(kind) is None), None)
+        if strange is not None and (profile is None or profile.device is None):
+            raise InputError(
+                f"the catalogue does not know the accelerators of {strange!r:.40}; name a link profile with their "
+                "`device`, or list other instances: `--filters Name=instance-type,Values=TYPE`."
+            )
         if len(hosts) > 1:
             known = {kind: machine_profile(kind) for kind in hosts}
             unknown = next((kind for kind, found in known.items() if found is None), None)
@@ -133,13 +141,16 @@ class AwsInstancesImporter:
                     "`--filters Name=instance-type,Values=TYPE`."
                 )
             pools: dict[str, list[LocatedHost]] = {}
+            machines: dict[str, list[str]] = {}
             for kind, own in hosts.items():
-                pools.setdefault(str((known[kind] or LinkProfile()).device), []).extend(own)
-            return pools_of_hosts(pools, profile)
+                device = str((known[kind] or LinkProfile()).device)
+                pools.setdefault(device, []).extend(own)
+                machines.setdefault(device, []).append(kind)
+            return pools_of_hosts(pools, profile, assumptions=pages, machines=machines)
         every = [host for own in hosts.values() for host in own]
         tree, sentences = tree_of_layers(every)
         usual = DOMAIN_PROFILE if any(host.domain for host in every) else USUAL
-        return switched_network(tree, profile, usual=usual, assumptions=sentences)
+        return switched_network(tree, profile, usual=usual, assumptions=(*pages, *sentences))
 
 
 def _refused(source: Mapping[str, Any]) -> InputError:

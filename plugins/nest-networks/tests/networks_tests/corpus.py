@@ -241,7 +241,7 @@ FILES = (
         "n1 n2",
         "n3 (1 host), whose state is DRAIN",
     ),
-    File("sinfo", "shown", "NODELIST GRES STATE\nn[1-2] gpu:a100:8 mix\n", "! no accelerator called 'a100'"),
+    File("sinfo", "shown", "NODELIST GRES STATE\nn[1-2] gpu:a100:8 mix\n", "! 'a100' may be"),
     File(
         "sinfo", "shown", "NODELIST GRES STATE\nn[1-2] gpu:a100_80gb:8 mix\n", "8x300 2x25", "a100-sxm-80g", 8, "n1 n2"
     ),
@@ -343,7 +343,7 @@ FILES = (
                 {"InstanceId": "i", "InstanceType": "t3.micro", "NetworkNodes": []},
             ]
         },
-        "! does not have 't3.micro'",
+        "! the accelerators of 't3.micro'",
     ),
     # Fabrics
     File("ibnetdiscover", "f", ibnetdiscover(FAT.links(), "4xNDR"), "8x450 3x50 2x50", "h100-sxm", 8),
@@ -459,6 +459,26 @@ FILES = (
         "Links up to",
     ),
     File("ibnetdiscover", "f", ibnetdiscover(ACROSS, "4xNDR"), "graph 16", "h100-sxm", 8, "", "Every link"),
+    File(
+        "sinfo",
+        "shown",
+        "PARTITION STATE NODELIST\ngpu* idle~ n[1-2]\ngpu* idle% n3\n",
+        "8x450 2x50",
+        "h100-sxm",
+        8,
+        "n1 n2",
+        "Without power: n1, n2 (2)",
+    ),
+    File(
+        "aws instances",
+        "a.json",
+        {**aws("p5.48xlarge"), "NextToken": "x"},
+        "8x450 4x50 2x50",
+        "h100-sxm",
+        8,
+        "",
+        "Missing: more instances",
+    ),
 )
 
 

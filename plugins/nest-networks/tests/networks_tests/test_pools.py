@@ -127,7 +127,7 @@ def test_nodes_of_one_kind_are_a_cluster(tmp_path: Path) -> None:
     [
         ("NodeName=a Gres=nic:2\n", None, "no node has accelerators"),
         ("NodeName=a Gres=gpu:h100:8\nNodeName=b Gres=gpu:8\n", None, "'b' names no accelerators"),
-        ("NodeName=a Gres=gpu:a100:8\n", None, "no accelerator called 'a100'"),
+        ("NodeName=a Gres=gpu:a100:8\n", None, "'a100' may be a100-sxm-80g or a100-sxm-40g"),
         (NODES, "RingName=r Nodes=h[1-2]\n", "topology.conf beside the file has no switches and no blocks"),
         (NODES, SWITCHES + "SwitchName=more Switches=leaf0\n", "'leaf0' is below two others"),
         (NODES.replace("h[1-2] Gres=gpu:h100:8", "h1 Gres=gpu:h100:8\nNodeName=h2 Gres=gpu:h100:4"), SWITCHES,

@@ -172,7 +172,6 @@ def ec2(kind: str | None, nodes: int = 8, **more: str) -> dict[str, Any]:
     [
         ("p5.48xlarge", "h100-sxm", "efa"),
         ("p4d.24xlarge", "a100-sxm-40g", "efa"),
-        ("x9.metal", "h100-sxm", "infiniband-ndr"),
     ],
 )
 def test_instances_of_aws(kind: str, device: str, link: str) -> None:
@@ -185,6 +184,18 @@ def test_instances_of_aws(kind: str, device: str, link: str) -> None:
     }
 
 
+def test_instances_of_an_unknown_type_are_not_taken_for_h100() -> None:
+    with pytest.raises(InputError, match=r"does not know the accelerators of 'x9\.metal'; name a link profile"):
+        imported(ec2("x9.metal"))
+    assert imported(ec2("x9.metal"), profile("h200-ndr")).device == "h200-sxm"
+    assert (imported(ec2("g6e.48xlarge")).device, imported(ec2(None)).device) == ("l40s", "h100-sxm")
+
+
+def test_further_pages_of_aws_are_missed() -> None:
+    assert "Missing: more instances" in told(imported({**ec2("p5.48xlarge"), "NextToken": "abc"}))
+    assert "Missing" not in told(imported(ec2("p5.48xlarge")))
+
+
 def test_ultraservers_and_several_types_of_aws() -> None:
     rack = ec2("p6e-gb200.36xlarge", 36)["Instances"]
     for place, each in enumerate(rack):
@@ -194,7 +205,12 @@ def test_ultraservers_and_several_types_of_aws() -> None:
         {**each, "InstanceId": f"j-{at}"} for at, each in enumerate(ec2("p4d.24xlarge", 4)["Instances"])
     ]
     assert [each.device for each in imported({"Instances": both}).pools] == ["h100-sxm", "a100-sxm-40g"]
-    with pytest.raises(InputError, match=r"2 types, and the catalogue does not have 't3\.micro'"):
+    slow, fast = (
+        {each.link for each in pool.levels[1:]} | {each.bandwidth for each in pool.levels[1:]}
+        for pool in reversed(imported({"Instances": both}).pools)
+    )
+    assert (slow, fast) == ({"efa", 6.25e9}, {"efa", 50e9})  # Of their types, and not of a profile for their devices.
+    with pytest.raises(InputError, match=r"the accelerators of 't3\.micro'"):
         imported({"Instances": both[:4] + ec2("t3.micro", 2)["Instances"]})
     with pytest.raises(InputError, match="no hosts"):
         imported({"Instances": []})

@@ -20,6 +20,7 @@ from nest_networks.hosts.hardware import (
     Fabric,
     capability,
     nvlink,
+    own_link,
     pci_reached,
     slot_bandwidth,
 )
@@ -79,6 +80,11 @@ def machine(connections: Connections, profile: LinkProfile | None, notes: list[s
         ends = Counter(gpu for pair, count in links.items() for gpu in pair for _ in range(count))
         most = max((count for _, count in switched.values()), default=0) or max(ends.values())
         fabric = _as_profiled(fabric, profile.host, most, notes)
+    own = None if device is None else own_link(device)
+    cards = profile is not None and profile.host is not None and (profile.host.link or "").startswith("pcie")
+    if own is not None and not links and len(names) > 1 and not cards:
+        label = "NVLink" if own.startswith("nvlink") else "Infinity Fabric"
+        notes.append(f"the matrix has no {label}, which {device} has: a fault of the machine, or cards of this name.")
     rests_on: list[str] = []
     buses = _buses(connections, device, profile, rests_on)
     return Machine(

@@ -1,6 +1,6 @@
 """Hosts of several kinds under the same switches: a pool of each kind, and what joins the pools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 from attrs import evolve
@@ -10,7 +10,7 @@ from nest.network.imported import Imported
 from nest.spec import BetweenSpec, LinkProfile, PoolSpec
 from nest.units import BytesPerSecond, Seconds
 from nest_networks.switched.network import devices_per_host, switched_network
-from nest_networks.switched.profiles import USUAL, sourced_profile
+from nest_networks.switched.profiles import USUAL, sourced_profile, with_machines
 from nest_networks.switched.tiers import Tier, network_tiers
 from nest_networks.switched.tree import LocatedHost, tree_of_layers
 
@@ -21,6 +21,7 @@ def pools_of_hosts(
     *,
     usual: str = USUAL,
     assumptions: Sequence[str] = (),
+    machines: Mapping[str, Collection[str | None]] | None = None,
 ) -> Imported:
     """The hosts of each kind as a pool of its own, all under the same switches.
 
@@ -32,6 +33,7 @@ def pools_of_hosts(
         profile: what a user says of links, for all kinds.
         usual: name of the catalogue's profile for devices that have none.
         assumptions: what was taken for granted so far.
+        machines: machine types of the hosts of each kind, which say what links they have.
 
     Raises:
         InputError: there are no switches that join all hosts, or the profile lacks a bandwidth.
@@ -40,13 +42,15 @@ def pools_of_hosts(
     notes, pools, above = [*assumptions, *sentences], list[PoolSpec](), dict[str, Tier]()
     for device, own in hosts.items():
         tree, _ = tree_of_layers(own)
-        found = switched_network(tree, profile, usual=usual, device=device, levels_only=True)
+        given = with_machines(profile, (machines or {}).get(device, ()))
+        given = given if given is not None and given.device == device else profile
+        found = switched_network(tree, given, usual=usual, device=device, levels_only=True)
         assert isinstance(found.network, tuple)
         pools.append(
             PoolSpec(device, found.network, device, hosts=found.hosts, devices_per_host=found.devices_per_host)
         )
         notes += [f"{device}: {each}" for each in found.assumptions]
-        chosen = sourced_profile(evolve(profile or LinkProfile(), device=device), usual)
+        chosen = sourced_profile(evolve(given or LinkProfile(), device=device), usual)
         above[device] = network_tiers(whole, devices_per_host(tree, chosen), chosen)[-1]
     between = []
     for pair in combinations(hosts, 2):

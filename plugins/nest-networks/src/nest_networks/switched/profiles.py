@@ -100,6 +100,7 @@ PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
     ("B300", frozenset(), "b300-sxm"),
     ("B200", frozenset(), "b200-sxm"),
     ("H200", frozenset(), "h200-sxm"),
+    ("H800", frozenset(), "h800-sxm"),
     ("H100", frozenset(), "h100-sxm"),
     ("A100", frozenset({"80GB"}), "a100-sxm-80g"),
     ("A100", frozenset({"40GB"}), "a100-sxm-40g"),
@@ -121,7 +122,7 @@ has 40 GB (docs.cloud.google.com/kubernetes-engine, About GPUs)."""
 MACHINES: tuple[tuple[str, str], ...] = (
     (r"a2-highgpu-.*", "a100-sxm-40g"), (r"a2-ultragpu-.*", "a100-sxm-80g"), (r"a4x-highgpu-.*", "gb200"),
     (r"a4x-maxgpu-.*", "gb300"), (r".*\bgb200\b.*", "gb200"), (r".*\bgb300\b.*", "gb300"),
-    (r"gpu-(?:h100|h200|b200|b300)-sxm.*", ""),
+    (r"gpu-(?:h100|h200|b200|b300)-sxm.*", ""), (r"g6e\.48xlarge", "l40s"), (r"g7e\.48xlarge", "rtx-pro-6000"),
 )  # fmt: skip
 """Machine types of clouds that the catalogue's clusters do not have, and their accelerator; empty: by its words
 (docs.cloud.google.com/compute, GPU machine types; AWS's `p6e-gb200`, Azure's `ND128isr_NDR_GB200_v6`, OCI's
@@ -136,7 +137,7 @@ def machine_profile(kind: str) -> LinkProfile | None:
         return LinkProfile(kind, "", entry.device, entry.levels[0].fanout, host, tiers=tuple(above[:1]))
     text = kind.lower().replace("_", "-")
     device = next((device for pattern, device in MACHINES if re.fullmatch(pattern, text)), None)
-    return None if device is None else LinkProfile(kind, device=device or _known_product(kind))
+    return None if device is None else LinkProfile(kind, device=device or known_product(kind))
 
 
 def with_machines(profile: LinkProfile | None, kinds: Collection[str | None]) -> LinkProfile | None:
@@ -171,10 +172,16 @@ def product_device(product: str, profile: LinkProfile | None) -> str | None:
     """
     if profile is not None and profile.device is not None:
         return None
-    known = _known_product(product)
+    known = known_product(product)
     if known is not None:
         return known
     if profile is None or not profile.tiers:
+        near = _near(product)
+        if near:
+            raise InputError(
+                f"{product!r:.60} may be {' or '.join(near)}; name a link profile that says which "
+                "(`nest topology profiles`)."
+            )
         raise InputError(
             f"the catalogue has no accelerator called {product!r:.60}; give a link profile with its links (`host` and "
             "`tiers`), and its own figures as cluster.device."
@@ -182,7 +189,16 @@ def product_device(product: str, profile: LinkProfile | None) -> str | None:
     return None
 
 
-def _known_product(product: str) -> str | None:
+def _near(product: str) -> list[str]:
+    """Devices of the catalogue that a product which does not say its memory or form may be."""
+    words = set(re.split(r"[^A-Z0-9]+", product.upper()))
+    more = {other for word, others, _ in PRODUCTS if word in words for other in others}
+    said = words & (OTHER_FORMS | more) or any(re.fullmatch(r"\d+GB", word) for word in words)
+    return [] if said else list(dict.fromkeys(device for word, _, device in PRODUCTS if word in words))
+
+
+def known_product(product: str) -> str | None:
+    """Name in the catalogue of a product; None: it has none, or another form of it."""
     words = set(re.split(r"[^A-Z0-9]+", product.upper()))
     found = (device for word, others, device in PRODUCTS if word in words and others <= words)
     return None if words & OTHER_FORMS else next(found, None)
