@@ -215,7 +215,7 @@ class _Columns:
             cut = "gres"
         if cut is not None:
             raise InputError(
-                f"line {number}: sinfo has cut {keys[cut]!r:.60}; print whole columns: `sinfo -N -o '%n %G %T'`."
+                f"line {number}: sinfo has cut {keys[cut]!r:.60}; print whole columns: `sinfo -N -o '%N %G %T'`."
             )
         return keys
 
@@ -231,6 +231,8 @@ def _columns(line: str) -> _Columns | None:
     places, widths = dict[str, int](), dict[str, int]()
     cells = list(re.finditer(r"\S+(\s*)", line)) if separator is None else []
     for place, word in enumerate(names):
+        if word == "HOSTNAMES" and "NODELIST" in names:  # Of machines, which jobs do not go by.
+            continue
         if word not in words or (free and free[0] < place < free[-1]):
             continue
         places[words[word]] = place - len(names) if free and free[0] < place else place

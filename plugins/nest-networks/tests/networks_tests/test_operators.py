@@ -90,6 +90,7 @@ def test_nodes_of_a_cloud_without_power_are_named(tmp_path: Path) -> None:
 
 COLUMNS = {
     "bars": "HOSTNAMES|GRES|STATE\nn1|gpu:h100:8(S:0-1)|idle\nn2|gpu:h100:8(S:0-1)|mixed\nn3|gpu:h100:8|drained\n",
+    "both names": "HOSTNAMES NODELIST STATE\nvm n1 idle\nvm n2 idle\nvm n3 down\n",
     "reason first": "REASON STATE NODELIST\nnone idle n[1-2]\nGPU fell off the bus drain n3\n",
     "reason within": "STATE REASON NODELIST\nidle none n[1-2]\ndrain Not responding, see 12 n3\n",
     "reservation": "STATE RESERVATION NODELIST\n idle             n[1-2]\n drained  fix      n3\n",

@@ -68,10 +68,23 @@ def test_the_topology_that_scontrol_prints_is_that_of_the_file(cluster: Path, tm
 
 
 @pytest.mark.parametrize(
-    "command", [("sinfo",), ("sinfo", "-N", "-l"), ("sinfo", "-N", "-o", "%N %G %T %f"), ("scontrol", "show", "nodes")]
+    "command",
+    [
+        ("sinfo",),
+        ("sinfo", "--long"),
+        ("sinfo", "-N", "-l"),
+        ("sinfo", "-N", "-o", "%N %G %T %f"),
+        ("sinfo", "-N", "-o", "%n|%N|%G|%t"),
+        ("sinfo", "-o", "%E %t %N %G"),
+        ("sinfo", "-O", "NodeList:60,StateLong:20,Gres:60"),
+        ("sinfo", "--json"),
+        ("scontrol", "show", "nodes"),
+        ("scontrol", "show", "nodes", "--oneliner"),
+    ],
+    ids=" ".join,
 )
 def test_hosts_that_are_down_are_left_out(command: tuple[str, ...], cluster: Path, tmp_path: Path) -> None:
-    run("scontrol", "update", "nodename=n3", "state=drain", "reason=fans")
+    run("scontrol", "update", "nodename=n3", "state=drain", "reason=fans are loud")
     run("scontrol", "update", "nodename=n[13-16]", "state=fail", "reason=fans")
     try:
         (tmp_path / "topology.conf").write_text(TOPOLOGY)
