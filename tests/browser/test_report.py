@@ -1,6 +1,7 @@
 """Reports as a browser shows them: alone, on screens of any width, in the dark and on paper."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,10 @@ import pytest
 
 from tests.browser.layout import cut_off, faint, overlapping, sticking_out
 from tests.browser.pages import PAGES
-from tests.browser.visit import Visit
+from tests.browser.visit import HEIGHT, Visit
 
 Open = Callable[..., Visit]
-WIDTHS = (360, 390, 768, 1024, 1400, 2560)
+WIDTHS = (360, 390, 768, 1024, 1440, 2560)
 SIZES = (390, 768, 1400)
 """Widths at which the three drawings of a figure are shown."""
 
@@ -114,6 +115,38 @@ def test_names_with_markup_are_only_words(report_of: Callable[[str], Path], visi
     assert opened.page.title() != "taken"
     assert opened.page.locator("script, img, iframe, object, embed").count() == 0
     assert opened.requests == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_verdict_on_memory_is_as_prominent_as_that_on_the_proof(
+    report_of: Callable[[str], Path], visit: Open, width: int
+) -> None:
+    """Both are on the first screen, one below the other, in letters of one size; so are the assumptions."""
+    shown = visit(report_of("small"), width=width).page
+    looks = "all => all.map(each => [getComputedStyle(each).fontSize, getComputedStyle(each).borderTopWidth])"
+    proof, memory = shown.eval_on_selector_all(".status strong", looks)
+    assert proof == memory
+    places = [each.bounding_box() for each in shown.query_selector_all(".status, .about dd")]
+    assert len(places) == 4
+    assert all(one["y"] < two["y"] for one, two in pairwise(places))
+    assert places[-1]["y"] + places[-1]["height"] < HEIGHT
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1440, False)])
+def test_errors_of_a_study_are_inside_its_figures(
+    report_of: Callable[[str], Path], visit: Open, width: int, dark: bool
+) -> None:
+    shown = visit(report_of("study"), width=width, dark=dark).page
+    bars = [each for each in shown.query_selector_all(".whisker") if each.is_visible()]
+    assert bars
+    for bar in bars:
+        box = bar.bounding_box()
+        drawing = bar.evaluate(
+            "each => { const {y, height} = each.ownerSVGElement.getBoundingClientRect(); return [y, height]; }"
+        )
+        assert drawing[0] <= box["y"] <= box["y"] + box["height"] <= sum(drawing)
+    labels = shown.eval_on_selector_all(".drawing text", "all => all.map(each => each.textContent)")
+    assert not [each for each in labels if "cluster." in each or "training." in each]
 
 
 def test_the_measures_see_what_is_wrong(tmp_path: Path, visit: Open) -> None:

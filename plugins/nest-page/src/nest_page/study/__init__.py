@@ -18,6 +18,9 @@ from nest_studies.sweep.rows import StudyPoint
 AGAINST = "against baseline"
 """Heading of changes in per cent."""
 
+MOST_BASES = 12
+"""Baselines that are named."""
+
 MOST_REASONS = 40
 """Reasons why rows have no plan."""
 
@@ -103,13 +106,11 @@ def _summary(study: Study, metric: Metric) -> Section:
     tables = (varies, *([Table("The best of each training", header, rows, (0, len(header) - 1))] if rows else []))
     lead = f"Each row is the best plan at one point, found by `nest sweep`; figures show its {metric.title}."
     bases = sorted({base.number for base in study.baselines.values()})
+    named = f"row{'s' * (len(bases) > 1)} {listed(list(map(str, bases)))}"
     several = " of the same training" if len(bases) > 1 else ""
-    percents = (
-        f"Percentages compare a row's {metric.title} with the baseline{several}: row {listed(list(map(str, bases)))}."
-    )
-    return Section(
-        "summary", "The study", lead=lead, paragraphs=(percents,) if 0 < len(bases) <= 12 else (), tables=tables
-    )
+    said = f"Percentages compare a row's {metric.title} with the baseline{several}: {named}."
+    told = (said,) if 0 < len(bases) <= MOST_BASES else ()
+    return Section("summary", "The study", lead=lead, paragraphs=told, tables=tables)
 
 
 def _values(values: Sequence[str]) -> str:
