@@ -221,8 +221,9 @@ def percent(share: float, places: int = 1) -> str:
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable[[float], str] = three_digits) -> str:
     for size, unit in steps:
-        if abs(value) >= size:
-            return f"{digits(value / size)} {unit}"
+        shown = digits(value / size)
+        if abs(float(shown.replace(",", ""))) >= 1:  # As shown: 0.9996 s is 1.00 s, not 1,000 ms.
+            return f"{shown} {unit}"
     size, unit = steps[-1]
     return f"{value / size:.3g} {unit}"
 

@@ -22,6 +22,7 @@ from nest.units import (
     count_pattern,
     displayed,
     format_bytes,
+    format_decimal,
     format_seconds,
     parse,
     parse_count,
@@ -230,4 +231,11 @@ def test_figures_of_a_screen_have_three_digits() -> None:
     assert format_bytes(65.83 * 2**30) == "65.8 GiB"
     assert (percent(0.00312), percent(0.793, 0)) == ("0.3 %", "79 %")
     assert (percent(0.00031), percent(1e-6), percent(0.0)) == ("0.03 %", "under 0.01 %", "0.0 %")
+    assert (format_seconds(0.99961), format_seconds(9.9996e-4), format_seconds(-0.9999)) == (
+        "1.00 s",
+        "1.00 ms",
+        "-1.00 s",
+    )
+    assert (format_bytes(2.0**30 - 1), format_bytes(1020 * 2.0**20)) == ("1.00 GiB", "1,020 MiB")
+    assert format_decimal(999.96e9, "B/s") == "1 TB/s"
     assert (format_bytes(80 * 2.0**30), format_seconds(1.5)) == ("80 GiB", "1.50 s")

@@ -174,7 +174,7 @@ def _evaluate_flags(
         document = plan.to_dict()
         typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
     else:
-        typer.echo(f"{summary(plan, screen())}\n\n{told_changes(run, plan, framework, started.devices)}")
+        typer.echo(f"{summary(plan, screen())}\n\n{told_changes(run, plan, framework, started.devices, flags)}")
         if best is not None:
             compared = _compared(plan.batch_time or 0.0, best.batch_time)
             typer.echo(f"\n{paragraph(compared, screen())}\n\n{summary(best, screen())}")
@@ -206,20 +206,22 @@ def started_run(
 
 
 def changes_of_run(
-    run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None
+    run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None, file: Path | None
 ) -> list[dict[str, Any]]:
     """Return the nearest changes that fit or, if the run fits, those that gain."""
     from nest.whatif.changes import changes_of
 
-    changes = changes_of(run, plan, target, registry(), devices)
+    changes = changes_of(run, plan, target, registry(), devices, file)
     return registry().run(lambda: [each.to_dict() for each in (changes.gaining if plan.fits else changes.fitting)()])
 
 
-def told_changes(run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None = None) -> str:
+def told_changes(
+    run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None = None, file: Path | None = None
+) -> str:
     """Describe these changes in text."""
     from nest.report.text.changes import changes_text
 
-    changes = changes_of_run(run, plan, target, devices)
+    changes = changes_of_run(run, plan, target, devices, file)
     return changes_text(bool(plan.fits), changes, plan.batch_time or 0.0, screen())
 
 

@@ -60,7 +60,7 @@ def fix(
         raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --reader NAME.")
     started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)
     plan = api.evaluate(started.problem)
-    changes = changes_of_run(started.problem, plan, framework, started.devices)
+    changes = changes_of_run(started.problem, plan, framework, started.devices, file)
     warn_of_plugins()
     document = {"plan": plan.to_dict(), "fits": bool(plan.fits), "changes": changes}
     now = plan.batch_time or 0.0

@@ -209,7 +209,7 @@ def read_flags(
     if framework in known.missing("plan_readers"):
         raise InputError(f"the plan reader {framework!r} failed and is disabled; run `nest plugins doctor`.")
     if framework not in readers:
-        raise unknown_name("--from", "plan reader", framework, readers)
+        raise unknown_name(str(flags), "plan reader", framework, readers)
     asked, reader = evolve(options or LaunchOptions(), folder=flags.parent), readers[framework]
     for name, count in (("--nodes", asked.nodes), ("--devices-per-node", asked.devices_per_node)):
         if count is not None and count < 1:

@@ -289,7 +289,7 @@ def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
     try:
         source = parse(text, str(path))
     except InputError:
-        if path.suffix.lower() in SUFFIXES:
+        if path.suffix.lower() in SUFFIXES or text.lstrip()[:1] in ("", "{"):
             raise
         importers = ", ".join(registry.topology_importers())
         raise InputError(

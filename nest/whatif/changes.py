@@ -1,12 +1,13 @@
 """Nearby runs with up to three changes: the nearest that fit, and those that gain.
 
 Prices are those of `nest evaluate`. A change is shown as added and removed lines of the framework's own file if its
-exporter writes one for both plans, else in the words of `fixed`.
+exporter writes one for both plans and the run's own file has the removed ones, else in the words of `fixed`.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, frozen
@@ -19,8 +20,10 @@ from nest.formulate.launched import launched_with
 from nest.formulate.problem import decided_problem
 from nest.formulate.risk import likely_enough
 from nest.hooks.registry import Registry
+from nest.io.source import read_text_of
 from nest.plan.evaluate import evaluate
-from nest.spec import PlanDocument, Problem
+from nest.spec import Fixed, PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 from nest.units import percent
 
 FITTING = 3  # Suggested changes for a run that does not fit.
@@ -31,8 +34,12 @@ WIDEST = 6  # Changes of each number that are tried together with a further one,
 _FRAME = re.compile(r'#.*|"?\$\{\w+\[@\]\}"?|\w+=\(|[\[\]{}()]*')
 """Lines of a file without content: comments, and frames of an array."""
 
+_BATCH = re.compile(r"(global|train)[-_]batch[-_]size\b")
+"""A line with the global batch, which a framework without it derives from the micro-batch and the replicas."""
+
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
+Lines = tuple[str, ...]
 
 
 @frozen
@@ -47,7 +54,7 @@ class Change:
     @property
     def flags(self) -> int:
         """Number of changed flags."""
-        return len({line.split()[0].partition("=")[0] for line in (*self.removed, *self.added)})
+        return len({_flag(line) for line in (*self.removed, *self.added)})
 
     def sentence(self, before: PlanDocument) -> str:
         """Describe the time saved per step."""
@@ -77,6 +84,7 @@ class Changes:
         target: name of the framework's exporter; None: unknown.
         known: registered exporters and the like.
         devices: of the run.
+        file: the run's own; None: it has none.
     """
 
     problem: Problem
@@ -84,6 +92,7 @@ class Changes:
     target: str | None
     known: Registry
     devices: int
+    file: Path | None = None
 
     def fitting(self) -> list[Change]:
         """Up to three changes that fit, those of fewest flags first, then by step time, without duplicates."""
@@ -93,8 +102,10 @@ class Changes:
             priced = sorted(
                 ((self._priced(each), index, each) for index, each in enumerate(tried)), key=lambda each: each[:2]
             )
-            for (need, _), _, each in priced:
-                if need == 0 and len(found) < FITTING + WIDEST and (made := self._made(each)) is not None:
+            for (need, seconds), _, each in priced:
+                if need or len(found) >= FITTING + WIDEST or _beaten(_together(each), seconds, found.values()):
+                    continue
+                if (made := self._made(each)) is not None:
                     found.setdefault(frozenset(made.decided), made)
             if len(found) >= FITTING or count == 3:
                 break
@@ -176,7 +187,7 @@ class Changes:
 
     def _problem(self, decided: Sequence[Decided]) -> Problem:
         """The problem with changed decisions."""
-        every = {name: value for each in decided for name, value in each.items()}
+        every = _together(decided)
         overlap = {name.removeprefix(OVERLAP): every.pop(name) for name in list(every) if name.startswith(OVERLAP)}
         training = self.problem.training
         problem = evolve(self.problem, training=evolve(training, overlap=evolve(training.overlap, **overlap)))
@@ -193,62 +204,113 @@ class Changes:
         return 0.0 if likely_enough(priced.fit_probability) else need, priced.batch_time
 
     def _made(self, decided: Sequence[Decided]) -> Change | None:
-        """The change with its plan; None: the framework cannot run it."""
+        """The change with its plan; None: the framework cannot run it, or the problem does not allow it."""
         problem = self._problem(decided)
         plan = fixed_document(problem, self.known)
-        every = {name: value for each in decided for name, value in each.items()}
-        if self.target is None:
-            return self._in_words(every, plan)
-        exporter = self.known.exporters().get(self.target)
-        if exporter is None or not hasattr(exporter, "limits"):
-            return self._in_words(every, plan)
+        if _breaches(plan) - _breaches(self.plan):
+            return None
+        every = _together(decided)
+        exporter = None if self.target is None else self.known.exporters().get(self.target)
+        if self.target is None or exporter is None or not hasattr(exporter, "limits"):
+            return self._in_words(every, plan, problem)
         limits = self.known.run(lambda: exporter.limits(problem))
         own = {*violations(self.plan, limits, self.target)}
         if {*violations(plan, limits, self.target)} - own:
             return None
         before, after = self._lines, self._lines_of(plan)
-        if before is None:
-            return self._in_words(every, plan)
-        if after is None:
+        if after is None and before is not None:
             return None
-        removed, added = (
-            tuple(line for line in one if line not in other) for one, other in ((before, after), (after, before))
-        )
-        if (not removed and not added) or len(removed) + len(added) > MOST_LINES:
-            return self._in_words(every, plan)
-        return Change(every, plan, removed, added)
+        changed = None if before is None or after is None else self._lines_changed(before, after, plan)
+        return self._in_words(every, plan, problem) if changed is None else Change(every, plan, *changed)
 
-    def _in_words(self, decided: Decided, plan: PlanDocument) -> Change:
-        values = {} if self.problem.fixed is None else self.problem.fixed.values
-        names = [name for name in decided if name in values]
-        return Change(
-            decided,
-            plan,
-            tuple(f"{name} {values[name]}" for name in names),
-            tuple(
-                f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in decided.items()
-            ),
-        )
+    def _lines_changed(self, before: "Files", after: "Files", plan: PlanDocument) -> tuple[Lines, Lines] | None:
+        """Removed and added lines of the run's file; None: they are many, or of another file, or not found in it."""
+        removed = [line for line in before.lines if line not in after.lines]
+        added = [line for line in after.lines if line not in before.lines]
+        if plan.micro_batches != self.plan.micro_batches:
+            added += [line for line in after.lines if _BATCH.search(line) and line not in added and not self._has(line)]
+        replaced = {_flag(line) for line in added}
+        unseen = {line for line in removed if not self._has(line)}
+        removed = [line for line in removed if line not in unseen]
+        many = not 0 < len(removed) + len(added) <= MOST_LINES
+        elsewhere = before.named != after.named or any(_flag(line) not in replaced for line in unseen)
+        return None if many or elsewhere else (tuple(removed), tuple(added))
+
+    def _has(self, line: str) -> bool:
+        """Whether the run's file, if there is one, names the flag of a line."""
+        if self.file is None:
+            return True
+        flag = _flag(line).strip('-":').replace("_", "-")
+        return re.search(rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])", self._text) is not None
 
     @cached_property
-    def _lines(self) -> tuple[str, ...] | None:
+    def _text(self) -> str:
+        assert self.file is not None
+        return read_text_of(self.file).replace("_", "-")
+
+    def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
+        before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
+        names = [name for name in decided if name in before.values]
+        even = ("stages even",) if before.stages is not None and after.stages is None else ()
+        added = (f"{name} {str(each).lower() if isinstance(each, bool) else each}" for name, each in decided.items())
+        return Change(decided, plan, tuple(f"{name} {before.values[name]}" for name in names), (*added, *even))
+
+    @cached_property
+    def _lines(self) -> "Files | None":
         return self._lines_of(self.plan)
 
-    def _lines_of(self, plan: PlanDocument) -> tuple[str, ...] | None:
-        """Lines of the exporter's first file, without comments; None: it refuses the plan."""
+    def _lines_of(self, plan: PlanDocument) -> "Files | None":
+        """What the exporter writes; None: it refuses the plan."""
         assert self.target is not None
         exporter = self.known.exporters()[self.target]
         try:
             files = self.known.run(lambda: exporter.export(plan))
         except InputError:
             return None
-        lines = (line.strip().rstrip(",") for line in next(iter(files.values())).splitlines())
-        return tuple(line for line in lines if not _FRAME.fullmatch(line))
+        first, *others = files
+        lines = (line.strip().rstrip(",") for line in files[first].splitlines())
+        named = tuple(files[name] for name in others if name in files[first])
+        return Files(tuple(line for line in lines if not _FRAME.fullmatch(line)), named)
+
+
+@frozen
+class Files:
+    """Files of an exporter."""
+
+    lines: Lines  # Of the first, without comments.
+    named: tuple[str, ...]  # The others that it names.
+
+
+def _flag(line: str) -> str:
+    """The flag or key of a line."""
+    return line.split()[0].partition("=")[0]
+
+
+def _together(decided: Sequence[Decided]) -> dict[str, Any]:
+    return {name: value for each in decided for name, value in each.items()}
+
+
+def _beaten(decided: Decided, seconds: float, found: Iterable[Change]) -> bool:
+    """Whether a part of `decided` fits and is as fast."""
+    return any(
+        each.decided.items() <= decided.items() and (each.plan.batch_time or 0.0) <= seconds * (1 + AGREEMENT)
+        for each in found
+    )
+
+
+def _breaches(plan: PlanDocument) -> set[str]:
+    """Constraints that a plan violates, and its decisions that the problem does not allow."""
+    return {*plan.violates, *(plan.outside or ())}
 
 
 def changes_of(
-    problem: Problem, plan: PlanDocument, target: str | None, known: Registry, devices: int | None = None
+    problem: Problem,
+    plan: PlanDocument,
+    target: str | None,
+    known: Registry,
+    devices: int | None = None,
+    file: Path | None = None,
 ) -> Changes:
-    """Changes of the run in `problem.fixed` on so many devices; None: those it uses."""
+    """Changes of the run in `problem.fixed`, read from `file`, on so many devices; None: those it uses."""
     used = int(plan.summary.get("devices_used") or 1)
-    return Changes(decided_problem(problem, None, known), plan, target, known, devices or used)
+    return Changes(decided_problem(problem, None, known), plan, target, known, devices or used, file)

@@ -303,7 +303,7 @@ class Task:
             started = start(file, framework, self.source, keep=KEPT, reading=reading, plugins=self.known)
             remarks = started.notes
             plan = self.evaluate(started.problem, plugins=self.known)
-            gains = changes_of(started.problem, plan, framework, self.known, started.devices).gaining()
+            gains = changes_of(started.problem, plan, framework, self.known, started.devices, file).gaining()
             remarks = (*remarks, *([gains[0].sentence(plan)] if gains else ()))
             entry = self.given(str(file), summary, plan, remarks)
             if entry.plan is not None and same_price(entry.plan, plan):

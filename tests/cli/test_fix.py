@@ -1,6 +1,7 @@
 """`nest fix`: what to change in a run, as a diff of its flags."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -25,13 +26,19 @@ Fixed = Callable[..., tuple[int, dict[str, Any], str]]
 def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fixed:
     """Exit code, the document and the text of `nest fix` for a script on devices of some memory."""
 
-    def run(script: str = LARGE, memory: str = "80 GiB", command: str = "fix") -> tuple[int, dict[str, Any], str]:
-        file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
+    def run(
+        script: str = LARGE, memory: str = "80 GiB", problem: str = "", told: bool = True
+    ) -> tuple[int, dict[str, Any], str]:
+        file, cluster, stated = (tmp_path / name for name in ("run.sh", "cluster.yaml", "problem.yaml"))
         file.write_text(script)
         cluster.write_text(f"{CLUSTER}  memory: {memory}\n")
-        arguments = (command, str(file), "--cluster", str(cluster), "--vocabulary", "32000")
+        stated.write_text(problem)
+        arguments = ("fix", str(file), *([str(stated)] * bool(problem)), "--cluster", str(cluster))
+        arguments = (*arguments, "--vocabulary", "32000")
         code = call(monkeypatch, *arguments, "--json")
         document = json.loads(capsys.readouterr().out)
+        if not told:
+            return code, document, ""
         assert call(monkeypatch, *arguments) == code
         return code, document, capsys.readouterr().out
 
@@ -62,6 +69,85 @@ def _fixed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """All that a change decides, data parallelism as it follows on the 16 devices."""
     now = {**document["plan"]["problem"]["fixed"], **change["decided"]}
     return now | {"dp": 16 // (now["tp"] * now["cp"] * now["pp"])}
+
+
+FULL = LARGE.replace("--micro-batch-size 1", "--micro-batch-size 4")
+
+
+def _lines(document: dict[str, Any], kind: str) -> list[str]:
+    return [line for each in document["changes"] for line in each["flags"][kind]]
+
+
+def test_changes_keep_what_the_problem_demands(fixed: Fixed) -> None:
+    stated = "constraints: [micro_batch == 4]\nstrategies: {cp: [1]}\nsearch: {zero: [0]}\n"
+    code, document, _ = fixed(FULL, "4 GiB", stated, told=False)
+    assert code == 0
+    assert document["changes"]
+    assert not {"micro_batch", "cp", "zero"} & {name for each in document["changes"] for name in each["decided"]}
+
+
+def test_a_change_is_no_larger_than_it_must_be(fixed: Fixed) -> None:
+    """With one replica ZeRO changes nothing: a smaller micro-batch alone is as good."""
+    _, document, _ = fixed(FULL, "4 GiB", "search: {recompute: [none]}\nstrategies: {tp: [8], cp: [1]}\n", told=False)
+    pairs = [(one, other) for one in document["changes"] for other in document["changes"]]
+    assert len(pairs) > 1
+    for one, other in pairs:
+        if one["decided"].items() < other["decided"].items():
+            assert other["batch_time"] < one["batch_time"]
+
+
+def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
+    """The exporter writes the stages of this run as a layout, which the script does not."""
+    stages = "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 9 "
+    full = (
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --use-distributed-optimizer"
+    )
+    script = LARGE.replace("parallel-size 8 --sequence-parallel", f"parallel-size 1 {full} {stages}")
+    _, document, _ = fixed(script, "5 GiB", told=False)
+    for line in _lines(document, "removed"):
+        assert not line.startswith("--") or line.split()[0] in script
+    deeper = [each for each in document["changes"] if "pp" in each["decided"]]
+    assert deeper
+    for each in deeper:
+        assert {f"pp {each['decided']['pp']}", "stages even"} <= {*each["flags"]["added"]}
+
+
+def test_a_script_without_a_global_batch_keeps_it(fixed: Fixed) -> None:
+    """Megatron-LM takes one micro-batch of each replica for it, which a smaller micro-batch would change."""
+    _, document, _ = fixed(re.sub(r"--global-batch-size \d+", "", FULL), "3 GiB", told=False)
+    batch = document["plan"]["problem"]["training"]["global_batch"]
+    smaller = [each for each in document["changes"] if "micro_batch" in each["decided"]]
+    assert smaller
+    for each in smaller:
+        assert f"--global-batch-size {batch}" in each["flags"]["added"]
+
+
+def test_a_change_of_a_second_file_is_shown_by_its_decisions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ZeRO is in the file of DeepSpeed that the trainer's file names."""
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}')
+    file, cluster = tmp_path / "run.yaml", tmp_path / "cluster.yaml"
+    cluster.write_text(f"{CLUSTER}  memory: 7 GiB\n")
+    trainer = "model_name_or_path: Qwen/Qwen3-0.6B\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n"
+    file.write_text(f"{trainer}per_device_train_batch_size: 16\ndeepspeed: ds.json\n")
+    assert call(monkeypatch, "fix", str(file), "--cluster", str(cluster), "--reader", "llama-factory", "--json") == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    with_zero = [each for each in changes if "zero" in each["decided"]]
+    assert with_zero
+    for each in with_zero:
+        assert f"zero {each['decided']['zero']}" in each["flags"]["added"]
+
+
+def test_a_reader_that_is_none_is_named_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(SCRIPT)
+    assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge", "--reader", "trainer") == 2
+    told = capsys.readouterr().err
+    assert "run.sh: there is no plan reader called 'trainer'" in told
+    assert "--from" not in told
 
 
 def test_a_run_that_fits_gets_single_changes_that_gain(fixed: Fixed) -> None:

@@ -125,7 +125,8 @@ def test_on_the_command_line_from_standard_input() -> None:
     for wrong, piped, sentence in (
         (["--tier-label", "acme.io/hal"], text, "<stdin>: --tier-label acme.io/hal: no node"),
         (flags, "SwitchName=s Nodes=n[1-4]\n", "<stdin>: the importer 'slurm-conf' reads no labels"),
-        ([], "", "<stdin>"),
+        ([], "", "<stdin>: the file is empty."),
+        ([], text[:200], "<stdin>:1: this is not JSON"),
     ):
         refused = nest("-", *wrong, given=piped)
         assert (refused.returncode, refused.stdout) == (2, "")

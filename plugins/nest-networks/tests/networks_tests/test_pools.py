@@ -147,6 +147,7 @@ def test_what_slurm_does_not_say_is_told(text: str, switches: str | None, senten
         ("IDLE+MAINT+RESERVED", "MAINT RESERVED"), ("idle$", "MAINT"), ("FUTURE", "FUTURE"), ("INVAL", "INVAL"),
         ("IDLE", None), ("MIXED+PLANNED", None), ("ALLOCATED", None), ("IDLE+CLOUD+POWERED_DOWN", None),
         ("idle~", None), ("IDLE+POWERED_DOWN", "POWERED_DOWN"), ("drng", "DRNG"), ("mix-", None),
+        ("idle^", "REBOOT_ISSUED"), ("idle@", None),
     ],
 )  # fmt: skip
 def test_nodes_that_slurm_gives_no_job_are_left_out(state: str, why: str | None, tmp_path: Path) -> None:

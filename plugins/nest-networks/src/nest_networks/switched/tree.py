@@ -125,6 +125,8 @@ def _check_tree(tree: SwitchTree) -> None:
         raise InputError("the file has no hosts under its switches.")
     seen: dict[str, str] = {}
     for host in tree.hosts:
+        if seen.get(host.name) == host.switch:
+            raise InputError(f"host {host.name!r:.60} is listed twice; keep one.")
         if host.name in seen:
             raise InputError(
                 f"host {host.name!r:.60} is under two switches, {seen[host.name]!r:.60} and {host.switch!r:.60}; "

@@ -223,6 +223,7 @@ def test_everything_that_is_not_in_the_file_is_told() -> None:
     [
         ([("a", "x"), ("b", "y")], {}, "'x' (1 hosts), 'y' (1 hosts) are not joined"),
         ([("a", "x"), ("a", "y")], {"x": "z", "y": "z"}, "under two switches"),
+        ([("a", "x"), ("a", "x")], {}, "host 'a' is listed twice; keep one."),
         ([("a", "x")], {"x": "y", "y": "x"}, "above itself"),
         ([("a", "s0")], {f"s{index}": f"s{index + 1}" for index in range(MOST_TIERS)}, "above one another"),
         ([], {}, "no hosts"),
