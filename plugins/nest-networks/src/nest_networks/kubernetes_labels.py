@@ -1,4 +1,4 @@
-"""Labels, taints and conditions of Kubernetes' nodes, by what they say.
+"""Labels, taints and conditions of Kubernetes' nodes, by meaning.
 
 Sources as of `kubernetes`; docs.coreweave.com, InfiniBand and RoCE labels (`backend.` and, before it, `ib.`).
 """

@@ -29,7 +29,7 @@ class Shared:
 
     Attributes:
         problem: with `VARIES` in place of what differs.
-        first: that of the first row.
+        first: the problem of the first row.
         clusters: each once, in the order of the rows.
     """
 

@@ -274,7 +274,7 @@ class Metric:
     units: tuple[tuple[float, str], ...] = ((1.0, ""),)
 
     def between(self, point: StudyPoint) -> tuple[float, float] | None:
-        """The figure's likely range, which follows from that of the step time; None: unknown."""
+        """The figure's likely range, from the range of the step time; None: unknown."""
         value = self.value(point)
         if value is None or self.name == "cost" or not (point.batch_time and point.low and point.high):
             return None
