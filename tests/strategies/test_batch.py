@@ -125,7 +125,7 @@ def test_constraints_know_it() -> None:
 
 
 def test_a_degree_no_micro_batch_allows_is_told() -> None:
-    with pytest.raises(InputError, match=r"fixed.batch allows 3, .* micro-batches of 1 or 2, batch can be 1, 2 only"):
+    with pytest.raises(InputError, match=r"fixed.batch allows 3, .* micro-batches of 1 or 2 only allow batch 1, 2"):
         nest.solve({**PROBLEM, "fixed": {"batch": 3}})
 
 
