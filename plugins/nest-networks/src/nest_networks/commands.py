@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.commands import JSON, show, spooled, warn_of_plugins
 from nest.public.planning import from_file, read_plan
@@ -24,6 +25,8 @@ def doctor(
     Exit code 0: nothing is wrong; 1: something is; 2: bad input.
     """
     read = None if plan is None else read_plan(plan)
+    if read is not None and read.status == "infeasible":
+        raise InputError(f"{plan}: this plan is infeasible and has no step time; leave --plan out or give another.")
     with spooled(file) as source:
         spec = ClusterSpec(topology=source, link_profile=link_profile)
         section = registry().run(lambda: from_file(spec, registry(), None))

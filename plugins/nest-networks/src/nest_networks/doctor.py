@@ -188,7 +188,12 @@ def _order(section: ClusterSpec, levels: Levels, plan: PlanDocument | None) -> l
         lost = [name for name in own if name not in set(hosts)]
         if hosts and lost:
             names = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-            found.append(Finding(WRONG, f"The plan uses {names} ({len(lost)} hosts), which cannot be planned with."))
+            found.append(
+                Finding(
+                    WRONG,
+                    f"The plan uses {names} ({len(lost)} host{'s' * (len(lost) > 1)}), which cannot be planned with.",
+                )
+            )
         order, whose = [name for name in own if name in set(hosts)], "the plan's order"
     per_host, size, tier = section.devices_per_host or 1, 1, -1
     for at, level in enumerate(levels):
@@ -224,7 +229,10 @@ def priced(found: Sequence[Finding], plan: PlanDocument, levels: Levels) -> list
     """
     count = prod(level.fanout for level in levels)
     cluster = plan.problem["cluster"]
-    planned = prod(level["fanout"] for level in cluster.get("levels") or ()) or count
+    levels_planned = cluster.get("levels") or ()
+    planned = (
+        prod(level["fanout"] for level in levels_planned) if levels_planned else plan.summary.get("devices", count)
+    )
     if cluster.get("pools") or not levels or planned != count:
         return [evolve(each, cost="") for each in found] + [
             Finding(ODD, f"The plan has {planned} devices, the file {count}: costs cannot be told.")

@@ -107,10 +107,35 @@ def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tm
     code, text = doctor(written(tmp_path, listed(*nodes)), "--plan", made)
     assert code == 1
     assert "wrong  Left out: n2 (1 host), which are not ready." in text
-    assert "wrong  The plan uses n2 (1 hosts), which cannot be planned with." in text
+    assert "wrong  The plan uses n2 (1 host), which cannot be planned with." in text
     assert "The plan has 48 devices, the file 40" in text
     bare = labelled("login", 0)
     assert "odd    Left out: login" in doctor(written(tmp_path, listed(bare, *nodes[3:])))[1]
+
+
+def test_devices_of_a_plan_on_a_graph_are_counted(doctor: Any, tmp_path: Path) -> None:
+    torus = {"torus": {"shape": [4, 4], "bandwidth": 50e9, "latency": 1e-6}}
+    problem = {
+        "nest": 1,
+        "model": "gpt2",
+        "training": {"global_batch": 480, "sequence_length": 1024},
+        "cluster": {"topology": torus, "device": "h100-sxm"},
+    }
+    made = nest.evaluate(problem, fix={"dp": 16, "micro_batch": 1}).to_dict()
+    file = written(tmp_path, json.dumps(torus), "torus.json")
+    code, text = doctor(file, "--plan", written(tmp_path, made, "plan.json"))
+    assert (code, "cannot be told" in text) == (0, False)
+
+
+def test_an_infeasible_plan_has_no_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fabric = written(tmp_path, GOOD)
+    made = json.loads(plan(tmp_path, fabric).read_text())
+    made |= {"status": "infeasible", "batch_time": None, "lower_bound": None, "stages": []}
+    path = written(tmp_path, made, "infeasible.json")
+    assert call(monkeypatch, "topology", "doctor", str(fabric), "--plan", str(path)) == 2
+    assert "infeasible.json: this plan is infeasible" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keys", [["topology.nebius.com/tier-1", "topology.nebius.com/tier-2"]])
