@@ -50,7 +50,10 @@ _INCLUDE = re.compile(r"^[ \t]*Include[ \t]+\S", re.IGNORECASE | re.MULTILINE)
 _DOWN = re.compile(r'^[ \t]*DownNodes=(?:"([^"]*)"|(\S*))', re.IGNORECASE | re.MULTILINE)
 _NODE = re.compile(r"^[ \t]*NodeName[ \t]*=", re.IGNORECASE | re.MULTILINE)
 _PAIR = re.compile(r'([A-Za-z]+)=(?:"([^"]*)"|(\S*))')
-_ACCELERATORS = re.compile(r"gpu(?::(?P<type>[A-Za-z][^:,(]*))?(?::(?P<count>\d{1,4}))?(?:\([^)]*\))?", re.IGNORECASE)
+_ACCELERATORS = re.compile(
+    r"gpu(?::(?P<type>(?!no_consume\b)[A-Za-z][^:,(]*))?(?::no_consume)?(?::(?P<count>\d{1,4}))?(?:\([^)]*\))?",
+    re.IGNORECASE,
+)
 
 
 class SlurmNodesImporter:

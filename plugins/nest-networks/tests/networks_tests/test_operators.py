@@ -88,6 +88,12 @@ def test_nodes_of_a_cloud_without_power_are_named(tmp_path: Path) -> None:
     assert "Left out: n3 (1 host), whose state is POWERED_DOWN" in told(found)
 
 
+@pytest.mark.parametrize("gres", ["gpu:h100:no_consume:8,mps:800", "gpu:h100:4(S:0),gpu:h100:4(S:1),shard:64"])
+def test_further_words_of_gres(gres: str, tmp_path: Path) -> None:
+    found = text(tmp_path, f"NodeName=n[1-2] Gres={gres}\n")
+    assert (found.device, found.devices_per_host, len(found.hosts)) == ("h100-sxm", 8, 2)
+
+
 COLUMNS = {
     "bars": "HOSTNAMES|GRES|STATE\nn1|gpu:h100:8(S:0-1)|idle\nn2|gpu:h100:8(S:0-1)|mixed\nn3|gpu:h100:8|drained\n",
     "both names": "HOSTNAMES NODELIST STATE\nvm n1 idle\nvm n2 idle\nvm n3 down\n",
