@@ -18,6 +18,8 @@ from nest.spec.training import ALL_LINEAR
 MODULES = {
     "query": ("q_proj",),
     "key_value": ("k_proj", "v_proj"),
+    "key": ("k_proj",),
+    "value": ("v_proj",),
     "query_latent": ("q_a_proj",),
     "key_value_latent": ("kv_a_proj_with_mqa",),
     "attention_output": ("o_proj",),

@@ -137,6 +137,7 @@ def nest_model_importers() -> list[ModelImporter]:
         Family("llama", "rows.llama"),
         Family("llama4_text", "llama.llama4"),
         Family("mimo", "qwen.mimo"),
+        Family("mimo_v2_flash", "qwen.mimo_v2"),
         Family("minimax_m2", "rows.minimax_m2"),
         Family("ministral3", "rows.ministral3"),
         Family("mistral", "rows.mistral"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from nest.models.building.config import (
+    SLIDING,
     ConfigImporter,
     ConfigReader,
     DecoderWidths,
@@ -16,7 +17,9 @@ from nest.models.building.config import (
     decoder,
     decoder_widths,
     dense_and_sparse,
+    experts_behind_dense_layers,
     grouped_query_attention,
+    layer_kinds,
     layer_windows,
     mixture_of_experts,
 )
@@ -89,6 +92,35 @@ def _read_qwen3_moe(config: ConfigReader) -> Architecture:
 
 
 qwen3_moe = ConfigImporter("qwen3_moe", "Qwen3MoeForCausalLM", _read_qwen3_moe)
+
+
+def _read_mimo_v2(config: ConfigReader) -> Architecture:
+    """Read MiMo-V2-Flash (`MiMoV2FlashConfig`): windows with sinks and twice the key-value heads, and narrow values."""
+    widths = decoder_widths(config)
+    config.fill(first_k_dense_replace=1)
+    attention = grouped_query_attention(
+        config, widths, head=192, kv_heads=4, bias=config.boolean("attention_bias", False)
+    )
+    attention = evolve(attention, value=config.integer("v_head_dim", 128))
+    # The window counts the token itself, `sliding_window_size` does not: 129 in the class.
+    window = config.integer("sliding_window_size", config.integer("sliding_window", 129) - 1) + 1
+    narrow = evolve(attention, kv_heads=2 * attention.kv_heads, window=window, sinks=True)
+    config.divides("num_key_value_heads, doubled,", narrow.kv_heads, "num_attention_heads", widths.heads)
+    for key, built in (("num_attention_heads", widths.heads), ("num_key_value_heads", narrow.kv_heads)):
+        config.builds(**{f"swa_{key}": built})
+    config.builds(swa_head_dim=attention.head, swa_v_head_dim=attention.value)
+    pattern = config.integers("hybrid_layer_pattern")
+    slides = layer_kinds(
+        config,
+        widths.layers,
+        SLIDING,
+        lambda index: bool(pattern[index] if index < len(pattern) else index and (index + 1) % 6),
+    )
+    attentions = tuple(narrow if each else attention for each in slides)
+    return decoder(config, widths, attentions, experts_behind_dense_layers(config, widths))
+
+
+mimo_v2 = ConfigImporter("mimo_v2_flash", "MiMoV2FlashForCausalLM", _read_mimo_v2)
 
 
 def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], bool]) -> tuple[int | None, ...]:

@@ -88,6 +88,7 @@ class GroupedQueryAttention(Record):
         heads: query heads.
         kv_heads: key-value heads; equal to `heads` in multi-head attention.
         head: channels per head.
+        value: channels of each head's values; None: as many as of keys.
         bias: whether the query, key and value projections have biases.
         output_bias: whether the output projection has one.
         normalised: whether queries and keys are normalised per head.
@@ -115,6 +116,7 @@ class GroupedQueryAttention(Record):
     chunk: int | None = None
     capped: bool = False
     sinks: bool = False
+    value: int | None = None
 
 
 @frozen(eq=False, repr=False)

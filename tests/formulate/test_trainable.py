@@ -134,6 +134,14 @@ def test_published_runs_of_qwen(size: str, length: int, gigabytes: float, second
     assert 0.8 < found.stages[0].memory / (gigabytes * 1e9) < 1.05
 
 
+def test_narrow_values_have_adapters_of_their_own() -> None:
+    for target, channels in (("k_proj", 6), ("v_proj", 4)):
+        training = Training(1, TOKENS, trainable=lora(3, target))
+        graph = load_model(FAMILIES["mimo_v2_flash"], training, registry())
+        # Layers of 2 and of 4 key-value heads, 48 wide.
+        assert trained_count(graph) == 3 * sum(48 + heads * channels for heads in (2, 4))
+
+
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v32", "glm_moe_dsa"}))
 def test_every_family_has_adapters_beside_its_linear_layers(family: str) -> None:
     def loaded(trainable: Trainable | None) -> OperatorGraph:

@@ -106,6 +106,7 @@ def test_a_model_of_pictures_and_text_is_read_as_its_language_model(shared, load
 
 
 READ = {
+    "XiaomiMiMo--MiMo-V2-Flash",
     "Qwen--Qwen3-VL-30B-A3B-Instruct",
     "Qwen--Qwen3-VL-8B-Instruct",
     "Qwen--Qwen3-235B-A22B",

@@ -180,16 +180,15 @@ def add_attention(
 def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, source: Tensor, unfused: bool) -> Tensor:
     head = ("head", attention.head)
     query = layer.project("query", source, (("heads", attention.heads), head), bias=attention.bias)
-    key = layer.tensor("key", ("kv_heads", attention.kv_heads), head)
-    value = layer.tensor("value", ("kv_heads", attention.kv_heads), head)
-    layer.matmul(
-        "key_value",
-        source,
-        (("branch", 2), ("kv_heads", attention.kv_heads), head),
-        ("hidden",),
-        (key, value),
-        bias=attention.bias,
-    )
+    kv_heads = ("kv_heads", attention.kv_heads)
+    channels = head if attention.value is None else ("value", attention.value)
+    if channels == head:
+        key, value = layer.tensor("key", kv_heads, head), layer.tensor("value", kv_heads, head)
+        columns = (("branch", 2), kv_heads, head)
+        layer.matmul("key_value", source, columns, ("hidden",), (key, value), bias=attention.bias)
+    else:
+        key = layer.project("key", source, (kv_heads, head), bias=attention.bias)
+        value = layer.project("value", source, (kv_heads, channels), bias=attention.bias)
     if attention.normalised and attention.norm != "rotated":
         query, key = _normalise(layer, attention, query, key)
     if attention.rotary:
@@ -212,7 +211,7 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         "attention_output",
         context,
         source.shape[-1:],
-        ("heads", "head"),
+        ("heads", channels[0]),
         bias=attention.output_bias,
     )
 

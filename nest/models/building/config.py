@@ -295,8 +295,13 @@ def experts_behind_dense_layers(
         shared: key of the number of experts that every token visits.
     """
     dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
-    every = config.integer("moe_layer_freq", 1)
+    listed = isinstance(config.config.get("moe_layer_freq"), list)
+    every = 1 if listed else config.integer("moe_layer_freq", 1)
     sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
+    if listed:
+        sparse = [each != 0 for each in config.integers("moe_layer_freq")]
+        if len(sparse) != widths.layers:
+            config.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {widths.layers} layers")
     kinds = config.words("mlp_layer_types")
     if kinds is not None:
         sparse = [kind == "sparse" for kind in kinds]

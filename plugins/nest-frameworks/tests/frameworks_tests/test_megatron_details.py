@@ -76,6 +76,15 @@ def test_factors_that_no_flag_says_are_an_obstacle(family: str) -> None:
     assert not like_llama(model)
 
 
+def test_narrow_values_are_an_obstacle() -> None:
+    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    narrow = {"num_key_value_heads": 1, "head_dim": 4, "v_head_dim": 3, "hybrid_layer_pattern": [0, 0]}
+    model = architecture_of({**SMALL, **experts, **narrow, "model_type": "mimo_v2_flash"})
+    assert model is not None
+    assert [each for each in model_obstacles(model, 128) if "fewer channels of values than of keys" in each]
+    assert not like_llama(model)
+
+
 def test_what_nobody_says_is_told() -> None:
     flags, told = details({"transformer": dict(DENSE)})
     assert set(flags) == {"--hidden-dropout", "--attention-dropout"}

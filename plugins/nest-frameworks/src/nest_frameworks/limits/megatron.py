@@ -135,7 +135,7 @@ BIASED_SOFTMAX = ("ernie4_5_moe",)
 
 SIGMOID_ROUTERS = (
     *("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32"),
-    *("exaone_moe", "glm4_moe_lite", "glm_moe_dsa", "solar_open"),
+    *("exaone_moe", "glm4_moe_lite", "glm_moe_dsa", "mimo_v2_flash", "solar_open"),
 )
 """Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
 
@@ -166,6 +166,8 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
         yield f"its tokens attend within chunks shorter than {sequence_length} tokens, for which there is no flag"
     if model.result_norms:
         yield "norms follow its sub-layers, as in Gemma 2 and OLMo 2, which this exporter does not write"
+    if any(each.value not in (None, each.head) for each in grouped):
+        yield "its heads have fewer channels of values than of keys, for which there is no flag"
     if model.scaled:
         yield "factors scale its embeddings, residual sums or logits, as in Granite, for which there are no flags"
     if model.parallel:
