@@ -104,12 +104,10 @@ def front_points(
     for memory in sorted({cluster.device_memory * each for each in memories}, reverse=True):
         if memory >= needed or memory <= cluster.reserve:
             continue
-        asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-        best = solver.within(problem, devices, memory, cluster.size, asking, diagnosed=False)
-        points.append(_point(devices, memory, best))
-        if best is None or best.batch_time is None:
+        points.append(_point(problem, devices, memory, cluster.size, solver))
+        if points[-1].devices_used is None:
             break
-        needed = needed_memory(best)
+        needed = points[-1].memory
     return tuple(points)
 
 
@@ -143,13 +141,11 @@ def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0
     while devices > 0:
         memory, used = cluster.device_memory, 0
         while memory > cluster.reserve:
-            asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-            best = solver.within(problem, devices, memory, cluster.size, asking, diagnosed=False)
-            points.append(_point(devices, memory, best))
-            if best is None or best.batch_time is None:
+            points.append(_point(problem, devices, memory, cluster.size, solver))
+            if points[-1].devices_used is None:
                 break
-            used = max(used, devices_used(best))
-            memory = min(needed_memory(best), memory) * below
+            used = max(used, points[-1].devices_used)
+            memory = min(points[-1].memory, memory) * below
         devices = used - 1
     rate = _cost_of_a_second(problem)
     points = [_not_beaten(point, points) for point in points]
@@ -206,7 +202,10 @@ def _halves(devices: int, group: int) -> Iterator[int]:
             devices -= devices % group
 
 
-def _point(devices: int, memory: float, best: PlanDocument | None) -> FrontierPoint:
+def _point(problem: Problem, devices: int, memory: float, size: int, solver: Solver) -> FrontierPoint:
+    """Fastest plan within limits on a cluster of `size` devices."""
+    asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
+    best = solver.within(problem, devices, memory, size, asking, diagnosed=False)
     if best is None or best.batch_time is None:
         return FrontierPoint(devices, memory, None, None, None, None, efficient=False, asked=memory)
     return FrontierPoint(

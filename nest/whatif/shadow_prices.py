@@ -1,17 +1,18 @@
 """Restrictions of a problem: every entry that rules out plans, with the problem without it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
 
 from nest.errors import InputError
 from nest.formulate.modes import recomputes_parts
-from nest.formulate.pools import refuse_chunks
+from nest.formulate.pools import one_run_each
 from nest.formulate.risk import accepted_risk, at_risk
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Schedule
+from nest.instance import Instance
 from nest.solve.dp.listing import admitted
 from nest.solve.dp.rules import BESIDE_CANDIDATES
 from nest.solve.dp.tables import is_alike
@@ -102,35 +103,32 @@ def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
 
 def _search(problem: Problem) -> Iterator[Relaxation]:
     search, decided = problem.search, problem.decided
-    if "rank_order" not in decided and set(search.rank_order) != set(RANK_ORDERS):
-        orders = tuple(dict.fromkeys((*search.rank_order, *RANK_ORDERS)))
-        relaxed = evolve(problem, search=evolve(search, rank_order=orders))
-        yield Relaxation("search.rank_order", _listed(search.rank_order), "any", relaxed)
-    if "zero" not in decided and set(search.zero) != set(ZERO_STAGES):
-        stages = tuple(dict.fromkeys((*search.zero, *ZERO_STAGES)))
-        relaxed = evolve(problem, search=evolve(search, zero=stages))
-        yield Relaxation("search.zero", _listed(search.zero), "any", relaxed)
-    if "recompute" not in decided and search.recompute is not None:
-        relaxed = evolve(problem, search=evolve(search, recompute=None))
-        yield Relaxation("search.recompute", _listed(search.recompute), "any mode", relaxed)
-    if not {"recompute", "recompute_layers"} & decided.keys() and not recomputes_parts(problem):
-        relaxed = evolve(problem, search=evolve(search, recompute_layers=True))
-        yield Relaxation("search.recompute_layers", "false", "any number of blocks", relaxed)
-    if "zero_degree" not in decided and ALL_RANKS not in search.zero_degree:
-        relaxed = evolve(problem, search=evolve(search, zero_degree=(*search.zero_degree, ALL_RANKS)))
-        yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", relaxed)
-    if search.granularity == "block":
-        relaxed = evolve(problem, search=evolve(search, granularity="layer"))
-        yield Relaxation("search.granularity", search.granularity, "cuts between any layers", relaxed)
-    if search.framework is not None:
-        relaxed = evolve(problem, search=evolve(search, target=NO_TARGET))
-        yield Relaxation("search.target", search.framework, "any framework", relaxed)
+    orders = tuple(dict.fromkeys((*search.rank_order, *RANK_ORDERS)))
+    stages = tuple(dict.fromkeys((*search.zero, *ZERO_STAGES)))
+    some_blocks = not {"recompute", "recompute_layers"} & decided.keys() and not recomputes_parts(problem)
+    ranks = (*search.zero_degree, ALL_RANKS)
+    # Key, content, wider content, that for people, and whether the key rules out plans.
+    entries: tuple[tuple[str, str, Any, str, bool], ...] = (
+        ("rank_order", _listed(search.rank_order), orders, "any", set(search.rank_order) != set(RANK_ORDERS)),
+        ("zero", _listed(search.zero), stages, "any", set(search.zero) != set(ZERO_STAGES)),
+        ("recompute", _listed(search.recompute or ()), None, "any mode", search.recompute is not None),
+        ("recompute_layers", "false", True, "any number of blocks", some_blocks),
+        ("zero_degree", _listed(search.zero_degree), ranks, "all ranks too", ALL_RANKS not in search.zero_degree),
+        ("granularity", search.granularity, "layer", "cuts between any layers", search.granularity == "block"),
+        ("target", search.framework or "", NO_TARGET, "any framework", search.framework is not None),
+    )
+    for key, written, value, instead, excludes in entries:
+        if excludes and key not in decided:
+            relaxed = evolve(problem, search=evolve(search, **{key: value}))
+            yield Relaxation(f"search.{key}", written, instead, relaxed)
 
 
 def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     training, decided = problem.training, problem.decided
     missing = [
-        name for name, each in known.schedules().items() if name not in training.schedule and _runs(problem, each)
+        name
+        for name, each in known.schedules().items()
+        if name not in training.schedule and (problem.cluster.pools is None or one_run_each(each))
     ]
     if missing and "schedule" not in decided:
         relaxed = evolve(problem, training=evolve(training, schedule=(*training.schedule, *missing)))
@@ -144,17 +142,6 @@ def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     if not training.uneven_batch and (training.global_batch > 1 or isinstance(problem.profile, ProfileSpec)):
         relaxed = evolve(problem, training=evolve(training, uneven_batch=True))
         yield Relaxation("training.uneven_batch", "false", "uneven micro-batches", relaxed)
-
-
-def _runs(problem: Problem, schedule: Schedule) -> bool:
-    """True if a schedule suits the problem's cluster."""
-    if problem.cluster.pools is None:
-        return True
-    try:
-        refuse_chunks((schedule,))
-    except InputError:
-        return False
-    return True
 
 
 def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
