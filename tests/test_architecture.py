@@ -24,7 +24,7 @@ CIRCLES = {
 """Modules that still import each other, for types."""
 MOST_LOADED = {"llama-3-70b-on-128-h100": 186, "measured-layers": 150}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
-MOST_STATEMENTS = 23_905
+MOST_STATEMENTS = 23_976
 """Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""
 LONGEST_FUNCTION = 91
 """Lines of the engine's longest function; 104 at commit 28417941."""
