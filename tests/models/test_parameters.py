@@ -291,12 +291,12 @@ def test_retyped_configurations_count_as_the_class_that_transformers_builds(name
     assert load({**config, **widths}, sequence_length=128).parameter_count == parameters
 
 
-def test_mimo_has_what_its_checkpoint_has_without_multi_token_prediction(load):
+def test_mimo_counts_as_qwen2_without_multi_token_prediction(load):
     widths = {"vocab_size": 151680, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36}
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
     graph = load({"model_type": "mimo", **widths, **heads, "num_nextn_predict_layers": 1}, sequence_length=128)
-    # One block more, a projection of two inputs, and three norms: 7,833,409,536 (model.safetensors.index.json).
-    assert graph.parameter_count + block_counts(graph)[0] + 2 * 4096 * 4096 + 3 * 4096 == 7_833_409_536
+    # Qwen2ForCausalLM of these widths in transformers 5.23.0, which has no class for MiMo.
+    assert graph.parameter_count == 7_622_619_136
     assert "multi-token prediction" in graph.assumptions[0]
 
 
