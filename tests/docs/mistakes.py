@@ -145,7 +145,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"model": "Qwen/Qwen3-Next-80B-A3B"}, "give its path"),
         M({"model": "gpt2", "training.sequence_length": 2048}, "learns only 1024 positions"),
         M({"model": "llama/config.json"}, "there is no file"),
-        M({"model": {"model_type": "mamba2"}}, "Describe a transformer as `model: {transformer:"),
+        M({"model": {"model_type": "mamba2"}}, "Capture the PyTorch module with nest-torch"),
         M({"model": {"hidden_size": 4096}}, "`model_type` is missing"),
         M({"training.precision": "bfloat16"}, "write `bf16`"),
         M({"training.optimizer": "adamw_torch"}, "Write `adamw`"),
