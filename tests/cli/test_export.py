@@ -316,7 +316,7 @@ def test_the_nearest_plan_in_json(
     document = json.loads(capsys.readouterr().out)
     assert set(document["files"]) == {"uniform.txt", "table.csv"}
     (near,) = document["nearest"].values()
-    assert near["changes"][0]["name"] == "zero"
+    assert "zero" in [each["name"] for each in near["changes"]]
     assert near["loss"] == pytest.approx(near["batch_time"] / json.loads(beyond.read_text())["batch_time"] - 1)
     assert near["best_batch_time"] <= near["batch_time"] * (1 + 1e-9)
 

@@ -7,6 +7,7 @@ from attrs import evolve
 
 import nest
 from nest.api import shortlist
+from nest.catalogue import time_spread
 from nest.report.text.comparison import shortlist_text
 
 PROBLEM = {
@@ -49,7 +50,7 @@ def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
     found = json.loads(printed)["shortlist"]
     assert code == 0
     assert {each["told_apart"] for each in found[1:]} == {True, False}
-    assert all(each["told_apart"] == (each["slower_by"] >= 0.1) for each in found[1:])
+    assert all(each["told_apart"] == (each["slower_by"] >= time_spread().apart) for each in found[1:])
 
 
 @pytest.mark.longer

@@ -138,4 +138,4 @@ def test_a_network_too_large_is_planned_on_levels(monkeypatch: pytest.MonkeyPatc
     assert instance.cluster.size == 8
     told: list[str] = []
     assert nest.solve(LLAMA, message=told.append).placement is None
-    assert [each for each in told if "planned by levels" in each]
+    assert [each for each in told if "above 4, nest plans on levels" in each]
