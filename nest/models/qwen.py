@@ -120,7 +120,19 @@ def _read_mimo_v2(config: ConfigReader) -> Architecture:
     return decoder(config, widths, attentions, experts_behind_dense_layers(config, widths))
 
 
-mimo_v2 = ConfigImporter("mimo_v2_flash", "MiMoV2FlashForCausalLM", _read_mimo_v2)
+SIX_BLOCKS = {
+    **SEVEN_BILLION,
+    "model_type": "mimo_v2_flash",
+    "num_hidden_layers": 6,
+    "num_attention_heads": 32,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 2048,
+    "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0],
+    "moe_layer_freq": [0, 1, 1, 1, 1, 1],
+}
+
+mimo_v2 = ConfigImporter("mimo_v2_flash", "MiMoV2FlashForCausalLM", _read_mimo_v2, examples=(SIX_BLOCKS,))
 
 
 def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], bool]) -> tuple[int | None, ...]:
