@@ -22,7 +22,7 @@ CIRCLES = {
     for name in ("formulation", "worth", "options", "modes", "pools", "risk", "space", "target")
 }
 """Modules that still import each other, for types."""
-MOST_LOADED = {"llama-3-70b-on-128-h100": 186, "measured-layers": 150}
+MOST_LOADED = {"llama-3-70b-on-128-h100": 187, "measured-layers": 151}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
 MOST_STATEMENTS = 23_976
 """Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""

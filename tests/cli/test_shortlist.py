@@ -68,7 +68,7 @@ def test_plans_are_replayed(call, problem, tmp_path):
     [
         ((1.0, 1.0), False, ""),
         ((1.0, 1.001), True, ""),
-        ((1.06, 1.0), True, "Replayed pass by pass, plan 2 is the fastest"),
+        ((1.06, 1.0), True, "Simulated pass by pass, plan 2 is the fastest"),
     ],
 )
 def test_where_a_replay_differs_it_is_told(problem, factors, column, told):
@@ -79,7 +79,7 @@ def test_where_a_replay_differs_it_is_told(problem, factors, column, told):
     changed = [evolve(each, replayed=seconds) for each, seconds in zip(entries, replayed, strict=True)]
     text = " ".join(shortlist_text(changed).split())
     assert ("replayed" in text.split("1 ")[0]) == column
-    assert (told in text) if told else ("Replayed" not in text)
+    assert (told in text) if told else ("Simulated" not in text)
     assert "follows the formula" in text or not told
 
 

@@ -183,7 +183,7 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
     assert plan.problem["search"]["target"] == "none"
     assert plan.problem["training"]["schedule"] == ["1f1b", "interleaved"]
     line = "Searching the schedules 1f1b and interleaved; list others in training.schedule."
-    assert [each for each in told if each.startswith("schedules")] == [line]
+    assert [each for each in told if "the schedules" in each] == [line]
 
 
 @pytest.mark.longer
@@ -199,7 +199,7 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
 def test_no_line_speaks_of_schedules_where_a_target_a_list_or_a_decision_does(changes: dict[str, Any]) -> None:
     told: list[str] = []
     api.solve({**PROBLEM, **changes}, message=told.append)
-    assert not [each for each in told if each.startswith("schedules")]
+    assert not [each for each in told if "the schedules" in each]
 
 
 @pytest.mark.longer

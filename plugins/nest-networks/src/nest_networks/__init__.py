@@ -3,12 +3,16 @@
 Belongs here: readers of formats. Does not: the reduction to levels.
 """
 
-from nest.hooks.protocols import TopologyImporter
+from typing import TYPE_CHECKING
+
 from nest.hooks.spec import hook
+
+if TYPE_CHECKING:  # `nest --help` shows a command of this package, and does without NumPy.
+    from nest.hooks.protocols import TopologyImporter
 
 
 @hook
-def nest_topology_importers() -> list[TopologyImporter]:
+def nest_topology_importers() -> "list[TopologyImporter]":
     """Graphs of networks, and files of tools."""
     from nest_networks.astra_sim import AstraSimImporter
     from nest_networks.graphs import NodeLinkImporter, gml, graphml

@@ -7,9 +7,6 @@ import typer
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.commands import JSON, show, spooled, warn_of_plugins
-from nest.public.planning import from_file, read_plan
-from nest.spec import ClusterSpec
-from nest_networks.doctor import WRONG, findings, levels_of, priced, summary, text
 
 
 def doctor(
@@ -24,6 +21,11 @@ def doctor(
 
     Exit code 0: nothing is wrong; 1: something is; 2: bad input.
     """
+    # They load NumPy, which `nest --help` does without.
+    from nest.public.planning import from_file, read_plan
+    from nest.spec import ClusterSpec
+    from nest_networks.doctor import WRONG, findings, levels_of, priced, summary, text
+
     read = None if plan is None else read_plan(plan)
     if read is not None and read.status == "infeasible":
         raise InputError(f"{plan}: this plan is infeasible and has no step time; leave --plan out or give another.")

@@ -176,7 +176,7 @@ KINDS = ("tree", "block", "ring", "torus3d", "flat")
 _BEFORE = r"(?:^|[{,])[ \t]*(?:-[ \t]+)?\{?[ \t]*[\"']?"
 _TOPOLOGY = re.compile(rf"{_BEFORE}topology[\"']?\s*:", re.MULTILINE)
 _KIND = re.compile(rf"{_BEFORE}({'|'.join(KINDS)})[\"']?\s*:", re.MULTILINE)
-_LIST = re.compile(r"(?:\s*(?:#[^\n]*|---[^\n]*|%[^\n]*)?\n)*\s*-\s")
+_LIST = re.compile(r"(?:[^\S\n]*(?:#[^\n]*|---[^\n]*|%[^\n]*)?\n)*[^\S\n]*-\s")
 """Comments and marks of a document, then the first item of a list."""
 
 

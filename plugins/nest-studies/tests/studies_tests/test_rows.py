@@ -102,7 +102,7 @@ def test_what_is_held_is_told_and_chosen(tmp_path: Path) -> None:
     nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
     for value in ("4", "8"):
         text = Page(nest.study_page(study, metric="samples", at={BATCH: value})).text
-        assert f"Held: {BATCH} at {value}" in text
+        assert f"Held: global batch at {value}" in text
     with pytest.raises(InputError, match="--at"):
         nest.study_page(study, at={BATCH: "5"})
     with pytest.raises(InputError, match=f"--at.*{MEMORY}"):
