@@ -255,3 +255,9 @@ def format_bytes(value: float) -> str:
 def listed(names: Sequence[str]) -> str:
     """Join names: `a`, `a and b`, `a, b and c`; empty without any."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """Join the first names, cut to 60 characters, and count the others: `a, b, c and 4 more`."""
+    others = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"{name:.60}" for name in names[:most]) + others

@@ -131,7 +131,7 @@ class Calibration(Record):
         name: of the generation, as `generation` of its devices.
         efficiency: shares of roofs by kind of operator, in place of published ones.
         coefficients: terms beside the roofs; their `sustained` is 1.
-        sustained: that of each separately measured device, by name; 1 for others.
+        sustained: share of each separately measured device, by name; 1 for others.
         sources: the fitted data, and the quality of the fit.
     """
 

@@ -29,6 +29,7 @@ from nest.spec.cluster import LevelSpec, LinkProfile
 from nest.spec.device import DeviceSpec
 from nest.spec.training import StackSpec
 from nest.tolerances import AGREEMENT
+from nest.units import first_names
 
 Entry = TypeVar("Entry")
 
@@ -362,8 +363,7 @@ def unknown_name(
     if elsewhere is not None:
         return InputError(f"{sentence} {elsewhere}")
     hint = f" Did you mean {any_of(map(repr, close))}?" if close else ""
-    more = f" and {len(options) - MOST_LISTED} more" if len(options) > MOST_LISTED else ""
-    listed = f" Known: {', '.join(options[:MOST_LISTED])}{more}." if options else " None is known."
+    listed = f" Known: {first_names(options, MOST_LISTED)}." if options else " None is known."
     return InputError(f"{sentence}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
 
 

@@ -88,18 +88,14 @@ def evaluate(
             raise InputError("--from is given more than once; compare several files with `nest compare`.")
         if tokens is not None:
             raise InputError("--tokens needs a problem file; with --from, set training.tokens in a problem.")
-        _evaluate_flags(
-            *from_file,
-            problems or [],
-            cluster=cluster,
-            options=launch_options(context, nodes, devices_per_node, part),
-            vocabulary=vocabulary,
-            model=model,
-            decisions=decisions,
-            against_best=against_best,
-            write_problem=write_problem,
-            as_json=as_json,
-        )
+        framework, flags = from_file
+        if write_problem is not None:
+            from nest.io import check_writable
+
+            check_writable(write_problem, flags, *problems or [])
+        options = launch_options(context, nodes, devices_per_node, part)
+        started = started_run(framework, flags, problems or [], cluster, options, vocabulary, model)
+        _evaluate_run(started, framework, flags, decisions, against_best, write_problem, as_json)
         return
     of_flags = (cluster, nodes, devices_per_node, part, vocabulary, model, write_problem)
     if against_best or any(option is not None for option in of_flags):
@@ -133,28 +129,20 @@ def _decision(text: str) -> tuple[str, object]:
     return name.strip(), read_value(value.strip())
 
 
-def _evaluate_flags(
+def _evaluate_run(
+    started: "Start",
     framework: str,
     flags: Path,
-    problems: list[Path],
-    *,
-    cluster: str | None,
-    options: "LaunchOptions",
-    vocabulary: int | None,
-    model: str | None,
     decisions: Mapping[str, object],
     against_best: bool,
     write_problem: Path | None,
     as_json: bool,
 ) -> None:
     """Price the run of a framework's file and print the result."""
-    from nest.io import check_writable, write_text
+    from nest.io import write_text
     from nest.report.text.summary import summary
     from nest.whatif.nodes import on_devices
 
-    if write_problem is not None:
-        check_writable(write_problem, flags, *problems)
-    started = started_run(framework, flags, problems, cluster, options, vocabulary, model)
     run = registry().run(lambda: started.decided(decisions, registry()))
     plan = api.evaluate(run)
     opened = started.opened(framework) if against_best or write_problem is not None else None

@@ -113,7 +113,7 @@ def _show_finding(line: str) -> None:
 
 
 def _chosen(named: list[str], installed: list[str]) -> list[str]:
-    """Return the distributions to check, by their own names; without names all but that of the built-ins.
+    """Return the distributions to check: those named, or all outside nest.
 
     Raises:
         InputError: one is not installed, or brings no plug-in.

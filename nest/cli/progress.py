@@ -102,7 +102,7 @@ def _bar() -> "Progress":
 
 
 def rounded(seconds: float) -> str:
-    """Format a time as roughly as it is known: `8 s`, `40 s`, `5 min`."""
+    """Format a time, rounded: `8 s`, `40 s`, `5 min`."""
     if seconds < 9.5:
         return f"{max(round(seconds), 1)} s"
     if seconds < 57.5:

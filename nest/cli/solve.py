@@ -171,7 +171,7 @@ def _plans(
     time_limit: float | None,
     deadline: Deadline,
 ) -> int:
-    """Print the best plan of each problem; return the exit code. The deadline is that of the first.
+    """Print the best plan of each problem; return the exit code. The first problem sets the deadline.
 
     Raises:
         NoPlanYet: Ctrl-C was pressed before all have their plan.

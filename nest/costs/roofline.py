@@ -140,7 +140,7 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
 
 
 def _attention_share(operator: Operator, device: DeviceSpec) -> float:
-    """Return the speed of fused attention over that of long sequences, `USUAL_HEAD` channels and no shared keys."""
+    """Return the speed of fused attention, relative to long sequences, `USUAL_HEAD` channels and no shared keys."""
     terms = device.calibration
     head, keys = axis_size(operator.space, "head"), axis_size(operator.space, "keys")
     channels = head / (head + terms.head_half) * (USUAL_HEAD + terms.head_half) / USUAL_HEAD

@@ -88,7 +88,7 @@ def solved_document(
     """Return the document of a found plan, without other plans.
 
     Raises:
-        InternalError: the solver's step time is not that of its plan.
+        InternalError: the solver's step time differs from its plan's.
     """
     solution, promised = result.solution, result.batch_time
     assert solution is not None
@@ -183,7 +183,7 @@ def result_document(
     Without `contenders` no search goes on for a runner-up.
 
     Raises:
-        InternalError: the solver's step time is not that of its plan.
+        InternalError: the solver's step time differs from its plan's.
     """
     from nest.formulate.decisions import outside
     from nest.formulate.problem import target_diagnosis

@@ -1,6 +1,6 @@
 """`training.stack`: defaults of a problem from its software (docs/reference/stacks.md)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,10 +151,6 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
     return devices().get(device) if isinstance(device, str) else device
 
 
-HIDDEN = {"data": "DP", "tensor": "TP", "experts": "EP"}
-"""Communication by key of `overlap`, without `pipeline`, which depends on the schedule."""
-
-
 def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
     """Sentence on the implied stack and what it hides; None: the problem names one, or has a profile.
 
@@ -166,13 +162,16 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     usual = implied(*asked, device_of(problem.cluster), known)
     if usual is None:
         return None
-    hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     decided = problem.decided.get("schedule")
     allowed = problem.training.schedule if decided is None else (str(decided),)
-    if schedules := hidden_messages(problem.training, allowed, known):
-        hidden.append(f"PP ({listed(schedules)})")
-    words = listed(hidden) or "no"
-    return f"Assuming {usual.name}: {words} communication overlaps with compute."
+    words = overlap_words(problem.training.overlap, hidden_messages(problem.training, allowed, known))
+    return f"Assuming {usual.name}: {words}."
+
+
+def overlap_words(overlap: Overlap, schedules: Sequence[str]) -> str:
+    """Say which communication overlaps with compute; that of pipelines does under `schedules`."""
+    words = {"DP": overlap.data, "TP": overlap.tensor, "EP": overlap.experts, f"PP ({listed(schedules)})": schedules}
+    return f"{listed([word for word, hidden in words.items() if hidden]) or 'no'} communication overlaps with compute"
 
 
 def data_parallel_exposure(training: Training, device: DeviceSpec | None, modelled: bool = True) -> Exposure:

@@ -97,12 +97,12 @@ class Block(Record):
 
     @cached_property
     def _lies(self) -> dict[str, tuple[int, int]]:
-        lies = {fold.name: (fold.stride, fold.degree) for fold in reversed(self.folds)}
+        places = {fold.name: (fold.stride, fold.degree) for fold in reversed(self.folds)}
         stride = self.width
         for axis in reversed(self.axes):
             stride //= axis.degree
-            lies[axis.name] = stride, axis.degree
-        return lies
+            places[axis.name] = stride, axis.degree
+        return places
 
     def ranks(self, name: str) -> tuple[int, ...]:
         """Device offsets of axis `name` that share the other coordinates of offset 0."""

@@ -71,7 +71,7 @@ class PlannerContext:
         seed: of random numbers.
         evaluations: number of plans that a planner may price.
         assess: assesses decisions on the instance; `nest.plan.evaluate` prices plans.
-        search: the exact dynamic program, for any instance: its result may be that of another problem.
+        search: the exact dynamic program, for any instance: its result may belong to another problem.
         on_network: the instance with another network of as many devices: network-dependent parts are priced again, and
             candidates keep their places.
     """

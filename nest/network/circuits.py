@@ -15,7 +15,7 @@ EXACT = 9  # Most members for which every circuit is tried: 40,320 of them.
 BANDWIDTHS = 6  # Bandwidths at which the search tries less latency, with more members than `EXACT`.
 TRIES = 5  # Latencies tried for each of these, from the least that connections allow, ever further apart.
 BRANCHES = 12  # Successors of a member that the search tries.
-VISITS = 40  # Steps for each member after which one search is given up; backtracking takes most of them.
+VISITS = 40  # Steps for each member before a search gives up; backtracking takes most of them.
 
 Mask = NDArray[numpy.bool_]
 

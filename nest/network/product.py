@@ -1,8 +1,8 @@
 """Networks that are Cartesian products of graphs: tori, meshes, hypercubes, and others with dimensions.
 
 The prime factors of a connected graph are unique, and their links are the classes of the transitive closure of two
-relations between links: Djokovic and Winkler's, and that of two links at a node which is the only one that their other
-ends both reach in one hop (T. Feder, "Product graph representations", Journal of Graph Theory 16, 1992). The classes
+relations between links: Djokovic and Winkler's, and the one of two links at a node, the only one that both other ends
+reach in one hop (T. Feder, "Product graph representations", Journal of Graph Theory 16, 1992). The classes
 are verified, so that no other network is taken for a product.
 """
 
@@ -86,7 +86,7 @@ def _classes(ends: Numbers, hops: Numbers) -> Numbers:
 
 
 def _related(ends: Numbers, hops: Numbers) -> Iterator[tuple[int, Numbers]]:
-    """Links with others of their class; enough of them that the closure is that of all.
+    """Links with others of their class; enough for the same closure as all.
 
     Djokovic and Winkler: links `xy` and `uv` with `d(x,u) + d(y,v) != d(x,v) + d(y,u)`; it is enough to compare the
     links of a spanning tree with all (Feder, lemma 4).

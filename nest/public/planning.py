@@ -41,7 +41,7 @@ from nest.formulate.risk import (
     simpler_within,
 )
 from nest.formulate.shard import chosen, micro_batches
-from nest.formulate.stack import data_parallel_exposure, device_of
+from nest.formulate.stack import data_parallel_exposure, device_of, overlap_words
 from nest.formulate.target import reasons, runs_on, with_target
 from nest.formulate.topology import loaded
 from nest.plan.document import solution_of
@@ -110,6 +110,7 @@ __all__ = [
     "micro_batches",
     "naming",
     "on_devices",
+    "overlap_words",
     "plan_summary",
     "read_flags",
     "read_plan",

@@ -223,7 +223,7 @@ def whole_training(
         summary: has the devices used, which alone are paid for, and the cost of a step.
 
     Returns:
-        `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or that of each pool used,
+        `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or a price of each pool used,
         `cost`; `low` and `high` of time and cost over the step time's range, if it has one.
     """
     tokens, steps = training.tokens, training_steps(training)

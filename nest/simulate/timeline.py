@@ -76,8 +76,8 @@ def run(
 ) -> tuple[Span, ...]:
     """Run every pass of a batch; returns them by start, awaited ones first.
 
-    A device runs one pass at a time. A forward pass waits for that of the chunk before, a backward pass or its part for
-    the input gradients of the chunk behind. Messages wait until the receiving stage is free, and are part of its pass
+    A device runs one pass at a time. A forward pass waits for the chunk before, a backward pass or its part for the
+    input gradients of the chunk behind. Messages wait until the receiving stage is free, and are part of its pass
     (PROBLEM.md section 4: boundaries count for the receiving stage); their hidden part travels while the device works.
     Overlapped passes both wait for the inputs of either, and send once both are done; they are drawn one after the
     other.

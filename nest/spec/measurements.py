@@ -143,7 +143,7 @@ class CollectiveMeasurement(Record):
         date: the day, as 2026-11-21.
         versions: of the software, by name.
         inside: on several machines, name of the link inside each; None: from the device.
-        bandwidth: nominal bytes per second of `link`, per device and direction; None: that of the catalogue.
+        bandwidth: nominal bytes per second of `link`, per device and direction; None: the catalogue's.
         source: of the figure; None: measured for this file.
     """
 

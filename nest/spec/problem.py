@@ -186,7 +186,7 @@ class Search(Record):
         granularity: possible cuts of stages: between any two layers (`layer`), not inside a branched region (`block`),
             or between operators (`operator`).
         zero_degree: most ranks for ZeRO sharding: numbers, or `all` for all with equal parameters.
-        target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
+        target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: the one of
             `training.stack`, if `nest solve` finds that it can run what the problem names.
         within: share of the least step time by which a simpler plan may be slower and still come first. None: 0.01 with
             a model, 0 with a profile.

@@ -230,7 +230,7 @@ class Training(Record):
         selective: operators that `recompute: selective` reruns: kinds of operator, or names of operators within their
             layer; None: the stack's, else `attention`.
         primary_weights: with products in 8 bits, the format of the weights: `fp8`, or `bf16` with additional 8-bit
-            copies; None: that of the precision's entry in the catalogue.
+            copies; None: as the precision's entry in the catalogue.
         gradients: number format of accumulated and reduced gradients; None: the stack's, else the precision's.
         master_weights: whether the optimizer keeps a single-precision copy of the weights; None: if they are narrower.
         master_gradients: whether it keeps one of the gradients; None: if they are narrower.
@@ -266,7 +266,7 @@ class Training(Record):
         weights_once: whether weights are kept in single precision only, and converted for products when ranks gather
             them (FSDP); None: the stack's, else not.
         fragmentation: unusable share of the memory for activations of micro-batches in flight, beyond the first; None:
-            the stack's, else that of `cluster.device.memory_overheads`.
+            the stack's, else `cluster.device.memory_overheads`.
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
         context: bytes of the driver and of libraries' code; None: the same.

@@ -42,7 +42,7 @@ class Question:
 
 @frozen
 class Alternative:
-    """The best plan in which one decision differs."""
+    """The best plan that differs in one decision."""
 
     decision: str  # Its name.
     value: str  # Of the original plan, or of some of its stages, and of no stage of this one.

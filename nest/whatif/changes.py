@@ -80,7 +80,7 @@ class Changes:
 
     Attributes:
         problem: with the run's decisions in `fixed`.
-        plan: the run as it is.
+        plan: the run today.
         target: name of the framework's exporter; None: unknown.
         known: registered exporters and the like.
         devices: of the run.

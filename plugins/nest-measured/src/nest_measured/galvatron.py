@@ -65,7 +65,7 @@ def profile_of(profiles: Profiles, asked: Asked) -> ProfileSpec:
     Degrees above 1 need the times or the bandwidth of all-reduces among as many ranks.
 
     Raises:
-        InputError: nothing was measured for what is asked.
+        InputError: there is no measurement for the question.
     """
     measured = sorted(samples for samples, tokens in profiles.layer if tokens == asked.tokens)
     chosen = measured if asked.samples is None else [samples for samples in measured if samples in asked.samples]

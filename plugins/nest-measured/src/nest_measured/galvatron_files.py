@@ -1,6 +1,6 @@
 """Reading the files Galvatron's profilers write (PKU-DAIR/Hetu-Galvatron, `galvatron/core/profiler`).
 
-Each is one JSON object; what it holds is told by its keys. Times are milliseconds, sizes are MiB.
+Each is one JSON object, whose keys say what it holds. Times are milliseconds, sizes are MiB.
 """
 
 import json

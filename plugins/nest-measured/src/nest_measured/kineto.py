@@ -1,7 +1,7 @@
 """From a Kineto trace, which `torch.profiler` exports as Chrome JSON, to a table of operators.
 
 Operators of the forward pass carry a sequence number; the node of the autograd engine that runs their backward pass
-carries the same. On a GPU their time is that of the kernels they launched (`cat: kernel`, joined by `External id`, or
+carries the same. On a GPU they take the time of the kernels they launched (`cat: kernel`, joined by `External id`, or
 by `correlation` with the call that launched them), on a CPU their own. Sizes are those of `Input Dims`, which a trace
 has when it was recorded with `record_shapes=True`.
 """

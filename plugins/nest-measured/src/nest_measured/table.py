@@ -29,7 +29,7 @@ class Row:
         sizes: of what one device runs, by name (`nest_measured.sizes`).
         forward: seconds.
         backward: seconds; None: not measured, and then in proportion to the forward pass as the default model has it.
-        precision: number format it ran in, as `training.precision` names it; None: whatever is asked for.
+        precision: number format it ran in, as `training.precision` names it; None: any.
         samples: measurements behind the figures.
     """
 

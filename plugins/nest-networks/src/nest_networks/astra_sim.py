@@ -154,7 +154,7 @@ def _assumptions(dimensions: Sequence[Dimension], old: bool) -> tuple[str, ...]:
     assumptions = [] if old else ["Reading bandwidths in GiB/s (2^30 bytes), as ASTRA-sim does."]
     if any(each.kind == ALL_TO_ALL and each.size > 2 for each in dimensions):
         assumptions.append(
-            "FullyConnected: a device sends over one of its links at a time, so its bandwidth is that of one link."
+            "FullyConnected: a device sends over one of its links at a time, so it has the bandwidth of one link."
         )
     if len(dimensions) > 1 and all(each.uniform for each in dimensions):
         assumptions.append("Each message uses one dimension, as in ASTRA-sim: latencies do not add up.")

@@ -14,7 +14,8 @@ from nest.hooks.registry import registry
 from nest.public.layout import Screen
 from nest.public.planning import as_fixed, build_cluster
 from nest.spec import ClusterSpec, LevelSpec, PlanDocument
-from nest.units import Bytes, BytesPerSecond, Seconds, format_seconds, percent
+from nest.units import Bytes, BytesPerSecond, Seconds, first_names, format_seconds, percent
+from nest_networks.files import natural
 
 MOST = 9
 """Findings that are printed, below a line on the whole cluster; the costliest first."""
@@ -175,23 +176,19 @@ def _oversubscribed(levels: Levels) -> list[Finding]:
     return found
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]
-
-
 def _order(section: ClusterSpec, levels: Levels, plan: PlanDocument | None) -> list[Finding]:
     """Hosts of the plan, else by name, whose order crosses the lowest switches; and hosts of the plan that are gone."""
     hosts = [*(section.hosts or ())]
     own = plan.problem["cluster"].get("hosts") if plan is not None else None
-    found, order, whose = [], sorted(hosts, key=_natural), "the order of their names"
+    found, order, whose = [], sorted(hosts, key=natural), "the order of their names"
     if own:
         lost = [name for name in own if name not in set(hosts)]
         if hosts and lost:
-            names = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
             found.append(
                 Finding(
                     WRONG,
-                    f"The plan uses {names} ({len(lost)} host{'s' * (len(lost) > 1)}), which cannot be planned with.",
+                    f"The plan uses {first_names(lost)} ({len(lost)} host{'s' * (len(lost) > 1)}), "
+                    "which cannot be planned with.",
                 )
             )
         order, whose = [name for name in own if name in set(hosts)], "the plan's order"
@@ -234,9 +231,7 @@ def priced(found: Sequence[Finding], plan: PlanDocument, levels: Levels) -> list
         prod(level["fanout"] for level in levels_planned) if levels_planned else plan.summary.get("devices", count)
     )
     if cluster.get("pools") or not levels or planned != count:
-        return [evolve(each, cost="") for each in found] + [
-            Finding(ODD, f"The plan has {planned} devices, the file {count}: costs cannot be told.")
-        ]
+        return [*found, Finding(ODD, f"The plan has {planned} devices, the file {count}: costs cannot be told.")]
     kept = {key: value for key, value in cluster.items() if key not in ("levels", "name", "topology", "link_profile")}
 
     def seconds(used: Levels) -> float:

@@ -146,3 +146,8 @@ def _numbers(bracket: str, word: str, most: int) -> list[str]:
 
 def _too_many(word: str) -> InputError:
     return InputError(f"{word!r:.60} stands for more than {MOST_HOSTS} names; correct its ranges.")
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts `node2` before `node10`."""
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]

@@ -1,8 +1,8 @@
 """InfiniBand fabrics as `ibnetdiscover` prints them: switches, NICs with their hosts, and the rate of every link.
 
 Format: linux-rdma/rdma-core@691953d infiniband-diags/ibnetdiscover.c (`out_switch_detail`, `out_ca_detail`,
-`out_switch_port`, `out_ca_port`). A host's NICs are told by their node descriptions, `HOST NIC`, which rdma-ndd
-sets (rdma-core rdma-ndd/rdma-ndd.8.in); NVIDIA/topograph@e2b6250 pkg/ib/ib.go reads them likewise.
+`out_switch_port`, `out_ca_port`). The node descriptions of NICs, `HOST NIC`, name their hosts; rdma-ndd sets them
+(rdma-core rdma-ndd/rdma-ndd.8.in); NVIDIA/topograph@e2b6250 pkg/ib/ib.go reads them likewise.
 """
 
 import re
@@ -15,7 +15,7 @@ from attrs import define, field
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest_networks.files import beginning, text_of
+from nest_networks.files import beginning, natural, text_of
 from nest_networks.switched.clos import fabric_network, figures, usual_links
 from nest_networks.switched.fabric import Fabric, FabricHost
 from nest_networks.switched.profiles import infiniband_lane, infiniband_rate
@@ -138,8 +138,8 @@ def _machines(discovered: _Discovered) -> tuple[list[FabricHost], int, list[str]
     elif unnamed:
         sentences.append(f"Left out: {len(unnamed)} NICs that name no host.")
     machines = []
-    for name in sorted(hosts, key=_natural):
-        nics = sorted(hosts[name], key=lambda each: (_natural(each[0]), each[1]))
+    for name in sorted(hosts, key=natural):
+        nics = sorted(hosts[name], key=lambda each: (natural(each[0]), each[1]))
         own = [(there, rate) for _, each in nics for _, there, rate in sorted(links[each])]
         machines.append(FabricHost(name, tuple(own)))
     usual, others = usual_links({each.name: len(each.links) for each in machines})
@@ -154,7 +154,7 @@ def _machines(discovered: _Discovered) -> tuple[list[FabricHost], int, list[str]
 def _hosts(discovered: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
     """By host its NICs, their own names first; and NICs that do not say which host they are in.
 
-    A name under which a NIC comes twice is that of no host but what several machines are called.
+    A name under which a NIC comes twice belongs to several machines, not to a host.
     """
     hosts: dict[str, list[tuple[str, str]]] = defaultdict(list)
     unnamed = []
@@ -168,9 +168,3 @@ def _hosts(discovered: _Discovered, nics: list[str]) -> tuple[dict[str, list[tup
         if len({own for own, _ in members}) < len(members):
             unnamed += [nic for _, nic in hosts.pop(name)]
     return dict(hosts), unnamed
-
-
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    """A key that puts `node2` before `node10`."""
-    parts = re.split(r"(\d+)", text)
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]

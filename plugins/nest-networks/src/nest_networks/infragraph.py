@@ -206,7 +206,7 @@ class InfragraphImporter:
     def load(self, source: Mapping[str, Any], profile: LinkProfile | None = None) -> Imported:
         """Its accelerators (`xpu`), with everything between them as switches.
 
-        Links without a bandwidth have that of the catalogue where their description names NVLink or PCI Express of a
+        Links without a bandwidth take the catalogue's where their description names NVLink or PCI Express of a
         generation; others have what the link profile says, and without one are left out where accelerators reach each
         other all the same.
 

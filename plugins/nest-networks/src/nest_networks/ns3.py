@@ -195,7 +195,7 @@ def _header(words: _Words) -> _Header:
 
 
 def _called(node: int, header: _Header, switches: set[int]) -> str:
-    """Devices by their number; where hosts are known, by that of the host, and in it."""
+    """Devices by their number; where hosts are known, by the host's number and the device's in it."""
     if node in switches or not header.devices_per_host:
         return str(node)
     host, index = divmod(node, header.devices_per_host)

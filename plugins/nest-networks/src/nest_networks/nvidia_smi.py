@@ -1,7 +1,7 @@
 """Output of `nvidia-smi topo -m`: the kind of connection of every two GPUs of a machine.
 
 The legend it prints: NV# is a bonded set of # NVLinks; PIX leads over at most one PCI Express bridge, PXB over several,
-PHB over a host bridge, NODE over the interconnect of host bridges in one NUMA node, SYS over that of NUMA nodes.
+PHB over a host bridge, NODE over the interconnect of host bridges in one NUMA node, SYS between NUMA nodes.
 """
 
 import re
@@ -18,7 +18,7 @@ from nest_networks.hosts.network import host_network
 _HEADER = re.compile(r"^\W*GPU\d+(\s+\S+)*$")
 _ROW = re.compile(r"^\W*(GPU\d+)\s+((?:X|NV\d+|PIX|PXB|PHB|NODE|SYS)\b.*)$")
 _CELLS = re.compile(r"^\W*(GPU\d+)\s+((?!GPU|CPU|NIC)[A-Z]+\d*\b.*)$")
-"""A row with cells of any kind, to be told of those that are not known."""
+"""A row with cells of any kind, so that errors can name unknown ones."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """Terminal codes of colours and underlines (ECMA-48, control sequences)."""

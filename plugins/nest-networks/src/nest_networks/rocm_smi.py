@@ -115,7 +115,7 @@ def _machine(
     profile: LinkProfile | None,
     cards: Sequence[object] = (),
 ) -> Imported:
-    """The machine with such kinds and weights of links; `cards`: that of each GPU, where they are partitions."""
+    """The machine with such kinds and weights of links; `cards`: the card of each GPU, if GPUs are partitions."""
     notes: list[str] = []
     number = _MODEL.search(text)
     product, device = PRODUCTS.get((AMD, int(number[1], 16)), (None, None)) if number else (None, None)
@@ -217,7 +217,7 @@ def _matrix(text: str, title: str) -> list[list[str]]:
         if cells[0].startswith("GPU"):  # The names of the columns.
             continue
         if int(match[1]) != len(rows):
-            raise InputError(f"`{title}` has a row of GPU{match[1]} where that of GPU{len(rows)} should be.")
+            raise InputError(f"`{title}` has a row of GPU{match[1]} where GPU{len(rows)} should be.")
         rows.append(cells)
     if any(len(cells) != len(rows) for cells in rows) or (len(parts) == 2 and not rows):
         raise InputError(f"`{title}` must have a row and a column for each GPU; lines must not be wrapped.")

@@ -118,7 +118,7 @@ class SlurmConfImporter:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with something in them, with the number of the first of those that a backslash joins."""
+    """Lines that are not empty, with their numbers; lines that a backslash joins have the first one's."""
     begun, whole = 0, ""
     for number, written in enumerate(text.splitlines(), 1):
         line = _COMMENT.sub("", written).replace("\\#", "#").rstrip()

@@ -16,6 +16,7 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
+from nest.units import first_names
 from nest_networks.files import beginning, host_names, text_of
 from nest_networks.slurm_files import SlurmConfImporter
 from nest_networks.switched.network import switched_network
@@ -70,7 +71,7 @@ class SlurmNodesImporter:
         """Its hosts with accelerators, under the switches of the `topology.conf` beside it.
 
         Raises:
-            InputError: no node has accelerators, or none of those that do is under a switch; hosts of one kind have
+            InputError: no node has accelerators, or none with accelerators is under a switch; hosts of one kind have
                 different numbers of them, or the catalogue does not know them.
         """
         text = _SPACED.sub("=", text_of(source))
@@ -266,11 +267,12 @@ def _network(
     notes = [*(left_out(names, why) for why, names in left.items()), *notes]
     asleep = [name for own in kinds.values() for name in own if _asleep(nodes[name].get("state", ""))]
     if asleep:
-        names = ", ".join(asleep[:3]) + (f" and {len(asleep) - 3} more" if len(asleep) > 3 else "")
-        notes.append(f"Without power: {names:.200} ({len(asleep)}); planned with, as Slurm starts them for a job.")
+        notes.append(
+            f"Without power: {first_names(asleep)} ({len(asleep)}); planned with, as Slurm starts them for a job."
+        )
     if not kinds:
         if set(left) <= {BARE}:
-            raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
+            raise InputError("no node has accelerators: add `Gres=gpu:TYPE:COUNT` to nodes that have some.")
         raise InputError(f"no node with accelerators takes jobs. {' '.join(notes[:3])}")
     switches = source.parent / SWITCHES
     layers: Mapping[str, tuple[str, ...]] = {}
@@ -289,7 +291,7 @@ def _network(
     placed = {device: own for device, own in placed.items() if own}
     if not placed:
         raise InputError(
-            f"nodes have accelerators, and the {SWITCHES} beside the file has none of them; put that of the same "
+            f"nodes have accelerators, and the {SWITCHES} beside the file has none of them; put the file of the same "
             "cluster there, or none."
         )
     if len(placed) > 1:

@@ -93,7 +93,7 @@ def test_a_part_of_a_tree_is_what_lies_below_a_switch(tmp_path: Path) -> None:
 
 
 def test_rings_close(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the rings 'r0', 'r1'"):
+    with pytest.raises(InputError, match="the rings r0, r1"):
         conf(tmp_path, RINGS)
     found = conf(tmp_path, RINGS, "r1", LinkProfile(device="h100-sxm", devices_per_host=1))
     assert isinstance(found.network, LinkGraph)
@@ -229,7 +229,7 @@ def test_regions_lie_at_their_anchors(tmp_path: Path) -> None:
     ("part", "reason"),
     [
         ("first", "'first' is flat and has no hosts"),
-        ("rings", "the rings 'r0', 'r1'"),
+        ("rings", "the rings r0, r1"),
         ("other", "no topology 'other'"),
         ("cube/other", "no torus 'other'"),
         ("usual/other", "no switch 'other'"),

@@ -163,7 +163,7 @@ TITLE = "Stages on the cluster"
 
 
 def stage_devices(subject: Subject, drawn_devices: Devices) -> Table:
-    """The devices of each stage that lies there."""
+    """The devices of each stage that is drawn here."""
     present = {place.stage for place in drawn_devices.places if place is not None}
     rows = tuple(_row(index, drawn_devices) for index in range(len(subject.plan.stages)) if index in present)
     return Table("Devices by stage", ("stage", "devices in a replica", "devices", "which"), rows, (0, 3))

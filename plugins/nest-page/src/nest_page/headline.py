@@ -9,8 +9,9 @@ from typing import Any
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, recompute_words
+from nest.io import structure
 from nest.public.layout import Tone
-from nest.public.planning import load_model
+from nest.public.planning import load_model, overlap_words
 from nest.public.text import (
     UNCALIBRATED,
     chosen_as,
@@ -21,7 +22,7 @@ from nest.public.text import (
     near_enough,
     time_shares,
 )
-from nest.spec import PlanDocument, Problem
+from nest.spec import Overlap, PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed, percent
 from nest_page.records import Cell, Fact, PlanStatus, Section, Subject
@@ -127,10 +128,6 @@ def statuses(plan: PlanDocument) -> tuple[PlanStatus, ...]:
     return (plan_status(plan), *([fits] if verdict else []))
 
 
-HIDDEN = {"data": "DP", "tensor": "TP", "experts": "EP"}
-"""Kinds of communication that frameworks hide, by their key in `training.overlap`."""
-
-
 def about(plan: PlanDocument) -> tuple[tuple[str, str], ...]:
     """The command that gives this plan, and its assumptions, in sentences."""
     verify = " --verify" if plan.verification is not None else ""
@@ -149,12 +146,10 @@ def _assumed(plan: PlanDocument) -> Iterator[str]:
     if problem.get("profile") is not None:
         yield "Times and memory of layers come from the profile."
     else:
-        overlap = training.get("overlap") or {}
-        hidden = [word for key, word in HIDDEN.items() if overlap.get(key)]
-        if overlap.get("pipeline"):
-            hidden.append(f"PP ({listed(overlap['pipeline'])})")
+        overlap = structure(training.get("overlap") or {}, Overlap)
+        schedules = overlap.pipeline if isinstance(overlap.pipeline, tuple) else ()
         software = f"{training['stack']}: " if training.get("stack") else ""
-        yield f"{software}{listed(hidden) or 'no'} communication overlaps with compute."
+        yield f"{software}{overlap_words(overlap, schedules)}."
         yield f"Precision {training.get('precision', 'bf16')}, optimizer {training.get('optimizer', 'adam')}."
     if reserve := problem["cluster"].get("reserve"):
         yield f"{format_bytes(reserve)} of each device stays free."

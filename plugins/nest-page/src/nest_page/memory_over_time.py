@@ -119,7 +119,7 @@ def _top(peaks: Sequence[Peak], capacity: float) -> float:
 
 
 def _line(up: Scale, capacity: float, around: Room) -> list[Markup]:
-    """The capacity, where it lies on the drawing."""
+    """The capacity, if the drawing reaches it."""
     if capacity > up.high:
         return []
     return [

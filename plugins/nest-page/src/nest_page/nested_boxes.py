@@ -1,4 +1,4 @@
-"""A cluster as boxes in boxes, level by level, and where in the picture each of its cells lies."""
+"""A cluster as boxes in boxes, level by level, and the place of each cell in the picture."""
 
 import math
 from collections.abc import Sequence

@@ -22,12 +22,12 @@ MOST_DEVICES, MOST_NODES, MOST_LINKS = 128, 384, 1024
 
 Loads = Sequence[float]
 """Share of the time for which a plan keeps each directed link busy; those of link `e` of a graph are `2 * e` from its
-first end to its second and `2 * e + 1` back, that of a measured pair is `from * devices + to`."""
+first end to its second and `2 * e + 1` back; a measured pair has the number `from * devices + to`."""
 
 
 @frozen
 class Network:
-    """A network as it is drawn.
+    """A network, drawn.
 
     Attributes:
         nodes: devices and switches; of a grid in the order of its points, of others devices first.
@@ -154,7 +154,7 @@ def _caption(subject: Subject, placed: Devices, network: Network) -> str:
     alike = alone(network.nodes)
     cells = f"Each cell is a device, coloured and numbered by its {'replica' if alike else 'pipeline stage'}"
     if not alike and (subject.plan.data_parallel or 1) > 1:
-        cells += "; where there is room, the number of its replica stands before that of its stage"
+        cells += "; where there is room, the number of its replica stands before the stage's number"
     switches = "" if all(node.is_device for node in network.nodes) else "Circles are switches."
     return " ".join(filter(None, [f"{cells}.", *of_devices(subject, placed, alike), switches, *_of_links(network)]))
 

@@ -48,7 +48,7 @@ PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
 
 MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
-"""Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
+"""Factors by which a number of an infeasible problem grows until a plan fits."""
 
 NOT_REPORTED_ON = "so nest writes no report"
 """End of the sentence on an invalid plan."""

@@ -59,7 +59,7 @@ DARK: Mapping[str, str] = {
 STAGES = ("#ba7f79", "#619a7c", "#9387b9", "#ad875c", "#4e99a1", "#b07f9f", "#8b935d", "#6a91ba")
 """Fills of pipeline stages, again from the beginning after the last: neighbours differ, and stages carry numbers.
 
-They are duller than `HUES` (a chroma of 0.075 in OKLCH, 45 degrees apart), so that none is taken for that of a cause.
+They are duller than `HUES` (a chroma of 0.075 in OKLCH, 45 degrees apart), so that none looks like a cause's color.
 """
 
 SERIES = ("blue", "orange", "teal", "rose", "violet", "green", "ochre", "cyan", "magenta", "olive")

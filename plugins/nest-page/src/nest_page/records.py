@@ -240,7 +240,7 @@ def alike(texts: Sequence[str], values: Sequence[float | None]) -> list[str]:
     """Figures with the same number of decimals, where all have one unit; as they are otherwise.
 
     Args:
-        texts: of the figures, such as `21.8 GiB`; what is no figure stays as it is.
+        texts: of the figures, such as `21.8 GiB`; other texts stay.
         values: of the figures, SI units; None: not a figure.
     """
     common = [

@@ -52,7 +52,7 @@ def _stated(plan: PlanDocument) -> tuple[str, ...]:
 def alternatives_section(
     plan: PlanDocument, decided: Decided, alternatives: Sequence[Answer], usual: Answer | None
 ) -> Section:
-    """The best plan without each choice and that of the rules of thumb, below what the plan itself says of others.
+    """The best plan without each choice, and the plan of the rules of thumb, below the plan's own list of others.
 
     Args:
         plan: beats them.

@@ -28,7 +28,7 @@ MARGIN = 0.12
 """Share of the axis left free above and below."""
 
 SEEN = 1.0
-"""Distance from which the plan kept has a mark of its own beside that of the best plan, px."""
+"""Distance from which the kept plan has a mark of its own beside the best plan's, px."""
 
 LEVEL = 5e-4
 """Relative change below which there is none worth a number."""
@@ -36,7 +36,7 @@ LEVEL = 5e-4
 MINUS = "\N{MINUS SIGN}"
 
 LEAST_SPAN = 0.02
-"""Change that axes span at least: what is far below it looks as level as it is."""
+"""Change that axes span at least, so that far smaller changes look level."""
 
 
 def sensitivity_figure(responses: Sequence[Response]) -> Figure:
@@ -47,7 +47,7 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     unproved = " Where the search was stopped early, a faster plan may exist." if any_unproved else ""
     caption = (
         "The step time (of a sample, where the global batch varies) against the plan's, with one number of the "
-        "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "
+        "problem multiplied and all else unchanged: with this plan kept and with the best plan. Panels are in the "
         "order of how much their number matters, on one vertical axis; behind each name stands the most that the best "
         "plan's time moves. "
         f"{_most(responses)} {_changes(changed, len(responses))}{unproved}"
@@ -119,7 +119,7 @@ def _vertical(responses: Sequence[Response], top: float) -> Scale:
 
 
 def _levels(responses: Sequence[Response], up: Scale) -> tuple[float, ...]:
-    """Lines of panels; only that of the plan itself if nothing changes."""
+    """Lines of panels; only the plan's own line if nothing changes."""
     moves = any(abs(value) >= LEVEL for each in responses for value in (each.kept, each.best) if value is not None)
     return ticks(up.low, up.high, 5) if moves else (0.0,)
 
@@ -137,7 +137,7 @@ def _panel(
     between: tuple[float, float],
     factors: Sequence[float],
 ) -> list[Markup]:
-    """One number's lines over the logarithm of its factors, through the plan as it is at factor 1."""
+    """One number's lines over the logarithm of its factors, through the plan at factor 1."""
     left, right = between[0] + LEFT, between[1] - RIGHT
     along = Scale(log2(factors[0]), log2(factors[-1]), left + 10, right - 10)
     heading = shortened(name[:1].upper() + name[1:], right - left - REACH, 13)  # Bold letters are wider.
@@ -172,7 +172,7 @@ def _percent(change: float) -> str:
 def _series(
     own: Sequence[Response], value_of: Callable[[Response], float | None], along: Scale, up: Scale, style: str
 ) -> list[Markup]:
-    """A line through the points of a series and the plan as it is; it breaks where nothing fits."""
+    """A line through the points of a series and the plan; it breaks where nothing fits."""
     points = sorted([*((each.factor, value_of(each)) for each in own), (1.0, 0.0)])
     path, move = "", "M"
     for factor, value in points:

@@ -12,7 +12,7 @@ WIDTH = 1120
 """Of a figure that fills the page, CSS pixels on a large screen."""
 
 WIDTHS = (WIDTH, 704, 358)
-"""Of the drawings of a figure, of which one is shown: on a large screen, on a tablet and on paper, on a phone."""
+"""Drawings of a figure: for a large screen, for a tablet and paper, for a phone."""
 
 NARROW = 500
 """Width below which drawings do without words that are said beside them, px."""

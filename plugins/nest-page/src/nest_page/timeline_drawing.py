@@ -39,7 +39,7 @@ THIN = 250
 """Tasks in a row above which they are thin."""
 
 LEAST_APART = 140.0
-"""From the middle of one break to that of the next, px, so that the words above them do not touch."""
+"""Distance of the middles of two breaks, px, so that the words above them do not touch."""
 
 FOOT = 0.2
 """Height of the foot of a box of a stage's last chunk, as a share of the box."""
@@ -192,7 +192,7 @@ def drawn(table: TaskTable, windows: Windows, place: Placing, idle: Sequence[flo
 
 @frozen
 class Box:
-    """A task by its row in the table, as it is drawn: row of the drawing, from 0, left and right, px, to a tenth."""
+    """A drawn task by its row in the table: row of the drawing, from 0, left and right, px, to a tenth."""
 
     task: int
     row: int

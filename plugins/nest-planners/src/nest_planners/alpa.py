@@ -1,6 +1,6 @@
 """Alpa (Zheng et al., OSDI 2022, arXiv 2201.12023), and Alpa-E as the NEST paper compares with it.
 
-What follows its authors' program (alpa-projects/alpa, `pipeline_parallel/stage_construction.py`) is told in
+What follows its authors' program (alpa-projects/alpa, `pipeline_parallel/stage_construction.py`) is described in
 plugins/nest-planners/README.md.
 """
 
@@ -173,7 +173,7 @@ class _Passes:
         return self._instance, self._instance.candidates[index]
 
     def _of_one_mesh(self, view: Instance, mesh: _Mesh) -> Iterator[Believed]:
-        """The stages of least latency that have one shape, which one candidate for the whole plan asks for."""
+        """The stages of least latency that have one shape, as one candidate for the whole plan needs."""
         index, stages = self._sharding(mesh), self._devices // mesh.devices
         candidate = view.candidates[index]
         micro_batches = view.micro_batches(candidate, mesh.replicas)
@@ -206,7 +206,7 @@ class _Passes:
     def _of_several_meshes(self, view: Instance) -> Iterator[Believed]:
         """The stages of least latency, each with a submesh and logical shape of its own, where plans may be mixed.
 
-        One replica: data parallelism is that of a stage, inside its block (the strategy `batch`).
+        One replica: data parallelism is inside a stage's block (the strategy `batch`).
         """
         usable = [index for index in requested_counts(self._instance) if modes(*self._of(index))]
         for samples in sorted({view.candidates[index].samples for index in usable}):
@@ -259,7 +259,7 @@ class _Passes:
         return Solution(1, usual_order(self._instance), self._schedule.name, tuple(stages))
 
     def _sharding(self, mesh: _Mesh) -> int:
-        """The candidate of a submesh: of the shardings that the integer program chooses, that of most layers' time.
+        """The candidate of a submesh: of the shardings that the integer program chooses, the one of most layers' time.
 
         A plan has one sharding for all layers of a stage, so the program's choices of single layers cannot be kept.
         """

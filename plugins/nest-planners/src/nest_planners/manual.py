@@ -76,7 +76,7 @@ class ManualFirst:
 
     Takeaway 1: tensor parallelism up to the devices of a node, then pipeline parallelism. Takeaway 2: as few devices
     for one copy of the model as it fits into, all others for data parallelism. Takeaway 3: the best micro-batch depends
-    on the rest, so the fastest of those that fit is taken. Blocks are divided evenly among stages. Recomputation, then
+    on the rest, so the fastest one that fits counts. Blocks are divided evenly among stages. Recomputation, then
     ZeRO from stage 1 (Megatron-LM's distributed optimizer) on, are used where nothing fits without.
     """
 
@@ -102,7 +102,7 @@ class _Climbed:
     """The steps that were tried.
 
     Attributes:
-        best: of those that fit, the step time of the fastest, its place and its plan; of equals the first.
+        best: step time, place and plan of the fastest one that fits; of equals the first.
     """
 
     def __init__(self, instance: Instance, context: PlannerContext) -> None:

@@ -139,7 +139,7 @@ class _Chains:
     leaving: Array
 
     def cuts(self, start: int, stages: int) -> tuple[int, ...]:
-        """The starts of the stages behind the first of those that hold the units from `start` on."""
+        """The starts of the stages behind the first, if stages hold the units from `start` on."""
         found = []
         for left in range(stages, 1, -1):
             start = int(self.following[left, start])
@@ -164,7 +164,7 @@ def _chains(
     for stages in range(1, most):
         table = last if stages == 1 else first
         cost = numpy.where(table.fits(stages), table.time, inf)
-        # The last stage lies at the first devices, each one in front of it at the next: the placement says the level.
+        # The last stage is on the first devices, each one in front of it at the next: the placement says the level.
         level = 0 if stages == 1 else instance.cluster.level((stages - 2) * width, (stages - 1) * width)
         own, taken = value[stages], following[stages]
         for end in range(2, count + 1):  # The program tries the longest rest first.

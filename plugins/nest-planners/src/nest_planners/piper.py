@@ -83,7 +83,7 @@ class _Objective:
             candidate = self._view.candidates[index]
             share = self._reduced(candidate, replicas) / self._view.cluster.levels[0].bandwidth / micro_batches
             longer = -(-ENDLESS // micro_batches)
-            # Constraints on the number of micro-batches are of the batch as it is: `_shapes` asked them.
+            # Constraints on the number of micro-batches speak of the whole batch: `_shapes` checked them.
             kept = tuple(each for each in instance.space.constraints if "micro_batches" not in each.names())
             space = evolve(
                 instance.space,

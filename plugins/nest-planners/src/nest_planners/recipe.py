@@ -58,7 +58,7 @@ NEAR = 1.05
 
 
 class Recipe:
-    """The degrees that the guide names for a model's size, the fastest of those that fit.
+    """The degrees that the guide names for a model's size: the fastest that fits.
 
     Where none fits, recomputation is added, then more stages. Transformer blocks are divided evenly, all other devices
     are replicas, and the optimizer is sharded.

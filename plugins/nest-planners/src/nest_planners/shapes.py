@@ -20,7 +20,7 @@ Stages = tuple[Chunks, ...]
 def units(instance: Instance) -> Units:
     """Units that stages are cut between: transformer blocks if there are any, else layers.
 
-    Layers that must share a stage are one unit, with all that lies between them in the order.
+    Layers that must share a stage are one unit, with all layers between them in the order.
     """
     space = instance.space
     order = instance.graph.topological_order()

@@ -66,7 +66,7 @@ def usable_devices(instance: Instance) -> int:
 
 
 def first_that_fits(context: PlannerContext, ranked: Iterable[Believed], remark: str = "") -> Proposal:
-    """The plan that is believed to be the fastest of those that are plans of the problem and fit.
+    """The plan that the planner believes to be the fastest, among plans of the problem that fit.
 
     Where none fits, the one that is short of the least memory. `remark` says what its planner took it to cost, with a
     place for the seconds.

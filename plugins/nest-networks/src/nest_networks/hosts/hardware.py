@@ -121,7 +121,7 @@ NVIDIA's white papers of Blackwell (18 links, 1.8 TB/s both ways), Hopper (18, 9
 direction), A100 (12, 600 GB/s), V100 (6, 300 GB/s) and P100 (4, 160 GB/s)."""
 
 USUAL_CAPABILITY = 90
-"""Whose NVLink is assumed of a file that does not say: the rate is that of NVLink 2, 3 and 4, the lowest in servers."""
+"""The device whose NVLink a silent file is assumed to have: NVLink 2, 3 and 4 share its rate, the lowest in servers."""
 
 XGMI: tuple[tuple[str, float], ...] = (
     (r"gfx95|95\d", 76.8e9),

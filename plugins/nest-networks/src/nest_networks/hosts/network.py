@@ -81,7 +81,7 @@ def host_network(machine: Machine, profile: LinkProfile | None, assumptions: Seq
     """The network of `machine`.
 
     Devices that a switch of the fabric joins, or direct links of equal number between every two, are one level, whose
-    bandwidth is that of all links of a device together: collectives use them all at once. Otherwise the network is a
+    bandwidth counts all links of a device together: collectives use them all at once. Otherwise the network is a
     graph: of the direct links, where they join all devices, else with PCI Express and the processors besides.
 
     Raises:

@@ -18,12 +18,13 @@ from nest.errors import InputError
 from nest.network.graph import components
 from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
+from nest.units import first_names
 from nest_networks.switched.fabric import Fabric, FabricHost, fabric_graph, total
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.paths import lowered_uplinks
 from nest_networks.switched.profiles import nominal_bandwidth, sourced_profile
 from nest_networks.switched.tiers import inside
-from nest_networks.switched.tree import SHOWN, Host, SwitchTree, left_out
+from nest_networks.switched.tree import Host, SwitchTree, left_out
 
 
 class NoTreeError(InputError):
@@ -248,11 +249,8 @@ def _slow_rails(machines: Sequence[FabricHost]) -> list[str]:
     if not slow:
         return []
     least = min(rate for rate in rates)
-    names = (
-        f"{', '.join(f'{name:.60}' for name in slow[:SHOWN])}{f' and {len(slow) - SHOWN} more' * (len(slow) > SHOWN)}"
-    )
     return [
-        f"Slow links: {names} ({least / 1e9:.4g} GB/s, mostly it is {usual / 1e9:.4g}). nest "
+        f"Slow links: {first_names(slow)} ({least / 1e9:.4g} GB/s, mostly it is {usual / 1e9:.4g}). nest "
         "prices all hosts with the slowest link, as a ring is; repair these links, or leave them out."
     ]
 

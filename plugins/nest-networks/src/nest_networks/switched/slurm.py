@@ -13,6 +13,7 @@ from attrs import astuple, frozen
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
+from nest.units import first_names
 from nest_networks.files import host_names
 from nest_networks.switched.network import host_grid, switched_network
 from nest_networks.switched.profiles import USUAL
@@ -121,7 +122,7 @@ def _below(part: str, switches: Sequence[Switch]) -> list[Switch]:
     """The switch called `part` and those below it."""
     children = {switch.switch: host_names(switch.children) for switch in switches}
     if part not in children:
-        raise InputError(f"there is no switch {part!r:.60} in the file; it has {_listed(list(children))}.")
+        raise InputError(f"there is no switch {part!r:.60} in the file; it has {first_names([*children], 5)}.")
     inside, waiting = {part}, [part]
     while waiting:
         fresh = [child for child in children[waiting.pop()] if child not in inside]
@@ -153,7 +154,7 @@ def block(
     _check_sizes(sizes)
     names = [each.block for each in blocks]
     if part is not None and part not in names:
-        raise InputError(f"there is no block {part!r:.60} in the file; it has {_listed(names)}.")
+        raise InputError(f"there is no block {part!r:.60} in the file; it has {first_names(names, 5)}.")
     chosen = [each for each in blocks if part in (None, each.block)]
     twice = next((name for name, run in groupby(sorted(names)) if len(list(run)) > 1), None)
     if twice is not None:
@@ -189,11 +190,6 @@ def _check_sizes(sizes: Sequence[int]) -> None:
                 f"block sizes {small} and {large} follow each other; each must be twice, four times or so the one "
                 "before."
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    others = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(repr(name)[:60] for name in names[:5]) + others
 
 
 @frozen
@@ -291,10 +287,10 @@ def _one(names: Sequence[str], part: str | None, kind: str) -> int:
     """
     if part is not None:
         if part not in names:
-            raise InputError(f"there is no {kind} {part!r:.60} in the file; it has {_listed(names)}.")
+            raise InputError(f"there is no {kind} {part!r:.60} in the file; it has {first_names(names, 5)}.")
         return list(names).index(part)
     if len(names) > 1:
         raise InputError(
-            f"the file has several networks that no link joins: the {kind}s {_listed(names)}. {ONE_OF_THEM}"
+            f"the file has several networks that no link joins: the {kind}s {first_names(names, 5)}. {ONE_OF_THEM}"
         )
     return 0

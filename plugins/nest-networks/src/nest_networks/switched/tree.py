@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
+from nest.units import first_names
 
 MOST_TIERS = 16
 """Switches above one another; fat trees of the largest clusters have three or four tiers."""
@@ -136,10 +137,9 @@ def _check_tree(tree: SwitchTree) -> None:
     _check_depth(tree)
     roots = _roots(tree)
     if len(roots) > 1:
-        counts = [f"{root!r:.60} ({tree.counts[root]} hosts)" for root in roots[:3]]
-        others = f" and {len(roots) - 3} more" if len(roots) > 3 else ""
+        counts = [f"{root!r:.40} ({tree.counts[root]} hosts)" for root in roots]
         raise InputError(
-            f"the switches {', '.join(counts)}{others} are not joined by any switch above them, so that their hosts "
+            f"the switches {first_names(counts)} are not joined by any switch above them, so that their hosts "
             f"cannot reach each other. {tree.remedy}"
         )
 
@@ -221,9 +221,7 @@ def tree_of_layers(hosts: Sequence[LocatedHost]) -> tuple[SwitchTree, tuple[str,
 
 def left_out(names: Sequence[str], why: str) -> str:
     """A sentence for hosts that are not planned with."""
-    first = ", ".join(f"{name:.60}" for name in names[:3])
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"Left out: {first}{more} ({len(names)} {'hosts' if len(names) > 1 else 'host'}), {why}."
+    return f"Left out: {first_names(names)} ({len(names)} {'hosts' if len(names) > 1 else 'host'}), {why}."
 
 
 def _repeated(hosts: Sequence[LocatedHost]) -> str | None:
@@ -241,10 +239,6 @@ def _path(host: LocatedHost, *, whole: bool) -> list[str]:
     if not whole:
         return list(host.layers)
     return ["/".join(reversed(host.layers[index:])) for index in range(len(host.layers))]
-
-
-SHOWN = 3
-"""Names of switches in a sentence."""
 
 
 def united_switches(
@@ -301,9 +295,8 @@ def _check_shared(sets: "_Sets", below: Iterable[tuple[str, str]]) -> None:
 
 
 def _sentence(names: list[str]) -> str:
-    others = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     shared = "have hosts or switches below them in common and are planned as one"
-    return f"Switches {', '.join(names[:SHOWN])}{others} {shared}."
+    return f"Switches {first_names(names)} {shared}."
 
 
 class _Sets:

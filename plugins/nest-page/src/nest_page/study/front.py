@@ -64,7 +64,7 @@ def front_figure(study: Study, groups: Sequence[Group]) -> Figure:
     caption = (
         f"Step time over {over} of every row with a plan. Filled are those that no other row of the same training "
         "equals or beats in step time, devices used, memory of a device" + (" and cost" if costs else "") + f".{likely}"
-        f"{left_out} That is the front of the rows of this study; `nest.frontier` finds that of one problem."
+        f"{left_out} That is the front of the rows of this study; `nest.frontier` finds the front of one problem."
     )
     title = f"Pareto front: step time over {over}"
     shown = groups[:MOST_GROUPS]

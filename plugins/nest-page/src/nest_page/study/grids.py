@@ -143,7 +143,7 @@ def _framed(view: View) -> str:
 
 
 def _compares(view: View) -> bool:
-    """Return whether rows are alternatives, of which one wins in each column."""
+    """Return whether rows are alternatives: one wins in each column."""
     return view.other_axis is not None and view.other_axis.numbers is None and not view.other_axis.is_work
 
 
@@ -190,7 +190,7 @@ def _drawing(view: View, style: _Style, width: float, title: str) -> Drawing:
         body += _panel(view, style, name, panel, (left, left + panel_width - BEHIND), top)
     rows = -(-len(view.panels) // columns)
     described = (
-        f"{len(view.panels)} grids of {len(view.columns)} by {len(view.rows)} cells; the tables have what they say."
+        f"{len(view.panels)} grids of {len(view.columns)} by {len(view.rows)} cells; the tables hold the same numbers."
     )
     return Drawing(width, rows * height, joined(body), title, described, linked=True)
 

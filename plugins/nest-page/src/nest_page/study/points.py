@@ -221,7 +221,7 @@ def _named(text: str, kind: object) -> str:
 
 
 def quantity_text(number: float, kind: object) -> str:
-    """A number of a kind (`nest.units.QUANTITIES`) for people; of none as it is."""
+    """A number of a kind (`nest.units.QUANTITIES`) for people; of no kind, unchanged."""
     name = getattr(kind, "__name__", "")
     if name == "Seconds":
         return format_seconds(number)

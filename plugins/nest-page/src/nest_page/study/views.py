@@ -128,7 +128,7 @@ def curve_views(study: Study, metric: Metric, wanted: Mapping[int, int]) -> Iter
 
 
 def pair_views(study: Study, metric: Metric, wanted: Mapping[int, int]) -> Iterator[View]:
-    """A view for each two keys that vary, beside that of the panels; for the one there is, where there is one."""
+    """A view for each two keys that vary, beside the key of the panels; one view if one key varies."""
     facet = facet_of(study)
     drawn = [index for index in study.varying if index != facet]
     pairs: Sequence[tuple[int, int | None]] = list(combinations(drawn, 2)) or [(index, None) for index in drawn]
@@ -140,7 +140,7 @@ def pair_views(study: Study, metric: Metric, wanted: Mapping[int, int]) -> Itera
 
 
 def _is_wider(one: Axis, than: Axis) -> bool:
-    """Return whether a key lies better from left to right than another: numbers do, and many values."""
+    """Return whether a key suits the horizontal axis better than another: numbers do, and many values."""
     return (one.numbers is not None, len(one.values)) > (than.numbers is not None, len(than.values))
 
 

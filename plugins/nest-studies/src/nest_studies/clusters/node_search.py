@@ -168,7 +168,7 @@ class NodeSearch:
         return answers
 
     def _by_nodes(self, count: Count) -> tuple[Any, ...]:
-        """Key that orders numbers of nodes: the fewest first, of mixtures of as many that of the least price."""
+        """Key that orders numbers of nodes: the fewest first; of mixtures of as many, the cheapest."""
         return self.sizes.used(count), self.sizes.hourly(count), count
 
     def fewest(self, limit: float) -> Found | None:
@@ -179,7 +179,7 @@ class NodeSearch:
     def cheapest(self, best: Found, limit: float) -> Found:
         """The cheapest plan among the fastest of all numbers of nodes, of at most so many seconds a step.
 
-        Nodes are paid whole, whether or not a plan uses all of their devices. `best` is that of fewest nodes.
+        Nodes are paid whole, whether or not a plan uses all of their devices. `best` has the fewest nodes.
         """
         hourly = self.sizes.hourly
 
@@ -195,7 +195,7 @@ class NodeSearch:
         return best
 
     def fastest(self, most: float) -> Found | None:
-        """The fastest plan whose steps cost no more than `most`; of equals that of fewest nodes."""
+        """The fastest plan whose steps cost no more than `most`; of equals the one of fewest nodes."""
         best: Found | None = None
         for count in sorted(self._least, key=lambda count: (self._least[count], *self._by_nodes(count))):
             paid = most * SECONDS_AN_HOUR / self.sizes.hourly(count)

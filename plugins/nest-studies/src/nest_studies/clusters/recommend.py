@@ -116,7 +116,7 @@ def recommendation(
         source: the problem; its global batch is kept.
         names: of clusters, or files with a `cluster` section; none: the problem's own and all of the catalogue.
         changes: keys of its sections in place of what is written.
-        wanted: what is asked.
+        wanted: the question.
         known: registered strategies and the like.
         progress: called after each cluster.
         jobs: processes at work; None: one for each core there is for this one.
@@ -159,7 +159,7 @@ def recommendation(
 
 @frozen
 class _Training:
-    """The training that is asked about, as written; `written` and `base` are of the file of `problem`."""
+    """The training in question, as written; `written` and `base` are of the file of `problem`."""
 
     problem: Problem
     written: Mapping[str, Any]

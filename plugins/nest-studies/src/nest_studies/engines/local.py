@@ -71,7 +71,7 @@ class Local:
 
         Args:
             function: answers an item.
-            items: what is asked.
+            items: the questions.
             forked: does the same in a process forked from this one, where one can be (`can_fork`): it begins with all
                 that this one has made so far. None: the others are started anew.
         """

@@ -269,7 +269,7 @@ class _Neighbours:
         )
 
     def _fastest(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
-        """The fastest plan of a problem, which is that of one with more memory where that fits.
+        """The fastest plan of a problem: the one found with more memory, if it fits.
 
         All plans of less memory are plans of more: the first of the fastest there is the first of the fastest here,
         too.

@@ -152,6 +152,6 @@ def _wrong_path(base: Mapping[str, Any], path: str, value: Any, place: Steps) ->
         converter().structure(problem, Problem)
     except FieldErrors as errors:
         steps = steps_of(path) or ()
-        for each in errors.errors:  # What is wrong in the base is told of each point.
+        for each in errors.errors:  # Each point reports what is wrong in the base.
             if each.steps == steps[: len(each.steps)] and each.sentence.startswith("is not a known key"):
                 yield FieldError(place, f"leads to no key: {each}")

@@ -16,7 +16,7 @@ from nest_studies.sweep.output import is_result
 from nest_studies.sweep.points import read_points, value_at
 
 USUALLY_TP = ("sp", "etp")
-"""Degrees that are told where they are not that of tensor parallelism."""
+"""Degrees that rows name if they differ from the tensor-parallel degree."""
 
 FIGURES = ("batch_time", "low", "high", "throughput", "mfu", "cost", "fit_probability")
 """Columns that a `StudyPoint` has as they are."""

@@ -121,7 +121,7 @@ def run_sweep(
 def _told(
     lines: Iterable[str], asked: Sequence[Asked], waiting: dict[str, Asked], progress: Progress | None
 ) -> Iterator[dict[str, Any]]:
-    """The answers that come, each once; `waiting` loses them, and `progress` is told."""
+    """The answers that come, each once; `waiting` loses them, and `progress` counts them."""
     counts = Counter(each.item.key for each in asked)
     done = sum(count for key, count in counts.items() if key not in waiting)
     if progress is not None:
@@ -138,7 +138,7 @@ def _told(
 def _neighbours_together(asked: Iterable[Asked]) -> tuple[Item, ...]:
     """Points to solve: those that share graphs and prices one after the other, else in their order.
 
-    Of these, points of more memory go first: the best plan of one is that of the others it fits.
+    Of these, points of more memory go first: the best plan of one is also the others' if it fits.
     """
     groups: dict[str, dict[str, list[Asked]]] = {}
     for each in asked:
