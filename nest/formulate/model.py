@@ -170,7 +170,7 @@ def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     inner = next((part for part in map(content.get, LANGUAGE_PARTS) if isinstance(part, Mapping)), {})
     whole = dict(content)
-    if "model_type" in inner:
+    if inner.keys() & {"model_type", "num_hidden_layers"}:
         outer = {key: value for key, value in content.items() if key not in LANGUAGE_PARTS}
         whole = {**outer, **inner, "architectures": content.get("architectures")}
     return {key: _written(value) for key, value in whole.items()} if "model_type" in whole else whole

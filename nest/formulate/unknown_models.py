@@ -14,17 +14,15 @@ LANGUAGE_PARTS = ("text_config", "language_config", "llm_config")
 """Keys of the language model in configurations of pictures, sound and text."""
 
 MIXERS = {
-    "gated delta nets": ("qwen3_5*", "qwen3_next*", "olmo_hybrid*"),
+    "gated delta nets": ("olmo_hybrid*",),
     "Kimi delta attention": ("kimi_linear*",),
-    "Mamba-2": ("nemotron_h*", "granitemoehybrid", "falcon_h1", "bamba", "zamba2", "mamba2"),
+    "Mamba-2": ("zamba2", "mamba2"),
     "Mamba": ("jamba*", "mamba", "falcon_mamba", "zamba"),
     "RWKV": ("rwkv*",),
     "xLSTM": ("xlstm",),
     "short convolutions": ("lfm2*",),
     "lightning attention": ("minimax", "minimax_text_01", "bailing_hybrid"),
     "gated linear recurrences": ("recurrent_gemma",),
-    "compressed sparse attention": ("deepseek_v4*",),
-    "block-sparse attention with an indexer": ("minimax_m3*",),
 }
 """What mixes tokens in place of attention, by families (`model_type` in Hugging Face transformers 5.23.0)."""
 

@@ -29,6 +29,21 @@ def architecture_of(model: Any) -> Architecture | None:
     Raises:
         InputErrors: the description contradicts itself.
     """
+    built = _built(model)
+    return built if built is not None and built.blocks else None
+
+
+def hybrid_of(model: Any) -> Architecture | None:
+    """Hybrid of a self-contained problem's `model`, whose blocks are in `hybrid`; None: it is something else.
+
+    Raises:
+        InputErrors: the description contradicts itself.
+    """
+    built = _built(model)
+    return built if built is not None and built.hybrid else None
+
+
+def _built(model: Any) -> Architecture | None:
     if model is None:
         return None
     source = model

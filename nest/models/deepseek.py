@@ -6,15 +6,20 @@ GLM-5 have an indexer that chooses the keys of each query. Classes: Hugging Face
 
 from typing import Any
 
+from attrs import evolve
+
 from nest.models.building.config import (
+    SLIDING,
     ConfigImporter,
     ConfigReader,
     DecoderWidths,
     decoder,
     decoder_widths,
     experts_behind_dense_layers,
+    layer_words,
+    routed_experts,
 )
-from nest.spec.architecture import Architecture, FeedForward, Indexer, LatentAttention
+from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, Indexer, LatentAttention
 
 
 def _like(name: str, head: str, *, dense: bool = False, **missing: Any) -> ConfigImporter:
@@ -37,7 +42,10 @@ def _read(config: ConfigReader) -> Architecture:
     tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
     """
     widths = decoder_widths(config)
-    return decoder(config, widths, _attention(config, widths), experts_behind_dense_layers(config, widths))
+    attention, networks = _attention(config, widths), experts_behind_dense_layers(config, widths)
+    if config.family not in ("deepseek_v32", "glm_moe_dsa"):
+        return decoder(config, widths, attention, networks)
+    return decoder(config, widths, [evolve(attention, indexer=i) for i in _indexer(config, widths.layers)], networks)
 
 
 def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
@@ -51,22 +59,72 @@ def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
         rotary=config.integer("qk_rope_head_dim"),
         value=config.integer("v_head_dim"),
         bias=config.boolean("attention_bias", False),
-        indexer=_indexer(config) if config.family in ("deepseek_v32", "glm_moe_dsa") else None,
     )
 
 
-def _indexer(config: ConfigReader) -> Indexer:
+def _indexer(config: ConfigReader, layers: int) -> list[Indexer]:
+    """Read the indexer of each layer, which chooses keys or uses the choice of the last layer that did (GLM-5.2)."""
     if not config.has("q_lora_rank", True):
         config.problem("`q_lora_rank` is null, and the indexer reads compressed queries")
-    shared = {*(config.words("indexer_types") or ())} - {"full"} or config.has("index_topk_pattern")
-    if shared or config.integer("index_topk_freq", 1) > 1:
-        config.problem(
-            "`indexer_types` has layers that use the keys chosen by an earlier layer, which nest cannot price; "
-            "capture the model with nest-torch"
-        )
+    every, first = config.integer("index_topk_freq", 1), config.integer("index_skip_topk_offset", 2, minimum=0)
+    kinds: tuple[str, ...] | None = config.words("indexer_types")
+    if kinds is None and isinstance(config.config.get("index_topk_pattern"), str):
+        kinds = tuple(config.config["index_topk_pattern"])
+    if kinds is None:
+        kinds = tuple("shared" if max(i - first + 1, 0) % every else "full" for i in range(layers))
+    if len(kinds) < layers or kinds[0] not in ("full", "F") or not {*kinds} <= {"full", "shared", "F", "S"}:
+        config.problem(f"`indexer_types` must name `full`, first, or `shared` for each of the {layers} layers")
+        kinds = ("full",) * layers
     # 64 heads of 128 channels and 2048 keys: defaults of DeepseekV32Config.
     heads, head = config.integer("index_n_heads", 64), config.integer("index_head_dim", 128)
-    return Indexer(heads, head, config.integer("index_topk", 2048))
+    own = Indexer(heads, head, config.integer("index_topk", 2048))
+    found, last = [], 0
+    for index, kind in enumerate(kinds[:layers]):
+        last = index if kind in ("full", "F") else last
+        found.append(own if last == index else evolve(own, choice_of=last))
+    return found
+
+
+COMPRESSED, HEAVILY = "compressed_sparse_attention", "heavily_compressed_attention"
+RATES = {0: SLIDING, 4: COMPRESSED, 128: HEAVILY}
+"""Words of DeepSeek-V4's `layer_types` by its older `compress_ratios`."""
+
+
+def _read_v4(config: ConfigReader) -> Architecture:
+    """Read DeepSeek-V4: compressed attention, experts on every layer, and hyper-connections.
+
+    Routers that choose by a table of tokens cost what others do. The table is no parameter.
+    """
+    config.rename(n_routed_experts="num_local_experts")
+    config.fill(n_shared_experts=1, n_routed_experts=256, num_experts_per_tok=6, moe_intermediate_size=2048)
+    config.builds(num_key_value_heads=1, attention_bias=False, mlp_bias=False, n_shared_experts=1)
+    widths, groups = decoder_widths(config), config.integer("o_groups", 8)
+    config.divides("o_groups", groups, "num_attention_heads", widths.heads)
+    near = CompressedAttention(
+        widths.heads,
+        config.integer("head_dim", 512),
+        config.integer("q_lora_rank", 1024),
+        groups,
+        config.integer("o_lora_rank", 1024),
+        config.integer("sliding_window", 128),
+    )
+    said = config.nested("compress_rates")
+    indexer = Indexer(
+        config.integer("index_n_heads", 64), config.integer("index_head_dim", 128), config.integer("index_topk", 512)
+    )
+    kinds = {
+        SLIDING: near,
+        COMPRESSED: evolve(near, rate=said.integer(COMPRESSED, 4), indexer=indexer),
+        HEAVILY: evolve(near, rate=said.integer(HEAVILY, 128)),
+    }
+    ratios = config.integers("compress_ratios")[: widths.layers]
+    if ratios and not config.has("layer_types"):
+        config.config = {**config.config, "layer_types": [RATES.get(each, str(each)) for each in ratios]}
+    words = layer_words(
+        config, widths.layers, tuple(kinds), lambda index: COMPRESSED if index > 1 and index % 2 else HEAVILY
+    )
+    mixture = routed_experts(config, "n_routed_experts", config.integer("moe_intermediate_size"))
+    return decoder(config, widths, [kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
 
 
 LITE = {
@@ -92,6 +150,8 @@ LITE = {
 deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
 deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read)
 deepseek_v32 = ConfigImporter("deepseek_v32", "DeepseekV32ForCausalLM", _read)
+V4 = {**LITE, "model_type": "deepseek_v4", "q_lora_rank": 1024, "n_shared_experts": 1, "head_dim": 128}
+deepseek_v4 = ConfigImporter("deepseek_v4", "DeepseekV4ForCausalLM", _read_v4, examples=(V4,))
 glm4_moe_lite = _like("glm4_moe_lite", "Glm4MoeLiteForCausalLM", first_k_dense_replace=1, n_shared_experts=1)
 glm_moe_dsa = _like(
     "glm_moe_dsa", "GlmMoeDsaForCausalLM", first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32

@@ -61,7 +61,7 @@ def _read_qwen2_moe(config: ConfigReader) -> Architecture:
     mixture = mixture_of_experts(config, shared_width=shared, shared_gate=True)
     # Windows on every second layer below `max_window_layers`: Qwen2MoeConfig in Hugging Face transformers.
     windows = _windows(config, widths.layers, lambda index, first: index % 2 == 0 and index < first)
-    return decoder(config, widths, attention, _feed_forwards(config, widths.layers, mixture), windows=windows)
+    return decoder(config, widths, attention, feed_forwards(config, widths.layers, mixture), windows=windows)
 
 
 qwen2_moe = ConfigImporter("qwen2_moe", "Qwen2MoeForCausalLM", _read_qwen2_moe)
@@ -88,7 +88,7 @@ def _read_qwen3_moe(config: ConfigReader) -> Architecture:
     # Newer configurations say `num_local_experts`.
     experts_key = "num_local_experts" if config.has("num_local_experts") else "num_experts"
     mixture = mixture_of_experts(config, experts=experts_key)
-    return decoder(config, widths, attention, _feed_forwards(config, widths.layers, mixture))
+    return decoder(config, widths, attention, feed_forwards(config, widths.layers, mixture))
 
 
 qwen3_moe = ConfigImporter("qwen3_moe", "Qwen3MoeForCausalLM", _read_qwen3_moe)
@@ -150,7 +150,7 @@ def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], boo
     return layer_windows(config, layers, window, lambda index: slides(index, first))
 
 
-def _feed_forwards(config: ConfigReader, layers: int, mixture: MixtureOfExperts) -> tuple[Network, ...]:
+def feed_forwards(config: ConfigReader, layers: int, mixture: MixtureOfExperts) -> tuple[Network, ...]:
     """Read the dense layers of a Qwen mixture of experts: `decoder_sparse_step` and `mlp_only_layers`."""
     step = config.integer("decoder_sparse_step", 1)
     dense_layers = frozenset(config.integers("mlp_only_layers"))

@@ -101,6 +101,11 @@ class GroupedQueryAttention(Record):
         chunk: tokens that only attend to one another, counted from the start (Llama 4); None: the whole sequence.
         capped: whether scores are capped by a hyperbolic tangent (Gemma 2, arXiv 2408.00118).
         sinks: whether each head has a learned score without a key (gpt-oss, arXiv 2508.10925).
+        gate: numbers per head of a learned sigmoid gate on the result (arXiv 2505.06708); 0: none.
+        indexer: selects the keys of a query; None: it attends to all.
+        keys_of: index of the block whose keys and values it uses (Gemma 3n); None: its own.
+        key_values: whether values are its keys, before norm and rotation (Gemma 4).
+        value_norm: whether values are normalised, without weights.
     """
 
     heads: int
@@ -117,9 +122,14 @@ class GroupedQueryAttention(Record):
     capped: bool = False
     sinks: bool = False
     value: int | None = None
+    gate: int = 0
+    indexer: "Indexer | None" = None
+    keys_of: int | None = None
+    key_values: bool = False
+    value_norm: bool = False
 
 
-@frozen(eq=False, repr=False)
+@frozen(repr=False)
 class Indexer(Record):
     """Key selection of DeepSeek's sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
 
@@ -127,11 +137,13 @@ class Indexer(Record):
         heads: heads that score keys.
         head: channels of each, and of their shared key.
         keys: keys that a query keeps.
+        choice_of: index of the block whose choice it uses (GLM-5.2); None: it chooses itself.
     """
 
     heads: int
     head: int
     keys: int
+    choice_of: int | None = None
 
 
 @frozen(eq=False, repr=False)
@@ -157,6 +169,93 @@ class LatentAttention(Record):
     value: int
     bias: bool = False
     indexer: Indexer | None = None
+
+
+@frozen(repr=False)
+class DeltaNet(Record):
+    """Gated delta net: attention with a state that a delta rule updates (arXiv 2412.06464).
+
+    Attributes:
+        heads: heads of values, each with a state of `key` times `value` numbers.
+        key_heads: heads of queries and keys, which value heads share.
+        key: channels of each query and key.
+        value: channels of each value.
+        taps: tokens of the convolution over queries, keys and values.
+        rank: rank of decays for each key channel and of output gates (Kimi Linear, arXiv 2510.26692); None: each head
+            decays by one number, and gates are not compressed.
+    """
+
+    heads: int
+    key_heads: int
+    key: int
+    value: int
+    taps: int
+    rank: int | None = None
+
+
+@frozen(repr=False)
+class StateSpace(Record):
+    """State space layer Mamba-2 (arXiv 2405.21060).
+
+    Attributes:
+        heads: heads, each with a state of `head` times `state` numbers.
+        head: channels per head.
+        groups: groups of heads that share their input and output matrices.
+        state: state numbers per channel.
+        taps: tokens of the convolution.
+        chunk: tokens that are multiplied at once.
+        bias: whether the input projection has a bias.
+        output_bias: whether the output projection has one.
+        taps_bias: whether the convolution has one.
+        normalised: whether the gated result is normalised.
+    """
+
+    heads: int
+    head: int
+    groups: int
+    state: int
+    taps: int
+    chunk: int
+    bias: bool = False
+    output_bias: bool = False
+    taps_bias: bool = True
+    normalised: bool = True
+
+
+@frozen(repr=False)
+class CompressedAttention(Record):
+    """Attention to the last tokens and to compressed blocks of all (DeepSeek-V4).
+
+    Attributes:
+        heads: query heads.
+        head: channels of each, and of the one key, which is also its value.
+        query_rank: rank of the query compression.
+        groups: groups of heads that are projected separately at first.
+        output_rank: rank of the result of each.
+        window: last tokens a query attends to.
+        rate: tokens of a block; 0: no blocks.
+        indexer: selects the blocks of a query; None: it attends to all.
+    """
+
+    heads: int
+    head: int
+    query_rank: int
+    groups: int
+    output_rank: int
+    window: int
+    rate: int = 0
+    indexer: Indexer | None = None
+
+
+@frozen(repr=False)
+class Parallel(Record):
+    """Mixers that read the same tokens and whose results are added (Falcon-H1, arXiv 2507.22448)."""
+
+    parts: tuple["Mixer", ...]
+
+
+Mixer = GroupedQueryAttention | LatentAttention | CompressedAttention | DeltaNet | StateSpace | Parallel
+"""Part of a block that mixes tokens."""
 
 
 @frozen(repr=False)
@@ -190,6 +289,8 @@ class MixtureOfExperts(Record):
         groups: groups of experts that a token chooses from first.
         visited_groups: groups that it keeps.
         bias: whether the routed experts' projections and the router have biases.
+        latent: width of the tokens that routed experts read and write (Nemotron 3); None: the model's.
+        normed: whether shared and routed experts have norms of their own before and after them (Gemma 4).
     """
 
     experts: int
@@ -201,6 +302,8 @@ class MixtureOfExperts(Record):
     groups: int = 1
     visited_groups: int = 1
     bias: bool = False
+    latent: int | None = None
+    normed: bool = False
 
 
 @frozen(eq=False, repr=False)
@@ -212,6 +315,14 @@ class TransformerBlock(Record):
 
 
 @frozen(eq=False, repr=False)
+class HybridBlock(Record):
+    """One block of any mixer and any feed-forward network; None: it has none."""
+
+    attention: Mixer | None
+    feed_forward: FeedForward | MixtureOfExperts | None
+
+
+@frozen(eq=False, repr=False)
 class Architecture(Record):
     """A whole language model.
 
@@ -219,7 +330,11 @@ class Architecture(Record):
         family: name for reports.
         hidden: model width.
         vocab: vocabulary size.
-        blocks: the transformer blocks in order.
+        blocks: the transformer blocks in order; empty with `hybrid`.
+        streams: residual streams with hyper-connections (arXiv 2512.24880); 0: one, without.
+        layer_inputs: channels that each block reads of an embedding of its own (Gemma 3n); 0: none.
+        layer_vocab: rows of those embeddings.
+        hybrid: the blocks of a model with other mixers than attention, or with blocks without one or a network.
         tied: whether the head shares the word embedding's weights.
         norm_bias: LayerNorm, with weight and bias, instead of a norm with weight alone: RMSNorm or, in Command R, which
             also has `parallel`, LayerNorm without bias.
@@ -256,3 +371,7 @@ class Architecture(Record):
     result_norms: bool = False
     capped: bool = False
     scaled: bool = False
+    streams: int = 0
+    layer_inputs: int = 0
+    layer_vocab: int = 0
+    hybrid: tuple[HybridBlock, ...] = ()

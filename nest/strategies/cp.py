@@ -15,7 +15,8 @@ from nest.graph import Block, Collective, Communication, Operator, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 
 AXIS = "sequence"  # The divided axis of tensors.
-SCAN = "scan"  # Operators along the sequence, each step of which needs the previous one's result.
+STEPPING = ("scan", "convolution")  # Kinds of operators that need the tokens before each one.
+CHANNELS = ("heads", "kv_heads", "ffn")  # Axes that may be divided in place of the sequence there.
 PIECES = 2  # Pieces of the sequence on each rank, for equal work under a causal mask.
 TILE = 64  # Tokens of FlashAttention-2's smallest block of queries (arXiv 2307.08691, section 3.3).
 GATHERED = ".gathered"  # Suffix of keys or values gathered over the ranks.
@@ -28,9 +29,14 @@ class ContextParallelism:
     after: tuple[str, ...] = ("tp", "sp")
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Return divisors of each share of the sequence, in pieces, in admitted blocks; none with a recurrence."""
+        """Return divisors of each share of the sequence, in pieces, in admitted blocks.
+
+        With recurrences they also divide the heads or channels that are exchanged for tokens.
+        """
         lengths = {axis_size(op.space, AXIS) for op in block.graph.operators if has_axis(op.space, AXIS)}
-        if not lengths or any(op.kind == SCAN for op in block.graph.operators):
+        stepping = [op for op in block.graph.operators if op.kind in STEPPING]
+        exchanged = {pair for op in stepping for t in op.inputs for pair in t.shape if pair[0] in CHANNELS}
+        if not lengths or any(not {axis for axis, _ in op.space}.intersection(CHANNELS) for op in stepping):
             return (1,)
         longest = max(lengths)
         return [
@@ -40,6 +46,7 @@ class ContextParallelism:
             or (
                 longest % (PIECES * degree) == 0
                 and all(length % degree == 0 for length in lengths)
+                and all(size % degree == 0 or (axis == "kv_heads" and degree % size == 0) for axis, size in exchanged)
                 and context.cluster.admits(block.width * degree)
             )
         ]
@@ -57,6 +64,7 @@ class ContextParallelism:
         shares = block.graph.divided(AXIS, degree, self.name)
         gathering = context.training.context_exchange == "all_gather"
         graph = self._with_gathers(shares, degree) if gathering else self._with_rings(shares, degree)
+        graph = self._with_exchanges(graph, degree)
         return block.with_axis(self.name, degree).replicating(self.name).applied(self.name, degree, graph)
 
     def _with_rings(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
@@ -100,6 +108,41 @@ class ContextParallelism:
             return (*gathers, evolve(operator, inputs=inputs, saves=saves) if wanted else operator)
 
         return graph.map_operators(change)
+
+    def _with_exchanges(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
+        """Return the graph with exchanges of tokens for heads or channels around recurrences and convolutions.
+
+        A rank then steps through the whole sequence with its share of them (DeepSpeed-Ulysses, arXiv 2309.14509;
+        `mamba_context_parallel.py` of Megatron Core), as much work as with a share of the tokens.
+        """
+        stepping = [operator for operator in graph.operators if operator.kind in STEPPING]
+        made = {tensor.name for operator in stepping for tensor in operator.outputs}
+        read = {t.name for operator in graph.operators if operator.kind not in STEPPING for t in operator.inputs}
+        arrived: set[str] = set()
+
+        def change(operator: Operator) -> tuple[Operator, ...]:
+            if operator.kind not in STEPPING:
+                return (operator,)
+            entering = [t for t in operator.inputs if t.name not in made and t.name not in arrived]
+            arrived.update(tensor.name for tensor in entering)
+            leaving = [tensor for tensor in operator.outputs if tensor.name in read]
+            before = [self._exchange(f"{operator.name}.exchange of {t.name}", operator, t, degree) for t in entering]
+            after = [self._exchange(f"{operator.name}.exchange back", operator, t, degree) for t in leaving]
+            return (*before, operator, *after)
+
+        return graph.map_operators(change)
+
+    def _exchange(self, name: str, operator: Operator, tensor: Tensor, degree: int) -> Operator:
+        """Return the exchange of a tensor; one without heads or channels is gathered whole."""
+        sizes = [size for axis, size in tensor.shape if axis in CHANNELS]
+        if sizes:
+            calls = (Communication("all_to_all", tensor.bytes * max(1.0, degree / sizes[0]), self.name),)
+            collective = Collective(calls, calls if tensor.differentiable else (), overlap="")
+        else:
+            gather = Communication("all_gather", tensor.bytes * degree, self.name)
+            scatter = Communication("reduce_scatter", tensor.bytes * degree, self.name)
+            collective = Collective((gather,), (scatter,) if tensor.differentiable else (), overlap="")
+        return Operator(name=name, layer=operator.layer, kind="collective", inputs=(tensor,), collective=collective)
 
     def _gather(self, reader: Operator, tensor: Tensor, degree: int, saved: bool) -> Operator:
         whole = tensor.bytes * degree

@@ -127,7 +127,7 @@ def test_sequences_beyond_the_learned_positions_are_refused(gpt2, llama, load):
     assert load({**llama, "max_position_embeddings": 64}, 65).flops > 0
 
 
-@pytest.mark.parametrize("family", ["t5", "qwen3_5_moe", "llama4", "minimax", None, 3])
+@pytest.mark.parametrize("family", ["t5", "xlstm", "llama4", "minimax", None, 3])
 def test_unknown_families_are_accepted_by_nobody(family):
     assert not any(each.accepts({"model_type": family}) for each in nest_model_importers())
 
@@ -162,8 +162,15 @@ def test_gemma_3_that_looks_ahead_is_refused(load):
         ("smollm3", {"no_rope_layers": [1, 0]}, "`no_rope_layers`"),
         ("exaone4", {"layer_types": ["linear_attention"] * 3}, "`layer_types`"),
         ("glm4_moe", {**DEEPSEEK, "mlp_layer_types": ["dense"]}, "`mlp_layer_types`"),
-        ("glm_moe_dsa", {**LATENT, "indexer_types": ["full", "shared", "shared"]}, "`indexer_types`"),
-        ("glm_moe_dsa", {**LATENT, "index_topk_freq": 4}, "capture the model with nest-torch"),
+        ("glm_moe_dsa", {**LATENT, "indexer_types": ["shared", "full", "full"]}, "`indexer_types`"),
+        ("glm_moe_dsa", {**LATENT, "indexer_types": ["full", "shared"]}, "`indexer_types`"),
+        ("nemotron_h", {"hybrid_override_pattern": "M*X"}, "`layer_types` must name"),
+        ("nemotron_h", {"hybrid_override_pattern": ""}, "`num_hidden_layers`"),
+        ("qwen3_next", {"linear_num_key_heads": 3, "linear_num_value_heads": 8}, "must divide"),
+        ("gemma4_text", {"num_kv_shared_layers": 3}, "`num_kv_shared_layers`"),
+        ("deepseek_v4", {**LATENT, "compress_ratios": [0, 4, 5]}, "`layer_types`"),
+        ("deepseek_v4", {**LATENT, "o_groups": 5}, "`o_groups`"),
+        ("minimax_m3_vl", {"sparse_attention_config": {"sparse_attention_freq": [0, 1]}}, "`sparse_attention_freq`"),
         ("minimax_m2", {**EXPERTS, "attn_type_list": [0, 0, 1]}, "`attn_type_list`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": [2, 2, 3]}, "`moe_topk`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "moe_intermediate_size": 7}, "`moe_intermediate_size`"),

@@ -26,6 +26,7 @@ from tests.strategies.families import FAMILIES, LLAMA, QWEN_EXPERTS, TOKENS, tra
 from tests.strategies.shares import Degrees, expected, holds_experts, parameters
 
 NAMES = ("tp", "sp", "cp", "ep", "etp")
+STEPPING = ("scan", "convolution")  # Kinds of operators that need the tokens before each one.
 LAST_BITS = Fraction(1, 10**12)
 
 
@@ -155,6 +156,16 @@ def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, e
             both = evolve(keys[0], shape=(*keys[0].shape[:-1], ("head", sum(t.shape[-1][1] for t in keys))))
             for _ in range(1 if forward else 2):
                 call("point_to_point", "cp", both, degrees.times(both.shape, whole=True), count=degrees.cp - 1)
+        if degrees.cp > 1 and operator.kind in STEPPING:
+            inner = {t.name for each in operators if each.kind in STEPPING for t in each.outputs}
+            outer = {t.name for each in operators if each.kind not in STEPPING for t in each.inputs}
+            moved = [t for t in operator.inputs if t.name not in inner] + [
+                t for t in operator.outputs if t.name in outer
+            ]
+            for tensor in moved:
+                groups = dict(tensor.shape).get("kv_heads", 0)
+                repeated = Fraction(degrees.cp, -(-groups // degrees.tp)) if groups else Fraction(1)
+                call("all_to_all", "cp", tensor, degrees.times(tensor.shape, whole=True) * max(repeated, Fraction(1)))
         if not holds_experts(operator):
             continue
         wide = "expert_ffn" not in dict(operator.outputs[0].shape)

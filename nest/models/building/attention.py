@@ -1,10 +1,19 @@
 """Attention sub-layers: projections, rotation, core, output projection."""
 
 from nest.graph import Parameter, Shape, Tensor
+from nest.models.building.compressed import INT32, add_compressed
 from nest.models.building.layer import FP32, LayerBuilder
-from nest.spec.architecture import GroupedQueryAttention, Indexer, LatentAttention
-
-INT32 = 4.0  # Bytes of the position of a kept key.
+from nest.models.building.recurrent import add_delta_net, add_state_space
+from nest.spec.architecture import (
+    CompressedAttention,
+    DeltaNet,
+    GroupedQueryAttention,
+    Indexer,
+    LatentAttention,
+    Mixer,
+    Parallel,
+    StateSpace,
+)
 
 
 def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:
@@ -122,8 +131,8 @@ def _unfused(
     """
     heads, keys = query.shape[2], ("keys", layer.sequence)
     rows = (("batch", 1), heads, ("sequence", layer.sequence))
-    scores = Tensor(f"{layer.name}/scores", (*rows, keys), layer.itemsize)
-    probabilities = Tensor(f"{layer.name}/probabilities", (*rows, keys), layer.itemsize)
+    scores = Tensor(f"{layer.path}/scores", (*rows, keys), layer.itemsize)
+    probabilities = Tensor(f"{layer.path}/probabilities", (*rows, keys), layer.itemsize)
     counted = 2.0 * reach / layer.sequence
     layer.add(
         "attention_scores",
@@ -137,7 +146,7 @@ def _unfused(
         model_flops_per_point=counted,
     )
     if capped:
-        bounded = Tensor(f"{layer.name}/capped_scores", scores.shape, layer.itemsize)
+        bounded = Tensor(f"{layer.path}/capped_scores", scores.shape, layer.itemsize)
         layer.add("attention_cap", "attention", (scores,), (bounded,), saves=(bounded,))
         scores = bounded
     masked = (scores, *chosen)
@@ -160,41 +169,43 @@ def _space(layer: LayerBuilder, query: Tensor, keys: int) -> tuple[tuple[str, in
     return (("batch", 1), query.shape[2], ("sequence", layer.sequence), ("keys", keys), query.shape[3])
 
 
-def add_attention(
-    layer: LayerBuilder,
-    attention: GroupedQueryAttention | LatentAttention,
-    source: Tensor,
-    unfused: bool,
-) -> Tensor:
-    """Add an attention sub-layer.
+def add_mixer(layer: LayerBuilder, mixer: Mixer, source: Tensor, unfused: bool) -> Tensor:
+    """Add attention or what replaces it.
 
     Args:
         source: `(batch, sequence, hidden)`; the result has the same shape.
         unfused: store the scores in place of a flash-attention kernel.
     """
-    if isinstance(attention, LatentAttention):
-        return _add_latent(layer, attention, source, unfused)
-    return _add_grouped_query(layer, attention, source, unfused)
+    if isinstance(mixer, Parallel):
+        parts = [add_mixer(layer.inside(f"part{n}"), each, source, unfused) for n, each in enumerate(mixer.parts)]
+        return layer.residual("mixed", *parts)
+    if isinstance(mixer, CompressedAttention):
+        return add_compressed(layer, mixer, source)
+    if isinstance(mixer, DeltaNet):
+        return add_delta_net(layer, mixer, source)
+    if isinstance(mixer, StateSpace):
+        return add_state_space(layer, mixer, source)
+    if isinstance(mixer, LatentAttention):
+        return _add_latent(layer, mixer, source, unfused)
+    return _add_grouped_query(layer, mixer, source, unfused)
 
 
 def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, source: Tensor, unfused: bool) -> Tensor:
     head = ("head", attention.head)
     query = layer.project("query", source, (("heads", attention.heads), head), bias=attention.bias)
-    kv_heads = ("kv_heads", attention.kv_heads)
     channels = head if attention.value is None else ("value", attention.value)
-    if channels == head:
-        key, value = layer.tensor("key", kv_heads, head), layer.tensor("value", kv_heads, head)
-        columns = (("branch", 2), kv_heads, head)
-        layer.matmul("key_value", source, columns, ("hidden",), (key, value), bias=attention.bias)
+    if attention.keys_of is None:
+        query, key, value = _keys_and_values(layer, attention, source, query, channels)
     else:
-        key = layer.project("key", source, (kv_heads, head), bias=attention.bias)
-        value = layer.project("value", source, (kv_heads, channels), bias=attention.bias)
-    if attention.normalised and attention.norm != "rotated":
-        query, key = _normalise(layer, attention, query, key)
-    if attention.rotary:
-        query, key = _rotate(layer, (query, key), query.shape[2:], key.shape[2:])
-    if attention.normalised and attention.norm == "rotated":
-        query, key = _normalise(layer, attention, query, key)
+        if attention.normalised:
+            query = layer.norm("query_norm", query, bias=False, weights=query.shape[-1:])
+        key, value = (layer.made(f"layers.{attention.keys_of}/{each}") for each in ("rotated_key", "value_norm"))
+        rotated = layer.tensor("rotated_query", *query.shape[2:])
+        layer.add("rotary", "elementwise", (query,), (rotated,))
+        query = rotated
+    chosen: tuple[Tensor, ...] = ()
+    if attention.indexer is not None:
+        chosen = (_add_block_indexer(layer, attention.indexer, source, unfused),)
     context = attention_core(
         layer,
         query,
@@ -202,11 +213,18 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         value,
         unfused=unfused,
         causal=attention.causal,
-        window=attention.window,
+        window=attention.window if attention.indexer is None else attention.indexer.keys,
         chunk=attention.chunk,
         capped=attention.capped,
         sinks=attention.sinks,
+        chosen=chosen,
     )
+    if attention.gate:
+        gates = (("heads", attention.heads), *(() if attention.gate == 1 else (("head", attention.gate),)))
+        gate = layer.project("attention_gate", source, gates, bias=attention.bias)
+        gated = layer.tensor("gated_context", *context.shape[2:])
+        layer.add("attention_gated", "activation", (context, gate), (gated,), saves=(context, gate))
+        context = gated
     return layer.project(
         "attention_output",
         context,
@@ -214,6 +232,31 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         ("heads", channels[0]),
         bias=attention.output_bias,
     )
+
+
+def _keys_and_values(
+    layer: LayerBuilder, attention: GroupedQueryAttention, source: Tensor, query: Tensor, channels: tuple[str, int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add keys and values, and the norms and rotation of all three."""
+    kv_heads, head = ("kv_heads", attention.kv_heads), query.shape[-1]
+    if attention.key_values:
+        key = value = layer.project("key", source, (kv_heads, head), bias=attention.bias)
+    elif channels == head:
+        key, value = layer.tensor("key", kv_heads, head), layer.tensor("value", kv_heads, head)
+        columns = (("branch", 2), kv_heads, head)
+        layer.matmul("key_value", source, columns, ("hidden",), (key, value), bias=attention.bias)
+    else:
+        key = layer.project("key", source, (kv_heads, head), bias=attention.bias)
+        value = layer.project("value", source, (kv_heads, channels), bias=attention.bias)
+    if attention.value_norm:
+        value = layer.norm("value_norm", value, bias=False, weights=())
+    if attention.normalised and attention.norm != "rotated":
+        query, key = _normalise(layer, attention, query, key)
+    if attention.rotary:
+        query, key = _rotate(layer, (query, key), query.shape[2:], key.shape[2:])
+    if attention.normalised and attention.norm == "rotated":
+        query, key = _normalise(layer, attention, query, key)
+    return query, key, value
 
 
 def _normalise(
@@ -269,12 +312,30 @@ def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: 
     All heads score every query against every earlier key; ReLU and weights combine them into one score; the best keys
     are kept as int32. The backward pass of the indexer's own loss reads only the chosen keys (section 2.1.1).
     """
+    if indexer.choice_of is not None:
+        return layer.made(f"layers.{indexer.choice_of}/chosen_keys")
     heads, channels = ("index_heads", indexer.heads), ("head", indexer.head)
     query = layer.project("index_query", latent, (heads, channels), ("latent",))
     key = layer.norm("index_key_norm", layer.project("index_key", source, (channels,)), bias=True)
     weights = layer.project("index_weights", source, (heads,))
     rotated = layer.tensor("rotated_index_query", heads, channels), layer.tensor("rotated_index_key", channels)
     layer.add("index_rotary", "elementwise", (query, key, weights), rotated, saves=(query, weights))
+    return _choose(layer, indexer, rotated, unfused)
+
+
+def _add_block_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, unfused: bool) -> Tensor:
+    """Add the indexer of MiniMax-M3 (transformers 5.24.0), which chooses blocks of keys without weighing its heads."""
+    heads, channels = ("index_heads", indexer.heads), ("head", indexer.head)
+    query = layer.project("index_query", source, (heads, channels))
+    query = layer.norm("index_query_norm", query, bias=False, weights=(channels,))
+    key = layer.norm("index_key_norm", layer.project("index_key", source, (channels,)), bias=False)
+    rotated = layer.tensor("rotated_index_query", heads, channels), layer.tensor("rotated_index_key", channels)
+    layer.add("index_rotary", "elementwise", (query, key), rotated)
+    return _choose(layer, indexer, rotated, unfused)
+
+
+def _choose(layer: LayerBuilder, indexer: Indexer, rotated: tuple[Tensor, Tensor], unfused: bool) -> Tensor:
+    """Add the scores of all earlier keys, and the choice of the best."""
     reach = min(indexer.keys, layer.sequence)
     chosen = layer.tensor("chosen_keys", ("keys", reach), itemsize=INT32)
     met = float(layer.sequence) if unfused else mean_keys(layer.sequence, True, None)
@@ -283,7 +344,13 @@ def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: 
         "attention",
         rotated,
         (chosen,),
-        space=(("batch", 1), heads, ("sequence", layer.sequence), ("keys", layer.sequence), channels),
+        space=(
+            ("batch", 1),
+            ("index_heads", indexer.heads),
+            ("sequence", layer.sequence),
+            ("keys", layer.sequence),
+            ("head", indexer.head),
+        ),
         saves=(*rotated, chosen),
         contracted=("index_heads", "head"),
         flops_per_point=2.0 * met / layer.sequence,

@@ -1,6 +1,6 @@
 """Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
@@ -14,12 +14,13 @@ from nest.spec.architecture import (
     Architecture,
     FeedForward,
     GroupedQueryAttention,
+    HybridBlock,
     LatentAttention,
+    Mixer,
     MixtureOfExperts,
     TransformerBlock,
 )
 
-Attention = GroupedQueryAttention | LatentAttention
 Network = FeedForward | MixtureOfExperts
 
 LARGEST = 10**9  # Largest width accepted: no transformer comes near, and a slip beyond it would build for hours.
@@ -27,6 +28,9 @@ MOST_LAYERS = 10_000  # Largest number of blocks accepted.
 AROUND = "ForConditionalGeneration"  # End of class names of pictures, sound and text around a language model.
 SLIDING = "sliding_attention"  # Word of `layer_types` for a layer with windowed attention.
 FULL = "full_attention"  # Word of `layer_types` for a layer without a window.
+LINEAR = "linear_attention"  # Word of `layer_types` for a layer with a state.
+OLD_WORDS = {"mamba": LINEAR, "attention": FULL, "M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}
+"""Words of `layer_types` and letters of `hybrid_override_pattern`, for older ones."""
 
 
 @define(eq=False, repr=False)
@@ -106,6 +110,29 @@ class ConfigReader:
             return None
         return tuple(value)
 
+    def nested(self, key: str) -> "ConfigReader":
+        """Return the reader of the mapping at `key`; of an empty one if there is none."""
+        inner = self.config.get(key)
+        return ConfigReader(inner if isinstance(inner, Mapping) else {}, self.family, self.problems)
+
+    def rename(self, **older: str) -> None:
+        """Give missing keys the values at their `older` names."""
+        self.config = {**{key: self.config[old] for key, old in older.items() if self.has(old)}, **self.config}
+
+    def sparse_layers(self, layers: int, usual: Callable[[int], bool]) -> list[bool]:
+        """Return for each layer whether it has experts: by `mlp_layer_types`, a list `moe_layer_freq`, or `usual`."""
+        kinds = self.words("mlp_layer_types")
+        if kinds is not None:
+            if len(kinds) != layers or not {*kinds} <= {"dense", "sparse"}:
+                self.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {layers} layers")
+            return [kind == "sparse" for kind in kinds]
+        if not isinstance(self.config.get("moe_layer_freq"), list):
+            return [usual(index) for index in range(layers)]
+        listed = self.integers("moe_layer_freq")
+        if len(listed) != layers:
+            self.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {layers} layers")
+        return [each != 0 for each in listed]
+
     def divides(self, part: str, divisor: int, whole: str, number: int) -> None:
         """Note a mistake unless `divisor`, the value of `part`, divides `number`, the value of `whole`."""
         if number % divisor:
@@ -130,9 +157,9 @@ class ConfigReader:
     def head(self, expected: str) -> None:
         """Note a mistake if `architectures` is given without the model class `expected` or one around it."""
         named = [each for each in self.words("architectures") or () if not each.endswith(AROUND)]
-        if named and expected.lower() not in {each.lower() for each in named}:
+        if named and {*expected.lower().split()}.isdisjoint(each.lower() for each in named):
             self.problem(
-                f"`architectures` says {', '.join(named)}, but only {expected} is built; "
+                f"`architectures` says {', '.join(named)}, but only {expected.split()[0]} is built; "
                 "change it if the language-model head is what you train"
             )
 
@@ -222,8 +249,8 @@ def mixture_of_experts(
 def decoder(
     config: ConfigReader,
     widths: DecoderWidths,
-    attention: Attention | Sequence[Attention],
-    network: Network | Sequence[Network],
+    attention: Mixer | Sequence[Mixer | None],
+    network: Network | Sequence[Network | None],
     *,
     windows: Sequence[int | None] = (),
     **build: Any,
@@ -231,7 +258,7 @@ def decoder(
     """Describe a decoder of blocks that differ only in the given sequences.
 
     Args:
-        attention: of every block, or of each.
+        attention: mixer of every block, or of each.
         network: likewise.
         windows: of each block, if they share one attention; empty: as in `attention`.
         build: further fields of `Architecture`.
@@ -241,8 +268,31 @@ def decoder(
         attentions = tuple(evolve(attention, window=window) for window in windows)
     networks = network if isinstance(network, Sequence) else (network,) * widths.layers
     # Lists of another length are a mistake that `config` has noted.
-    blocks = tuple(TransformerBlock(*parts) for parts in zip(attentions, networks, strict=False))
-    return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied, **build)
+    pairs = list(zip(attentions, networks, strict=False))
+    blocks = tuple(
+        TransformerBlock(mixer, inner)
+        for mixer, inner in pairs
+        if isinstance(mixer, GroupedQueryAttention | LatentAttention) and inner is not None
+    )
+    if len(blocks) == len(pairs):
+        return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied, **build)
+    hybrid = tuple(HybridBlock(*pair) for pair in pairs)
+    return Architecture(config.family, widths.hidden, widths.vocab, (), tied=widths.tied, hybrid=hybrid, **build)
+
+
+def layer_words(config: ConfigReader, layers: int, known: Collection[str], usual: Callable[[int], str]) -> list[str]:
+    """Return the word for each layer, one of `known`: by `layer_types` or `layers_block_type`, else `usual`."""
+    key = "layer_types" if config.has("layer_types") else "layers_block_type"
+    words = config.words(key)
+    if words is None:
+        return [usual(index) for index in range(layers)]
+    words = tuple(each if each in known else OLD_WORDS.get(each, each) for each in words)
+    if len(words) != layers or not {*words} <= {*known}:
+        config.problem(
+            f"`{key}` must name {' or '.join(f'`{each}`' for each in known)} for each of the {layers} layers"
+        )
+        return [next(iter(known))] * layers
+    return list(words)
 
 
 def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
@@ -251,12 +301,8 @@ def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[
     Args:
         applies: the same from the index of a layer, for configurations without `layer_types`.
     """
-    types = config.words("layer_types")
-    if types is None:
-        return tuple(applies(index) for index in range(layers))
-    if len(types) != layers or not set(types) <= {kind, FULL}:
-        config.problem(f"`layer_types` must name `{kind}` or `{FULL}` for each of the {layers} layers")
-    return tuple(each == kind for each in types)
+    words = layer_words(config, layers, (kind, FULL), lambda index: kind if applies(index) else FULL)
+    return tuple(each == kind for each in words)
 
 
 def layer_windows(
@@ -295,30 +341,20 @@ def experts_behind_dense_layers(
         shared: key of the number of experts that every token visits.
     """
     dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
-    listed = isinstance(config.config.get("moe_layer_freq"), list)
-    every = 1 if listed else config.integer("moe_layer_freq", 1)
-    sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
-    if listed:
-        sparse = [each != 0 for each in config.integers("moe_layer_freq")]
-        if len(sparse) != widths.layers:
-            config.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {widths.layers} layers")
-    kinds = config.words("mlp_layer_types")
-    if kinds is not None:
-        sparse = [kind == "sparse" for kind in kinds]
-        if len(kinds) != widths.layers or not {*kinds} <= {"dense", "sparse"}:
-            config.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {widths.layers} layers")
+    every = 1 if isinstance(config.config.get("moe_layer_freq"), list) else config.integer("moe_layer_freq", 1)
+    sparse = config.sparse_layers(widths.layers, lambda index: index >= dense_layers and index % every == 0)
     if not any(sparse):
         return (FeedForward(config.integer("intermediate_size")),) * widths.layers
-    width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
-    mixture = mixture_of_experts(
-        config,
-        experts=experts,
-        shared_width=width * config.integer(shared, 0, minimum=0),
-        groups=groups,
-        visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
-    )
-    config.at_most("topk_group", mixture.visited_groups, "n_group", groups)
-    return dense_and_sparse(config, sparse, mixture)
+    width = config.integer("moe_intermediate_size") * config.integer(shared, 0, minimum=0)
+    return dense_and_sparse(config, sparse, routed_experts(config, experts, width))
+
+
+def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> MixtureOfExperts:
+    """Read routed experts in DeepSeek's form, perhaps in groups that a token chooses from first."""
+    groups = config.integer("n_group", 1)
+    visited = config.integer("topk_group", 1) if groups > 1 else 1
+    config.at_most("topk_group", visited, "n_group", groups)
+    return mixture_of_experts(config, experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
 
 
 PARTS = {"vision_config": "vision tower", "audio_config": "audio tower"}

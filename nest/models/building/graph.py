@@ -1,11 +1,14 @@
 """Operator graph of an architecture: embedding, blocks with their feed-forward networks, head."""
 
+from attrs import evolve
+
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Parameter, Routing, Shape, Tensor
-from nest.models.building.attention import add_attention
+from nest.models.building.attention import add_mixer
+from nest.models.building.compressed import connect
 from nest.models.building.layer import FP32, LayerBuilder, activation_itemsize
 from nest.spec import Training
-from nest.spec.architecture import Architecture, FeedForward, MixtureOfExperts, TransformerBlock
+from nest.spec.architecture import Architecture, FeedForward, HybridBlock, MixtureOfExperts, TransformerBlock
 
 EXPERT_WIDTH = "expert_ffn"  # The axis of a routed expert's inner width; experts are split apart from all else.
 
@@ -33,7 +36,36 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
         embedded = _add_learned_rows(layer, architecture, embedded)
     if architecture.post_norm:
         embedded = layer.norm("norm", embedded, output="hidden")
+    if architecture.layer_inputs:
+        _add_layer_inputs(layer, architecture, tokens, embedded)
+    if architecture.streams:
+        expanded = layer.tensor("streams", ("streams", architecture.streams), hidden)
+        layer.add("streams", "elementwise", (embedded,), (expanded,))
+        return expanded
     return embedded
+
+
+def _add_layer_inputs(layer: LayerBuilder, architecture: Architecture, tokens: Tensor, embedded: Tensor) -> None:
+    """Add what each block reads: rows of its own table, and a normalised part of one product (Gemma 3n, Gemma 4)."""
+    width, blocks = ("layer_input", architecture.layer_inputs), ("layers", len(architecture.blocks))
+    rows = ("layer_vocab", architecture.layer_vocab)
+    looked = layer.tensor("layer_words", blocks, width)
+    table = Parameter("weight", (rows, blocks, width))
+    layer.add("layer_words", "embedding", (tokens,), (looked,), parameters=(table,), saves=(tokens,))
+    projected = layer.project("layer_projection", embedded, (blocks, width))
+    normed = layer.norm("layer_norm", projected, bias=False)
+    inputs = tuple(layer.tensor(f"layer_input_{index}", width) for index in range(blocks[1]))
+    layer.add("layer_inputs", "elementwise", (looked, normed), inputs, space=looked.shape)
+
+
+def _read_layer_input(layer: LayerBuilder, stream: Tensor, index: int, width: int) -> Tensor:
+    """Add the gate of the block's own input, its projection and norm."""
+    given = layer.made(f"embedding/layer_input_{index}")
+    gate = layer.project("layer_gate", stream, (("layer_input", width),))
+    gated = layer.tensor("layer_gated", gate.shape[-1])
+    layer.add("layer_gated", "activation", (gate, given), (gated,), saves=(gate, given))
+    change = layer.project("layer_change", gated, stream.shape[-1:], ("layer_input",))
+    return layer.residual("layer_residual", stream, layer.norm("layer_change_norm", change), output="hidden")
 
 
 def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded: Tensor) -> Tensor:
@@ -64,6 +96,7 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
     (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that predict further tokens share the weights and
     have logits and a loss each.
     """
+    source = connect(layer, "streams", source, None) if architecture.streams else source
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
     vocab = ("vocab", architecture.vocab)
@@ -174,10 +207,11 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
         )
 
     hidden = add_embedding(layer("embedding"), architecture)
-    blocks = tuple(f"layers.{index}" for index in range(len(architecture.blocks)))
-    for name, block in zip(blocks, architecture.blocks, strict=True):
+    built: tuple[TransformerBlock | HybridBlock, ...] = architecture.blocks or architecture.hybrid
+    blocks = tuple(f"layers.{index}" for index in range(len(built)))
+    for name, block in zip(blocks, built, strict=True):
         stores = training.stores_scores
-        if architecture.post_norm:
+        if architecture.post_norm and isinstance(block, TransformerBlock):
             hidden = _add_post_norm_block(layer(name), block, hidden, stores)
         else:
             hidden = _add_pre_norm_block(layer(name), block, hidden, stores, architecture)
@@ -186,7 +220,11 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
 
 
 def _add_pre_norm_block(
-    layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool, architecture: Architecture
+    layer: LayerBuilder,
+    block: TransformerBlock | HybridBlock,
+    source: Tensor,
+    unfused: bool,
+    architecture: Architecture,
 ) -> Tensor:
     """Add sub-layers that read a normalised copy and add to the stream, with `result_norms` a normalised result.
 
@@ -197,24 +235,51 @@ def _add_pre_norm_block(
     def normed(name: str, stream: Tensor) -> Tensor:
         return layer.norm(name, stream) if architecture.input_norms else stream
 
-    read = normed("attention_norm", source)
-    change = add_attention(layer, block.attention, read, unfused)
-    if architecture.parallel:
-        read = normed("mlp_norm", source) if architecture.parallel > 1 else read
-        further = _add_feed_forward(layer, block.feed_forward, read)
-        return layer.residual("mlp_residual", source, change, further, output="hidden")
-    if architecture.result_norms:
-        change = layer.norm("attention_result_norm", change)
-    stream = layer.residual("attention_residual", source, change)
-    change = _add_feed_forward(layer, block.feed_forward, normed("mlp_norm", stream))
+    stream, network, mixer = source, block.feed_forward, block.attention
+    if architecture.streams and mixer is not None and network is not None:
+
+        def mixed(read: Tensor) -> Tensor:
+            return add_mixer(layer, mixer, normed("attention_norm", read), unfused)
+
+        stream = connect(layer, "attention", stream, mixed)
+        return connect(layer, "mlp", stream, lambda read: _add_feed_forward(layer, network, normed("mlp_norm", read)))
+    if mixer is not None:
+        read = normed("attention_norm", source)
+        change = add_mixer(layer, mixer, read, unfused)
+        if architecture.parallel and network is not None:
+            read = normed("mlp_norm", source) if architecture.parallel > 1 else read
+            further = _add_feed_forward(layer, network, read)
+            return layer.residual("mlp_residual", source, change, further, output="hidden")
+        if architecture.result_norms:
+            change = layer.norm("attention_result_norm", change)
+        stream = layer.residual("attention_residual", source, change, output="hidden" if network is None else None)
+    if network is None:
+        return stream
+    if isinstance(network, MixtureOfExperts) and network.normed:
+        change = _add_normed_mixture(layer, network, normed("mlp_norm", stream), stream)
+    else:
+        change = _add_feed_forward(layer, network, normed("mlp_norm", stream))
     if architecture.result_norms:
         change = layer.norm("mlp_result_norm", change)
-    return layer.residual("mlp_residual", stream, change, output="hidden")
+    last = None if architecture.layer_inputs else "hidden"
+    stream = layer.residual("mlp_residual", stream, change, output=last)
+    if not architecture.layer_inputs:
+        return stream
+    return _read_layer_input(layer, stream, int(layer.name.rpartition(".")[2]), architecture.layer_inputs)
+
+
+def _add_normed_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, read: Tensor, stream: Tensor) -> Tensor:
+    """Add a dense network beside routed experts, each with norms of its own (Gemma 4, transformers 5.24.0)."""
+    dense = _add_network(layer, "shared_expert", read, FeedForward(mixture.shared_width, mixture.gated))
+    dense = layer.norm("shared_expert_norm", dense)
+    scaled = layer.norm("router_norm", stream)
+    routed = _add_mixture(layer, evolve(mixture, shared_width=0), layer.norm("expert_norm", stream), scaled)
+    return layer.residual("mlp_sum", dense, layer.norm("expert_result_norm", routed))
 
 
 def _add_post_norm_block(layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool) -> Tensor:
     """Add sub-layers that read the stream itself; the sum is normalised (BERT, arXiv 1810.04805)."""
-    change = add_attention(layer, block.attention, source, unfused)
+    change = add_mixer(layer, block.attention, source, unfused)
     stream = layer.norm("attention_norm", layer.residual("attention_residual", source, change))
     change = _add_feed_forward(layer, block.feed_forward, stream)
     return layer.norm("mlp_norm", layer.residual("mlp_residual", stream, change), output="hidden")
@@ -233,7 +298,9 @@ def _add_network(layer: LayerBuilder, prefix: str, source: Tensor, network: Feed
     return layer.project(f"{prefix}_down", activated, source.shape[-1:], ("ffn",), bias=network.bias)
 
 
-def _add_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor) -> Tensor:
+def _add_mixture(
+    layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor, scored: Tensor | None = None
+) -> Tensor:
     """Add routed experts, all on this rank: every token visits `top_k` of them.
 
     Scores and routing weights are fp32, as in Hugging Face transformers' code of DeepSeek-V3. The weights scale the
@@ -244,26 +311,39 @@ def _add_mixture(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor)
     hidden, top_k = source.shape[-1], ("top_k", mixture.top_k)
     logits = layer.tensor("router_logits", ("experts", mixture.experts), itemsize=FP32)
     layer.matmul(
-        "router", source, (("experts", mixture.experts),), ("hidden",), (logits,), kind="router", bias=mixture.bias
+        "router",
+        scored or source,
+        (("experts", mixture.experts),),
+        ("hidden",),
+        (logits,),
+        kind="router",
+        bias=mixture.bias,
     )
     weights = layer.tensor("routing_weights", top_k, itemsize=FP32)
     # The probabilities the backward pass needs overwrite the logits.
-    layer.add("routing", "softmax", (logits,), (weights,), space=logits.shape, saves=(logits,))
-    dispatched = layer.tensor("dispatched", top_k, hidden, itemsize=layer.itemsize * layer.capacity)
+    scales = (Parameter("scales", (("experts", mixture.experts),)),) if mixture.normed else ()
+    layer.add("routing", "softmax", (logits,), (weights,), space=logits.shape, parameters=scales, saves=(logits,))
+    read = source
+    if mixture.latent is not None:
+        read = layer.project("latent", source, (("latent", mixture.latent),))
+    width = read.shape[-1]
+    dispatched = layer.tensor("dispatched", top_k, width, itemsize=layer.itemsize * layer.capacity)
     routing = Routing(mixture.top_k, mixture.groups, mixture.visited_groups)
-    layer.add("dispatch", "elementwise", (source, weights), (dispatched,), routing=routing)
+    layer.add("dispatch", "elementwise", (read, weights), (dispatched,), routing=routing)
     inner = _inner(EXPERT_WIDTH, mixture.width, mixture.gated)
-    up = layer.project("expert_up", dispatched, inner, experts=mixture.experts, bias=mixture.bias)
+    up = layer.project("expert_up", dispatched, inner, (width[0],), experts=mixture.experts, bias=mixture.bias)
     activated = _activate(layer, "expert_activated", up, (EXPERT_WIDTH, mixture.width), (weights,))
     down = layer.project(
-        "expert_down", activated, (hidden,), (EXPERT_WIDTH,), experts=mixture.experts, bias=mixture.bias
+        "expert_down", activated, (width,), (EXPERT_WIDTH,), experts=mixture.experts, bias=mixture.bias
     )
-    parts: tuple[Tensor, ...] = (down,)
-    if mixture.shared_width:
-        parts = (down, _add_shared_expert(layer, mixture, source))
-    combined = layer.tensor("mlp_output", hidden)
+    shared = (_add_shared_expert(layer, mixture, source),) if mixture.shared_width else ()
+    parts = (down, *shared) if width == hidden else (down,)
+    combined = layer.tensor("mlp_output" if width == hidden else "latent_output", width)
     layer.add("combine", "elementwise", parts, (combined,), space=down.shape, contracted=("top_k",))
-    return combined
+    if width == hidden:
+        return combined
+    expanded = layer.project("expanded", combined, (hidden,), ("latent",))
+    return layer.residual("mlp_output", expanded, *shared) if shared else expanded
 
 
 def _add_shared_expert(layer: LayerBuilder, mixture: MixtureOfExperts, source: Tensor) -> Tensor:
@@ -292,12 +372,12 @@ def _activate(
 ) -> Tensor:
     """Add the activation, of two branches with the gating product; the backward pass needs its inputs."""
     rows = tuple(axis for axis in up.shape if axis[0] not in ("branch", inner[0]))
-    activated = Tensor(f"{layer.name}/{name}", (*rows, inner), up.itemsize)
+    activated = Tensor(f"{layer.path}/{name}", (*rows, inner), up.itemsize)
     saved: tuple[Tensor, ...] = (up, *scales)
     made: tuple[Tensor, ...] = (activated,)
     if layer.eager and any(axis == "branch" for axis, _ in up.shape):
         # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP).
-        gate = Tensor(f"{layer.name}/{name}_gate", activated.shape, up.itemsize, differentiable=False)
+        gate = Tensor(f"{layer.path}/{name}_gate", activated.shape, up.itemsize, differentiable=False)
         saved, made = (*saved, gate), (activated, gate)
     layer.add(name, "activation", (up, *scales), made, parameters=learned, saves=saved)
     return activated

@@ -1,6 +1,6 @@
 """Builder of a layer from the operators most layers are made of."""
 
-from attrs import define, field
+from attrs import Factory, define, evolve, field
 
 from nest.graph import Operator, Parameter, Routing, Shape, Tensor
 from nest.spec import Training
@@ -33,6 +33,15 @@ class LayerBuilder:
     capacity: float = 1.0  # Room of an expert in tokens over its even share.
     eager: bool = False  # Operators between products run one by one, and save more for the backward pass.
     operators: list[Operator] = field(factory=list)  # Added so far, in order.
+    path: str = field(default=Factory(lambda self: self.name, takes_self=True))  # Start of names of what it adds.
+
+    def inside(self, part: str) -> "LayerBuilder":
+        """Return the builder of a part of this layer, whose operators and tensors are called `layer/part/...`."""
+        return evolve(self, path=f"{self.path}/{part}")
+
+    def made(self, name: str) -> Tensor:
+        """Return the tensor of this or an earlier layer called `name`."""
+        return next(each for operator in reversed(self.operators) for each in operator.outputs if each.name == name)
 
     @property
     def tokens(self) -> Shape:
@@ -41,7 +50,7 @@ class LayerBuilder:
 
     def tensor(self, name: str, *axes: tuple[str, int], itemsize: float | None = None) -> Tensor:
         """Return a tensor of this layer with `axes` per token."""
-        return Tensor(f"{self.name}/{name}", (*self.tokens, *axes), itemsize or self.itemsize)
+        return Tensor(f"{self.path}/{name}", (*self.tokens, *axes), itemsize or self.itemsize)
 
     def indices(self, name: str) -> Tensor:
         """Return whole numbers of the data, one per token, without gradient."""
@@ -67,7 +76,7 @@ class LayerBuilder:
         """Add any operator; its space is the first output's shape unless given."""
         self.operators.append(
             Operator(
-                name=f"{self.name}/{name}",
+                name=f"{self.path}/{name}",
                 layer=self.name,
                 kind=kind,
                 space=outputs[0].shape if space is None else space,
@@ -134,7 +143,7 @@ class LayerBuilder:
     ) -> Tensor:
         """Add a matmul of the rows of `source` with `columns`; its one result is called `name`."""
         rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
-        output = Tensor(f"{self.name}/{name}", (*rows, *columns), source.itemsize if experts else self.itemsize)
+        output = Tensor(f"{self.path}/{name}", (*rows, *columns), source.itemsize if experts else self.itemsize)
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 
@@ -167,7 +176,7 @@ class LayerBuilder:
         The backward pass needs the input; the statistics, a few bytes per token, are left out as in arXiv 2205.05198,
         section 4.1.
         """
-        normed = Tensor(f"{self.name}/{output or name}", source.shape, source.itemsize)
+        normed = Tensor(f"{self.path}/{output or name}", source.shape, source.itemsize)
         names = ("weight", "bias") if (self.norm_bias if bias is None else bias) else ("weight",)
         shape = source.shape[-1:] if weights is None else weights
         parameters = tuple(Parameter(each, shape) for each in names if shape)
@@ -187,6 +196,6 @@ class LayerBuilder:
 
     def residual(self, name: str, source: Tensor, *changes: Tensor, output: str | None = None) -> Tensor:
         """Add the sum of `source` and `changes`; the backward pass needs no inputs."""
-        total = Tensor(f"{self.name}/{output or name}", source.shape, self.itemsize)
+        total = Tensor(f"{self.path}/{output or name}", source.shape, self.itemsize)
         self.add(name, "elementwise", (source, *changes), (total,))
         return total

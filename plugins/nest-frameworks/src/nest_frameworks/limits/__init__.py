@@ -14,10 +14,18 @@ from attrs import evolve, frozen
 
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError
-from nest.hooks.architectures import architecture_of, network_of
+from nest.hooks.architectures import architecture_of, hybrid_of, network_of
 from nest.instance import Cluster
 from nest.spec import Architecture, ClusterSpec, Problem, ProfileSpec, Training
-from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts, TransformerSpec
+from nest.spec.architecture import (
+    DeltaNet,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureOfExperts,
+    Parallel,
+    StateSpace,
+    TransformerSpec,
+)
 from nest.spec.problem import ALL_RANKS
 
 ULYSSES = "ulysses"
@@ -65,6 +73,11 @@ class Asked:
         """The transformer; None: there are measured layers, or an operator graph."""
         return architecture_of(self.written)
 
+    @cached_property
+    def hybrid(self) -> Architecture | None:
+        """The hybrid, whose blocks mix tokens in several ways; None: it is something else."""
+        return hybrid_of(self.written)
+
     @property
     def transformer(self) -> Architecture:
         """The transformer, which Megatron-LM needs.
@@ -72,6 +85,11 @@ class Asked:
         Raises:
             InputError: it is something else.
         """
+        if self.hybrid is not None:
+            raise InputError(
+                f"This exporter for Megatron-LM writes models of attention, and {self.hybrid.family} has "
+                f"{unwritten_parts(self.hybrid)}; export for pytorch, accelerate or deepspeed."
+            )
         if self.model is None:
             raise InputError(
                 "Megatron-LM cannot run measured layers or a custom operator graph; give a transformer as `model`."
@@ -181,7 +199,7 @@ def shard_groups(asked: Asked, framework: str) -> dict[str, str]:
             f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
         )
     }
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         groups[f"zero == 0 or ep * etp == 1 or ({every})"] = (
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
@@ -227,10 +245,29 @@ def _plain_attention(attention: GroupedQueryAttention | LatentAttention) -> Grou
     return GroupedQueryAttention(attention.heads, attention.kv_heads, attention.head, normalised=attention.normalised)
 
 
+def unwritten_parts(hybrid: Architecture) -> str:
+    """Words for the blocks of a hybrid that no exporter for transformers writes."""
+    mixers = {type(block.attention) for block in hybrid.hybrid}
+    words = [name for kind, name in MIXERS.items() if kind in mixers]
+    if any(block.feed_forward is None for block in hybrid.hybrid):
+        words.append("blocks without a feed-forward network")
+    return ", ".join(words[:-1]) + (" and " if words[1:] else "") + words[-1]
+
+
+MIXERS = {
+    DeltaNet: "gated delta nets",
+    StateSpace: "Mamba-2 layers",
+    Parallel: "attention beside Mamba-2",
+}
+"""Names of what mixes tokens in place of attention."""
+
+
 def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:
     """The routed experts of a model, if it has any."""
-    blocks: Sequence[object] = () if architecture is None else [block.feed_forward for block in architecture.blocks]
-    return next((block for block in blocks if isinstance(block, MixtureOfExperts)), None)
+    if architecture is None:
+        return None
+    blocks = architecture.blocks or architecture.hybrid
+    return next((block.feed_forward for block in blocks if isinstance(block.feed_forward, MixtureOfExperts)), None)
 
 
 def even_launch(asked: Asked, framework: str) -> dict[str, str]:

@@ -166,6 +166,10 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
         yield f"its tokens attend within chunks shorter than {sequence_length} tokens, for which there is no flag"
     if model.result_norms:
         yield "norms follow its sub-layers, as in Gemma 2 and OLMo 2, which this exporter does not write"
+    if any(each.gate for each in grouped):
+        yield "gates scale the results of its attention, which this exporter does not write"
+    if any(each.indexer or each.keys_of is not None or each.key_values or each.value_norm for each in grouped):
+        yield "its attention chooses, shares or normalises keys and values in a way that this exporter does not write"
     if any(each.value not in (None, each.head) for each in grouped):
         yield "its heads have fewer channels of values than of keys, for which there is no flag"
     if model.scaled:

@@ -61,7 +61,7 @@ def maxtext(asked: Asked) -> Limits:
     )
     constraints = MAXTEXT | shard_groups(asked, "MaxText") | whole_batches(asked, "MaxText")
     constraints |= _slices(asked)
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         constraints |= MAXTEXT_EXPERTS
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp"),
@@ -140,7 +140,7 @@ def galvatron(asked: Asked) -> Limits:
     constraints = GALVATRON | whole_batches(asked, "Galvatron")
     if asked.training.key_exchange != "ring":
         constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
             "nest lays expert ranks over those of Ulysses, Galvatron beside"
         )

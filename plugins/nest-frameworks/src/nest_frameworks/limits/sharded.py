@@ -157,7 +157,7 @@ def accelerate(asked: Asked) -> Limits:
     )
     constraints = ACCELERATE | shard_groups(asked, "Accelerate") | whole_batches(asked, "Accelerate")
     constraints |= even_launch(asked, "Accelerate")
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
     return Limits(
         strategies=("tp", "cp", "etp", "batch"),
@@ -222,7 +222,7 @@ def lightning(asked: Asked) -> Limits:
         gradients=("fp32", "bf16", "fp16"),
     )
     constraints = LIGHTNING | whole_batches(asked, "Lightning") | even_launch(asked, "Lightning")
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         constraints["etp == tp"] = "Lightning's mesh has one dimension for tensor parallelism, that of all else"
     return Limits(
         strategies=("tp", "sp", "etp", "batch"),
@@ -270,7 +270,7 @@ def deepspeed(asked: Asked) -> Limits:
         # runtime/engine.py, `_do_optimizer_sanity_check`.
         reason = f"DeepSpeed adds up gradients of {asked.training.precision} in {wide} from ZeRO 1 on"
         constraints |= dict.fromkeys(("zero >= 1 or dp * batch == 1", f"zero >= 1 or {ULYSSES} == 1"), reason)
-    if mixture(asked.model) is not None:
+    if mixture(asked.model or asked.hybrid) is not None:
         constraints |= DEEPSPEED_EXPERTS
     if asked.training.trained is not None:
         # runtime/pipe/engine.py, `_exec_recv_activations`.

@@ -1,0 +1,145 @@
+"""Mixers with a state in place of keys: gated delta nets and Mamba-2, computed in chunks of tokens.
+
+Heads are split like those of attention; keys, or the matrices that several heads share, like key-value heads.
+"""
+
+from nest.graph import Parameter, Shape, Tensor
+from nest.models.building.layer import FP32, LayerBuilder
+from nest.spec.architecture import DeltaNet, StateSpace
+
+DELTA_CHUNK = 64
+"""Tokens that a delta rule takes at once (`chunk_gated_delta_rule` of flash-linear-attention 0.4)."""
+
+
+def convolve(layer: LayerBuilder, sources: tuple[Tensor, ...], taps: int, *, bias: bool) -> tuple[Tensor, ...]:
+    """Add one causal convolution of each channel along the sequence, and its activation; it saves what it reads."""
+    results = tuple(Tensor(f"{each.name} convolved", each.shape, each.itemsize) for each in sources)
+    parameters = []
+    for each in sources:
+        name = each.name.rpartition("/")[2]
+        parameters.append(Parameter(f"{name}_taps", (*each.shape[2:], ("taps", taps))))
+        parameters += [Parameter(f"{name}_bias", each.shape[2:])] if bias else []
+    layer.add("convolution", "convolution", sources, results, parameters=tuple(parameters), saves=sources)
+    return results
+
+
+def gated_norm(layer: LayerBuilder, source: Tensor, gate: Tensor, weights: Shape) -> Tensor:
+    """Add the norm of a result and its product with a gate, one kernel; without `weights` the product alone."""
+    output = layer.tensor("gated", *source.shape[2:])
+    kind, parameters = ("norm", (Parameter("weight", weights),)) if weights else ("activation", ())
+    layer.add("gated", kind, (source, gate), (output,), parameters=parameters, saves=(source, gate))
+    return output
+
+
+def scan(
+    layer: LayerBuilder,
+    inputs: tuple[Tensor, ...],
+    output: Tensor,
+    state: int,
+    saves: tuple[Tensor, ...],
+    *,
+    executed: float,
+    required: float,
+    again: float,
+    parameters: tuple[Parameter, ...] = (),
+    further: tuple[Tensor, ...] = (),
+) -> None:
+    """Add a recurrence over a state of `state` numbers for each channel of `output`.
+
+    Args:
+        executed: forward FLOP per token and head of the chunked kernel.
+        required: the same of the recurrence itself, the convention of utilisation figures.
+        again: FLOP that the backward pass repeats beside the two gradients of each product.
+        further: results beside `output`.
+    """
+    channels = output.shape[-1][1] * state
+    layer.add(
+        "scan",
+        "scan",
+        inputs,
+        (output, *further),
+        space=(*output.shape, ("state", state)),
+        parameters=parameters,
+        saves=saves,
+        flops_per_point=executed / channels,
+        model_flops_per_point=required / channels,
+        backward_flops_ratio=2.0 + again / executed,
+    )
+
+
+def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
+    """Add a gated delta net (Yang et al., arXiv 2412.06464, section 3.3; Qwen3-Next's of transformers 5.23.0).
+
+    In a chunk of `C` tokens the keys meet each other and the queries (`2*C*key` each), the inverse of the first product
+    meets keys and values (`2*C*(key + value)`), the second the corrected values (`2*C*value`). Keys and queries read
+    the state, and keys and values update it (`2*key*value` each). Kept are its operands, decays, and the inverse, `C`
+    numbers per token and head; the backward pass computes the products with the inverse and the states again.
+    """
+    heads, keys = ("heads", net.heads), ("kv_heads", net.key_heads)
+    channels, key_channels = ("head", net.value), ("state", net.key)
+    query, key = layer.tensor("query", keys, key_channels), layer.tensor("key", keys, key_channels)
+    layer.matmul("query_key", source, (("branch", 2), keys, key_channels), ("hidden",), (query, key))
+    rate = layer.project("rate", source, (heads,))
+    if net.rank is None:
+        value, gate = layer.tensor("value", heads, channels), layer.tensor("gate", heads, channels)
+        layer.matmul("value_gate", source, (("branch", 2), heads, channels), ("hidden",), (value, gate))
+        decay, decayed = layer.project("decay", source, (heads,)), layer.tensor("log_decay", heads, itemsize=FP32)
+    else:
+        value = layer.project("value", source, (heads, channels))
+        latent = layer.project("gate_latent", source, (("latent", net.rank),))
+        gate = layer.project("gate", latent, (heads, channels), ("latent",))
+        latent = layer.project("decay_latent", source, (("latent", net.rank),))
+        decay = layer.project("decay", latent, (heads, key_channels), ("latent",))
+        decayed = layer.tensor("log_decay", heads, key_channels, itemsize=FP32)
+    learned = (Parameter("rates", (heads,)), Parameter("bias", decay.shape[2:]))
+    layer.add("log_decay", "elementwise", (decay,), (decayed,), parameters=learned, saves=(decay,))
+    operands = convolve(layer, (query, key, value), net.taps, bias=False)
+    chunk = min(DELTA_CHUNK, layer.sequence)
+    inverse, result = layer.tensor("inverse", heads, ("chunk", chunk)), layer.tensor("context", heads, channels)
+    states, solved = 2.0 * net.key * net.value, 2.0 * chunk * (net.key + net.value)
+    scan(
+        layer,
+        (*operands, rate, decayed),
+        result,
+        net.key,
+        (*operands, rate, decayed, inverse),
+        executed=2.0 * chunk * (2 * net.key + net.value) + solved + 3 * states,
+        required=3 * states,
+        again=solved + 2 * states,
+        further=(inverse,),
+    )
+    gated = gated_norm(layer, result, gate, (channels,))
+    return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"))
+
+
+def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> Tensor:
+    """Add a Mamba-2 layer (Dao and Gu, arXiv 2405.21060, section 6).
+
+    In a chunk of `Q` tokens the output matrices meet the input matrices (`2*Q*state` a group), and the product the
+    values (`2*Q*head` a head). Values enter the states and outputs leave them (`2*head*state` each). The kernel
+    `mamba_split_conv1d_scan_combined` of mamba_ssm keeps what the projection gave and the result; the backward pass
+    computes the convolution, the first product and the states again.
+    """
+    heads, groups = ("heads", space.heads), ("kv_heads", space.groups)
+    channels, state = ("head", space.head), ("state", space.state)
+    gate, value = layer.tensor("gate", heads, channels), layer.tensor("value", heads, channels)
+    layer.matmul("value_gate", source, (("branch", 2), heads, channels), ("hidden",), (gate, value), bias=space.bias)
+    step = layer.project("step", source, (heads,), bias=space.bias)
+    enter, leave = layer.tensor("input", groups, state), layer.tensor("output", groups, state)
+    layer.matmul("input_output", source, (("branch", 2), groups, state), ("hidden",), (enter, leave), bias=space.bias)
+    operands = convolve(layer, (value, enter, leave), space.taps, bias=space.taps_bias)
+    chunk, result = min(space.chunk, layer.sequence), layer.tensor("context", heads, channels)
+    met, states = 2.0 * chunk * space.state * space.groups / space.heads, 2.0 * space.head * space.state
+    scan(
+        layer,
+        (*operands, step),
+        result,
+        space.state,
+        (*(operands if layer.eager else ()), step, result),
+        executed=met + 2.0 * chunk * space.head + 2 * states,
+        required=2 * states,
+        again=met + states,
+        parameters=tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias")),
+    )
+    gated = gated_norm(layer, result, gate, (heads, channels) if space.normalised else ())
+    return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"), bias=space.output_bias)
