@@ -39,6 +39,17 @@ NARROW_LAUNCHES = 2.0
 """Kernels of a product whose operands are converted to a narrower format, over those of any other operator."""
 
 
+CONVERSION = {"int4": 0.11}
+"""Share of the memory bandwidth with which narrow weights are converted, by `training.trainable.stored`.
+
+From the step times of LoRA with and without narrow weights: `int4` of Qwen-7B, 14B and 72B (QwenLM/Qwen, README.md,
+commit 03cd81f5), others of Llama 2 7B and 13B in `nf4` (Lightning-AI/litgpt, tutorials/resource-tables.md, commit
+4839345a), each on an A100. That of `int8` is an assumption.
+"""
+
+USUAL_CONVERSION = 0.25
+
+
 class Peak(NamedTuple):
     """The arithmetic roof of an operator on a device."""
 
@@ -80,12 +91,18 @@ class Roofline:
             merged = 3.0 * (operator.steps - 1) * written / bandwidth
             forward, backward = forward + merged, backward + merged
         launching = operator.steps * device.launch_overhead
+        converted = operator.narrow_count * precision(training.precision).weights
+        if converted:
+            # A kernel in each pass reads the narrow weights and writes wide ones.
+            moved = (operator.weight_bytes(0.0) + converted) / (device.memory_bandwidth * _conversion(training))
+            forward, backward = forward + moved, backward + moved
+            launching += device.launch_overhead
         return OperatorCost(
             forward + launching,
             backward + launching if learns else 0.0,
             update=update,
-            transient=_gradient_bytes(operator),
-            host=operator.steps * _launches(operator, device, peak) * training.host_launch(device),
+            transient=_gradient_bytes(operator) + converted,
+            host=(operator.steps + bool(converted)) * _launches(operator, device, peak) * training.host_launch(device),
         )
 
     def _update_bytes(self, training: Training) -> float:
@@ -95,6 +112,11 @@ class Roofline:
             found = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
             self._updated = training, found
         return found
+
+
+def _conversion(training: Training) -> float:
+    stored = None if training.trained is None else training.trained.stored
+    return CONVERSION.get(stored or "", USUAL_CONVERSION)
 
 
 def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:
@@ -206,7 +228,7 @@ def _kind(operator: Operator) -> str:
 
 def _parameter_traffic(operator: Operator, training: Training) -> float:
     """Return bytes of parameters read: all of them, or, in a look-up, the rows of the outputs."""
-    held = operator.parameter_count * precision(training.precision).weights
+    held = operator.parameter_count * precision(training.precision).weights  # Narrow ones are converted first.
     return min(held, operator.bytes_written) if operator.kind == "embedding" else held
 
 

@@ -44,6 +44,7 @@ class Limits(Record):
             the head in the last; without transformer blocks, of layers.
         all_devices: whether it must use every device of the cluster.
         trainable: whether it can train a part of the model only (`training.trainable`).
+        stored: formats of frozen weights that its files can name (`training.trainable.stored`).
         usual_zero: ZeRO stage of its own recipes; None: the first that a problem lists.
         usual_rank_order: its default rank order; None: `dp-inner`, the most common.
         constraints: expressions of docs/reference/constraints.md that its plans satisfy, each with the reason: a clause
@@ -63,6 +64,7 @@ class Limits(Record):
     even_stages: bool = False
     all_devices: bool = False
     trainable: bool = False
+    stored: tuple[str, ...] = ()
     usual_zero: int | None = None
     usual_rank_order: str | None = None
     constraints: Mapping[str, str] = field(factory=dict)
@@ -127,8 +129,12 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
             f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all data-parallel "
             "ranks"
         )
-    if not limits.trainable and plan.problem["training"].get("trainable") not in (None, "all", ["all"]):
+    trainable = plan.problem["training"].get("trainable")
+    if not limits.trainable and trainable not in (None, "all", ["all"]):
         yield f"part of the model is frozen (training.trainable), but {target} trains all of it"
+    stored = trainable.get("stored") if isinstance(trainable, Mapping) else None
+    if stored is not None and stored not in limits.stored:
+        yield f"frozen weights are in {stored}, but {target} has {_known(limits.stored)}"
     if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
         yield f"training.offload keeps the optimizer state on the host, which {target} does not support"
 

@@ -102,6 +102,14 @@ def _count(row: PricedOperator, name: str, trained: bool = False) -> int:
     return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
 
 
+def _weight_bytes(layer: PricedLayer, name: str, itemsize: float) -> list[float]:
+    operators = [[row.operator for row in part] for part in layer.parts]
+    return [
+        float(sum(p.count * (p.itemsize or itemsize) for each in part for p in each.parameters if p.group == name))
+        for part in operators
+    ]
+
+
 def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[float]]:
     """Function for the seconds of a group's optimizer step in each part of a layer."""
     away = pricing.host is not None and pricing.host.holds_optimizer
@@ -129,11 +137,11 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
             ],
         )
 
-    parameters, trained = spread(counts), spread(partial(counts, trained=True))
+    trained, itemsize = spread(partial(counts, trained=True)), pricing.precision.weights
     return ParameterGroup(
         name=name,
         ranks=block.replica_ranks(name),
-        weights=parameters * pricing.precision.weights,
+        weights=spread(lambda layer: layer.once_untimed(("bytes", name), lambda: _weight_bytes(layer, name, itemsize))),
         gradients=trained * pricing.precision.gradients,
         optimizer=trained * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
         update=spread(_updates(name, pricing)),

@@ -115,7 +115,7 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) 
     buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
     formats = pricing.precision
     whole = (
-        GATHERED_LAYERS * formats.weights * sum(row.operator.parameter_count for row in layer.rows)
+        GATHERED_LAYERS * sum(row.operator.weight_bytes(formats.weights) for row in layer.rows)
         + formats.gradients * sum(row.operator.trained_count for row in layer.rows)
         for layer in layers
     )

@@ -49,6 +49,9 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         limits = limits_on_pools(exporters[name], problem, registry, place)
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} trains all of the model, but training.trainable freezes part of it.")
+    stored = None if problem.training.trained is None else problem.training.trained.stored
+    if stored is not None and stored not in limits.stored:
+        raise InputError(f"{place}: {name} writes no file that keeps frozen weights in {stored}.")
     return limits
 
 

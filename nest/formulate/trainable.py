@@ -13,7 +13,7 @@ from attrs import evolve
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor, has_axis
 from nest.spec import Lora, Trainable
-from nest.spec.training import ALL_LINEAR
+from nest.spec.training import ALL_LINEAR, STORED
 
 MODULES = {
     "query": ("q_proj",),
@@ -54,7 +54,8 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
 
     As in autograd, a tensor has a gradient if something trained leads to it; an operator without such a result has no
     backward pass and saves nothing. A product with a frozen weight saves no input: its backward pass only finds the
-    gradient of its input, half as many FLOP as both.
+    gradient of its input, half as many FLOP as both. Frozen weights of linear layers in blocks may be stored in a
+    narrow format; biases, routers, embedding and head keep theirs, as in bitsandbytes.
 
     Args:
         graph: of one sample, from an importer.
@@ -63,6 +64,8 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
         InputError: a target or a layer is missing, nothing is trained, or only one of two layers with a shared weight.
     """
     adapted = graph if trainable.lora is None else _with_adapters(graph, trainable.lora)
+    itemsize = None if trainable.stored is None else STORED[trainable.stored]
+    blocks = frozenset(graph.blocks)
     originals = frozenset(operator.name for operator in graph.operators)
     for pattern in trainable.layers:
         if not any(_named(operator, (pattern,)) for operator in graph.operators):
@@ -82,6 +85,11 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
 
     def change(operator: Operator) -> tuple[Operator, ...]:
         operator = _with_gradients(operator, operator.name in trained, changed)
+        if itemsize is not None and operator.layer in blocks and operator.kind == "matmul":
+            narrow = (
+                evolve(p, itemsize=itemsize if p.frozen and len(p.shape) > 1 else None) for p in operator.parameters
+            )
+            operator = evolve(operator, parameters=tuple(narrow))
         changed.update((tensor.name, tensor) for tensor in operator.outputs)
         return (operator,)
 

@@ -97,6 +97,7 @@ class Parameter(Record):
             gradients are reduced separately (PROBLEM.md section 2, `state`).
         tied: names of the operators whose parameter this one repeats; it takes memory, but the model counts it once.
         frozen: not trained: it has no gradient and no optimizer state.
+        itemsize: bytes per scalar if it is stored in a narrow format; None: in that of the training precision.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Parameter(Record):
     group: str = "dense"
     tied: bool = False
     frozen: bool = False
+    itemsize: float | None = None
 
     @property
     def count(self) -> int:
@@ -288,6 +290,15 @@ class Operator(Record):
     def parameter_count(self) -> int:
         """Scalars learned by this operator on one rank."""
         return sum([parameter.count for parameter in self.parameters])
+
+    def weight_bytes(self, itemsize: float) -> float:
+        """Bytes of its parameters on one rank, `itemsize` each unless they are narrower."""
+        return sum([parameter.count * (parameter.itemsize or itemsize) for parameter in self.parameters])
+
+    @property
+    def narrow_count(self) -> int:
+        """Scalars stored in narrow formats, which are converted for each product."""
+        return sum([parameter.count for parameter in self.parameters if parameter.itemsize is not None])
 
     @property
     def trained_count(self) -> int:

@@ -127,8 +127,8 @@ def _problems(operator: Operator) -> Iterator[str]:
         yield "its FLOP must not be negative."
     if operator.passes < 1:
         yield "its kernel must go over its tensors at least once: passes must be 1 or more."
-    if any(parameter.frozen for parameter in operator.parameters):
-        yield "training.trainable freezes layers; leave `frozen` out."
+    if any(parameter.frozen or parameter.itemsize is not None for parameter in operator.parameters):
+        yield "training.trainable freezes layers; leave `frozen` and `itemsize` of parameters out."
     if operator.collective is not None:
         yield "collectives are added by strategies; give the graph of a single device."
     unknown = sorted(set(operator.saves) - {tensor.name for tensor in tensors})

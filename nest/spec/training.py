@@ -24,6 +24,13 @@ LOSSES = ("unfused", "fused", "eager", "chunked")
 KERNELS = ("fused", "eager")
 NORMS = ("fused", "eager")
 SAVED = ("wide", "narrow")
+STORED = {"nf4": 0.5 + 4 / 64, "nf4-double": 0.5 + 1 / 64 + 4 / 64 / 256, "int4": 0.5 + 2.5 / 128, "int8": 1.0}
+"""Bytes per frozen weight, by format.
+
+`nf4`: 4 bits and a single-precision scale for each 64; `nf4-double`: that scale in 8 bits, with one for each 256 of
+them (QLoRA, arXiv 2305.14314, section 3). `int4`: with a scale in 16 bits and a zero point in 4 for each 128 (GPTQ,
+arXiv 2210.17323; AWQ, arXiv 2306.00978). `int8`: a scale for each row does not count (LLM.int8(), arXiv 2208.07339).
+"""
 
 
 @frozen(eq=False, repr=False)
@@ -156,14 +163,18 @@ class Trainable(Record):
         lora: trained adapters.
         layers: names of fully trained layers and operators, such as `head` or `layers.31/mlp_up`; `*` stands for any
             text.
+        stored: narrow format (`STORED`) of the frozen weights of linear layers in blocks, which kernels convert before
+            each product (QLoRA, arXiv 2305.14314, section 3); None: the training precision.
     """
 
     lora: Lora | None = None
     layers: tuple[str, ...] = ()
+    stored: str | None = field(default=None, validator=one_of(tuple(STORED)))
 
     def __str__(self) -> str:
         adapters = () if self.lora is None else (f"LoRA of rank {self.lora.rank} on {', '.join(self.lora.targets)}",)
-        return "; ".join((*adapters, *((", ".join(self.layers),) if self.layers else ())))
+        kept = (f"frozen weights in {self.stored}",) if self.stored else ()
+        return "; ".join((*adapters, *((", ".join(self.layers),) if self.layers else ()), *kept))
 
 
 ALL_LINEAR = "all-linear"

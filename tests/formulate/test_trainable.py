@@ -17,6 +17,7 @@ from nest.formulate.trainable import backward_share, trained_count
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance import Candidate
+from nest.io import structure
 from nest.spec import Lora, Problem, Trainable, Training, TransformerSpec
 from tests.bare_devices import bare
 from tests.formulate.conftest import DENSE, EXPERTS
@@ -132,6 +133,82 @@ def test_published_runs_of_qwen(size: str, length: int, gigabytes: float, second
     assert found.batch_time is not None
     assert 0.9 < found.batch_time / seconds < 1.1
     assert 0.8 < found.stages[0].memory / (gigabytes * 1e9) < 1.05
+
+
+QUANTISED = [
+    # Model, tokens, gigabytes and seconds of Q-LoRA, and seconds of LoRA.
+    ("7B", 2048, 13.9, 7.0, 5.2),
+    ("7B", 4096, 16.9, 11.6, 10.1),
+    ("14B", 2048, 19.9, 11.8, 8.4),
+    ("14B", 4096, 23.0, 20.1, 17.0),
+]
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize(("size", "length", "gigabytes", "seconds", "adapters"), QUANTISED)
+def test_published_runs_of_qwen_in_4_bits(
+    size: str, length: int, gigabytes: float, seconds: float, adapters: float
+) -> None:
+    """The same table, Q-LoRA: weights in 4 bits by GPTQ, fp16."""
+    training = {"global_batch": 8, "sequence_length": length, "stack": "none", "precision": "fp16"}
+    trainable = {"lora": {"rank": 64, "targets": "all-linear"}, "stored": "int4"}
+    found = nest.evaluate(
+        {
+            "nest": 1,
+            "model": {"transformer": QWEN[size]},
+            "training": {**training, "attention": "flash", "trainable": trainable},
+            "cluster": {"device": "a100-sxm-80g", "levels": [{"name": "node", "fanout": 1, "bandwidth": "300 GB/s"}]},
+            "fixed": {"recompute": "full", "micro_batch": 1},
+        }
+    )
+    assert found.batch_time is not None
+    assert 0.9 < found.batch_time / seconds < 1.1
+    assert 0.9 < found.stages[0].memory / (gigabytes * 1e9) < 1.1
+    assert found.batch_time > adapters
+
+
+def stored(format_name: str | None) -> Candidate:
+    problem: dict[str, Any] = {
+        "nest": 1,
+        "model": "llama-2-7b",
+        "training": {"global_batch": 1, "sequence_length": 1304, "micro_batch": [1], "stack": "none"},
+        "cluster": {"device": "a100-sxm-40g", "levels": [{"name": "node", "fanout": 1, "bandwidth": "300 GB/s"}]},
+    }
+    training = {**problem["training"], "trainable": {"lora": {"rank": 8}, "stored": format_name}}
+    return candidates(structure({**problem, "training": training}, Problem))[0]
+
+
+def test_frozen_weights_in_few_bits() -> None:
+    """Bytes: QLoRA, section 3. Seconds: Lightning-AI/litgpt, tutorials/resource-tables.md, commit 4839345a: 2.36
+    minutes for a thousand micro-batches of Llama 2 7B, 3.68 in nf4."""
+    wide, narrow, double = stored(None), stored("nf4"), stored("nf4-double")
+    linear = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    saved = [(wide.state[0].weights - each.state[0].weights).sum() for each in (narrow, double)]
+    assert saved == [pytest.approx(linear * (2 - (4 + bits) / 8)) for bits in (32 / 64, 8 / 64 + 32 / (64 * 256))]
+    slower = (narrow.forward + narrow.backward - wide.forward - wide.backward).sum()
+    assert 0.9 < 1000 * slower / 60 / (3.68 - 2.36) < 1.15
+    first, last = wide.recompute[0], narrow.recompute[0]
+    # Embedding and head are as they were; a block has a 16-bit copy of one weight at a time.
+    assert narrow.state[0].weights[[0, -1]] == pytest.approx(wide.state[0].weights[[0, -1]])
+    assert 0 < (last.peak - first.peak)[1] <= 2 * 2 * 4096 * 11008
+    assert (narrow.state[0].gradients == wide.state[0].gradients).all()
+
+
+def test_products_in_8_bits_have_no_narrow_weights() -> None:
+    with pytest.raises(InputError, match=r"trainable\.stored goes with products in 16 or 32 bits, not in fp8"):
+        nest.evaluate(
+            {
+                "nest": 1,
+                "model": "llama-2-7b",
+                "training": {
+                    "global_batch": 1,
+                    "sequence_length": 128,
+                    "precision": "fp8",
+                    "trainable": {"lora": {"rank": 8}, "stored": "nf4"},
+                },
+                "cluster": {"device": "h100-sxm", "levels": [{"fanout": 1, "bandwidth": "300 GB/s"}]},
+            }
+        )
 
 
 def test_narrow_values_have_adapters_of_their_own() -> None:

@@ -65,6 +65,12 @@ def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: 
         ("llama-factory", {"dp": 8, "zero": 2}, {"offload": ["optimizer"], "precision": "fp32"}),
         ("llama-factory", {"dp": 16, "zero": 2}, {"trainable": {"lora": {"rank": 16, "targets": ["all-linear"]}}}),
         ("llama-factory", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4}}}),
+        ("llama-factory", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4}, "stored": "nf4-double"}}),
+        ("llama-factory", {"dp": 16, "zero": 2}, {"trainable": {"lora": {"rank": 4}, "stored": "nf4"}}),
+        ("llama-factory", {"dp": 16, "zero": 2}, {"trainable": {"lora": {"rank": 4}, "stored": "int8"}}),
+        ("axolotl", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4}, "stored": "nf4-double"}}),
+        ("axolotl", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4}, "stored": "nf4"}}),
+        ("axolotl", {"dp": 16, "zero": 2, "micro_batch": 2}, {"trainable": {"lora": {"rank": 4}, "stored": "int8"}}),
         ("axolotl", {"dp": 8, "zero": 3}, {"trainable": {"lora": {"rank": 16, "targets": ["all-linear"]}}}),
         ("axolotl", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4, "targets": ["q_proj", "o_proj"]}}}),
         ("axolotl", {"dp": 16, "zero": 3, "recompute": "full"}, {}),
@@ -214,7 +220,7 @@ def test_what_accelerate_is_told_lies_beside(tmp_path: Path) -> None:
     [
         # examples/train_lora/qwen3_lora_sft_ds3.yaml, qwen3_lora_dpo.yaml and extras/galore/llama3_full_sft.yaml
         ("finetuning_type: full", "finetuning_type: freeze", "finetuning_type is freeze, but nest prices trainings of"),
-        ("finetuning_type: full", "quantization_bit: 4", "quantization_bit is 4, but nest has no word"),
+        ("bf16: true", "quantization_bit: 4", "quantization_bit asks for weights in 4 or 8 bits, which only"),
         ("finetuning_type: full", "additional_target: norm", "additional_target has norm, and nest knows embed_tokens"),
         ("stage: sft", "stage: dpo", "stage is dpo, but nest prices steps"),
         ("flash_attn: fa2", "use_galore: true", "use_galore is True"),
@@ -381,7 +387,9 @@ def test_plugins_that_change_the_model_are_refused(plugin: str) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("adapter: qlora\nload_in_4bit: true", "adapter is qlora, but nest prices"),
+        ("adapter: qlora", "adapter is qlora, but load_in_4bit is not true"),
+        ("adapter: lora\nload_in_4bit: true\nload_in_8bit: true", "are both given"),
+        ("load_in_8bit: true", "load_in_8bit asks for weights in 4 or 8 bits, which only"),
         ("unfrozen_parameters: [lm_head]", "unfrozen_parameters"),
         ("expert_parallel_size: 2", "Axolotl's expert parallelism"),
         ("rl: dpo", "rl is dpo"),
@@ -488,3 +496,50 @@ def test_trl_beside_accelerates_file_trains_in_bf16(tmp_path: Path) -> None:
     options = LaunchOptions(folder=tmp_path)
     found = [read_transformers(json.dumps({**ARGUMENTS, **key}), options) for key in ({"packing": True}, {})]
     assert [each.settings["training"]["precision"] for each in found] == ["bf16", "fp32"]
+
+
+QLORA = "micro_batch_size: 1\nsequence_len: 512\nadapter: qlora\nload_in_4bit: true\nlora_target_linear: true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"base_model: meta-llama/Meta-Llama-3-8B\n{QLORA}", "nf4-double"),
+        (f"base_model: x\n{QLORA}bnb_config_kwargs: {{bnb_4bit_use_double_quant: false}}", "nf4"),
+        (f"base_model: x\n{QLORA.replace('qlora', 'lora')}", "nf4"),
+        (f"base_model: x\n{QLORA.replace('qlora', 'lora').replace('4bit', '8bit')}", "int8"),
+        (f"base_model: unsloth/Qwen2.5-7B-unsloth-bnb-4bit\n{QLORA}", "nf4-double"),
+        (f"base_model: TechxGenus/Meta-Llama-3-8B-GPTQ\n{QLORA}", "int4"),
+    ],
+    ids=["double", "single", "called-lora", "eight", "unsloth", "gptq"],
+)
+def test_axolotl_keeps_frozen_weights_in_few_bits(text: str, kept: str) -> None:
+    """`_set_quantization_config` of axolotl, loaders/model.py, commit 002a637c."""
+    assert read_axolotl(text, LaunchOptions(1)).settings["training"]["trainable"]["stored"] == kept
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("quantization_bit: 4", "nf4-double"),
+        ("quantization_bit: 4\nquantization_type: fp4\ndouble_quantization: false", "nf4"),
+        ("quantization_bit: 8", "int8"),
+    ],
+)
+def test_llama_factory_keeps_frozen_weights_in_few_bits(line: str, kept: str) -> None:
+    text = f"model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: lora\n{line}\n"
+    found = read_llama_factory(text, LaunchOptions(1))
+    assert (found.settings["training"]["trainable"]["stored"], found.settings["model"]) == (kept, "llama-3-8b")
+
+
+def test_narrow_weights_are_refused_where_releases_differ_or_nobody_can_shard_them() -> None:
+    head = "stage: sft\nfinetuning_type: lora\nquantization_bit: "
+    for text, told in (
+        (f"model_name_or_path: mistralai/Mixtral-8x7B-v0.1\n{head}4\n", "keeps the experts in 16 bits"),
+        (f"model_name_or_path: x\n{head}4\nquantization_method: hqq\n", "nest reads bitsandbytes alone"),
+        (f"model_name_or_path: x\n{head}3\n", "bitsandbytes has 4 and 8 bits"),
+        (f"model_name_or_path: x/Llama-3-8B-AQLM-2Bit\n{head}4\n", "in a format that nest does not know"),
+        (f"model_name_or_path: x\n{head}8\ndeepspeed: {{zero_optimization: {{stage: 3}}}}\n", "in 8 bits"),
+    ):
+        with pytest.raises(InputError, match=told):
+            read_llama_factory(text, LaunchOptions(1))

@@ -156,7 +156,7 @@ def accelerate(asked: Asked) -> Limits:
         asked.training, "accelerate", "Accelerate", precisions=("bf16", "fp16", "fp32"), gradients=gradients
     )
     constraints = ACCELERATE | shard_groups(asked, "Accelerate") | whole_batches(asked, "Accelerate")
-    constraints |= even_launch(asked, "Accelerate")
+    constraints |= even_launch(asked, "Accelerate") | _in_bits(asked)
     if mixture(asked.model or asked.hybrid) is not None:
         constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
     return Limits(
@@ -164,6 +164,7 @@ def accelerate(asked: Asked) -> Limits:
         recompute=("none", "full"),
         zero_degrees=True,
         trainable=True,
+        stored=BITS_AND_BYTES,
         constraints=constraints,
     )
 
@@ -265,7 +266,7 @@ def deepspeed(asked: Asked) -> Limits:
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
     )
-    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed")
+    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed") | _in_bits(asked)
     if (wide := gradient_format(asked.training)) != asked.training.precision:
         # runtime/engine.py, `_do_optimizer_sanity_check`.
         reason = f"DeepSpeed adds up gradients of {asked.training.precision} in {wide} from ZeRO 1 on"
@@ -282,6 +283,7 @@ def deepspeed(asked: Asked) -> Limits:
         recompute=("none", "full"),
         offload=("optimizer",),
         trainable=True,
+        stored=BITS_AND_BYTES,
         constraints=constraints,
     )
 
@@ -298,6 +300,21 @@ def llama_factory(asked: Asked) -> Limits:
     constraints["pp == 1"] = "LLaMA-Factory has no pipeline parallelism beside DeepSpeed"
     constraints |= even_launch(asked, "LLaMA-Factory")
     return evolve(base, strategies=("batch",), trainable=_adapted(asked), constraints=constraints)
+
+
+BITS_AND_BYTES = ("nf4-double", "nf4", "int8")
+"""Formats of frozen weights that bitsandbytes has; scripts, or files of LLaMA-Factory and Axolotl, ask for them."""
+
+
+def _in_bits(asked: Asked) -> dict[str, str]:
+    """Constraints of frozen weights in few bits."""
+    trained = asked.training.trained
+    if trained is None or trained.stored is None:
+        return {}
+    limits = {"tp == 1": "bitsandbytes does not split weights in 4 or 8 bits"}
+    if trained.stored == "int8":
+        limits["zero <= 2"] = "ZeRO 3 cannot shard weights in 8 bits"
+    return limits
 
 
 def _adapted(asked: Asked) -> bool:

@@ -51,10 +51,6 @@ _ATTENTIONS = {
 
 _ALL = "nest prices trainings of all parameters and of adapters (LoRA)"
 _STEP = "nest prices steps that predict the next token, with one model"
-_NARROW = "nest has no word for frozen weights in 4 or 8 bits yet"
-_PARTS: Mapping[str, tuple[Any, tuple[Any, ...], str]] = dict.fromkeys(
-    ("load_in_4bit", "load_in_8bit"), (False, (False,), _NARROW)
-)
 
 _HARMLESS = (
     *("output_dir", "overwrite_output_dir", "do_*", "learning_rate", "lr_*", "warmup_*", "weight_decay", "adam_*"),
@@ -124,6 +120,8 @@ class Names:
         kept: what says that nothing is recomputed, where it otherwise is; empty: the framework recomputes if told.
         recomputes: whether everything is recomputed where no key says.
         filled: keys that say that samples are as long as they may be.
+        narrow: keys that keep frozen weights in so many bits; LLaMA-Factory's says how many.
+        double: key of double quantisation, and its default.
         refused: by key, what it is where it is not given, what nest prices, and why nothing else.
         unpriced: what is assumed where a key is set; empty: it is only named.
         harmless: patterns of further keys that change no cost that nest counts.
@@ -147,6 +145,8 @@ class Names:
     kept: str = ""
     recomputes: bool = False
     filled: tuple[str, ...] = ("packing",)
+    narrow: Mapping[str, int] = field(factory=lambda: {"load_in_4bit": 4, "load_in_8bit": 8})
+    double: tuple[str, bool] = ("use_bnb_nested_quant", False)
     refused: Mapping[str, tuple[Any, tuple[Any, ...], str]] = field(factory=dict)
     unpriced: Mapping[str, str] = field(factory=dict)
     harmless: tuple[str, ...] = ()
@@ -179,13 +179,15 @@ TRANSFORMERS = Names(
     liger="use_liger_kernel",
     filled=("packing", "block_size"),
     refused={
-        **_PARTS,
         "liger_kernel_config": (None, (None, {}), "nest prices all kernels of Liger or none"),
         "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
     },
     unpriced={"use_dora": "nest assumes adapters to be those of LoRA"},
     harmless=(
         "lora_*",
+        "bnb_4bit_quant_type",
+        "bnb_4bit_compute_dtype",
+        "bnb_4bit_quant_storage",
         "use_rslora",
         "model_revision",
         "torch_dtype",
@@ -225,9 +227,12 @@ LLAMA_FACTORY = Names(
     liger="enable_liger_kernel",
     kept="disable_gradient_checkpointing",
     filled=("packing", "neat_packing"),
+    narrow={"quantization_bit": 4},
+    double=("double_quantization", True),
     refused={
         "finetuning_type": ("lora", ("full", "lora"), _ALL),
-        "quantization_bit": (None, (None,), _NARROW),
+        "quantization_method": ("bnb", ("bnb",), "nest reads bitsandbytes alone"),
+        "quantization_device_map": (None, (None,), "nest assumes each device to hold a whole replica"),
         "stage": ("sft", ("pt", "sft"), _STEP),
         **dict.fromkeys(
             ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_unsloth"),
@@ -253,7 +258,7 @@ LLAMA_FACTORY = Names(
         *("ignore_pad_token_for_loss", "compute_accuracy", "disable_shuffling", "tokenized_path", "model_revision"),
         *("early_stopping_steps", "infer_*", "data_shared_file_system", "enable_torch_profiler", "profile_modules"),
         *("split_special_tokens", "add_tokens", "add_special_tokens", "lora_*", "loraplus_*", "use_rslora", "pissa_*"),
-        *("create_new_adapter",),
+        *("create_new_adapter", "quantization_type"),
     ),
 )
 
@@ -284,9 +289,9 @@ AXOLOTL = Names(
     usual="bf16",
     pure=("bfloat16", "float16"),
     filled=("sample_packing", "pad_to_sequence_len"),
+    double=("bnb_config_kwargs.bnb_4bit_use_double_quant", True),
     refused={
-        **_PARTS,
-        "adapter": (None, (None, "", "lora"), _ALL),
+        "adapter": (None, (None, "", "lora", "qlora"), _ALL),
         "unfrozen_parameters": (None, (None, []), _ALL),
         "relora": (None, (None, False), _ALL),
         "rl": (None, (None, ""), _STEP),
@@ -316,7 +321,15 @@ AXOLOTL = Names(
         *("loss_watchdog_*", "gc_steps", "default_system_message", "xformers_attention"),
         *("fsdp_final_state_dict_type", "experts_implementation", "model_config.*", "torch_compile_*", "s2_attention"),
         *("use_tensorboard", "revision_of_model", "auto_resume_*", "torchdistx_path", "axolotl_config_path"),
-        *("pad_to_multiple_of", "batch_flattening", "use_kernels", "world_size", "adapter", "unfrozen_parameters"),
+        *(
+            "bnb_config_kwargs.*",
+            "pad_to_multiple_of",
+            "batch_flattening",
+            "use_kernels",
+            "world_size",
+            "adapter",
+            "unfrozen_parameters",
+        ),
     ),
 )
 
@@ -338,6 +351,11 @@ def hugging_face_name(model: Any) -> str:
     return next((published(name) for name in known if published(name)), UNKNOWN)
 
 
+PUBLISHED = re.compile(
+    r"[-_.](?:(?P<double>(unsloth[-_])?bnb[-_]4bit)|(?P<grouped>(gptq|awq)([-_]int4)?|int4)|aqlm.*)$", re.IGNORECASE
+)
+"""Ends of the names of models whose weights are published in 4 bits or fewer."""
+
 _SEEING = re.compile(r"(^|[-_.\d])(vl|omni|vision)([-_.\d]|$)|internvl|llava")
 
 
@@ -346,12 +364,20 @@ def vocabulary_of(name: str) -> int:
     return int(library_models()[name].config["vocab_size"])
 
 
-def with_model(keys: Keys, path: str, folder: Path | None) -> tuple[str | None, Architecture | None]:
+def with_model(
+    keys: Keys, path: str, folder: Path | None, narrow: bool = False
+) -> tuple[str | None, Architecture | None]:
     """`model` of a problem for the model that a key names, and what it is made of; None: the problem has to say it.
 
-    `folder`: where the file lies, beside which the model may.
+    `folder`: where the file lies, beside which the model may. `narrow`: its weights may be published in 4 bits.
     """
     said = keys.value(path)
+    if isinstance(said, str) and (found := PUBLISHED.search(said)) is not None:
+        if not narrow:
+            keys.problem(
+                f"{path} is {said!r:.80}, whose weights are in 4 bits; nest prices that beside adapters alone."
+            )
+        said = said[: found.start()]
     name = catalogued(said) if isinstance(said, str) else None
     if isinstance(said, str) and _SEEING.search(said.rpartition("/")[2].lower()):
         keys.problem(f"{path} is {said!r:.80}, a vision-language model; nest prices decoders like GPT's.")

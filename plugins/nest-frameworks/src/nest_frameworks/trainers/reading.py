@@ -37,6 +37,7 @@ from nest_frameworks.trainers.names import (
     Names,
     with_model,
 )
+from nest_frameworks.trainers.narrow import EIGHT, check_experts, stored
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
@@ -107,7 +108,10 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     last = keys.integer("max_steps", -1) or 0
     if last > 0 and training.get("sequence_length"):
         training["tokens"] = prod((last, batch, training["sequence_length"]))
-    model = _model(keys, names, options.folder)
+    kept = (training.get("trainable") or {}).get("stored")
+    model = _model(keys, names, options.folder, kept)
+    if kept == EIGHT and fixed.get("zero") == 3:
+        keys.problem("ZeRO 3 cannot shard weights in 8 bits; bitsandbytes shards those in 4.")
     keys.unpriced(names.passed_over())
     fixed.pop("micro_batches", None)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
@@ -155,7 +159,9 @@ def _adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
     """`training.trainable`; None: all parameters are trained."""
     (switch, word), (wide, rank), (targets, usual) = names.adapters.switch, names.adapters.rank, names.adapters.targets
     value = names.refused[switch][0] if keys.value(switch) is None and switch in names.refused else keys.value(switch)
-    if value != word:
+    adapted = value in (word, f"q{word}")
+    kept = stored(keys, names, str(keys.value(names.model)), adapted)
+    if not adapted:
         return None
     linear = [each.strip() for each in _listed(keys.value(targets)) or usual]
     if names.adapters.linear in linear or keys.value(names.adapters.linear) is True:
@@ -166,7 +172,7 @@ def _adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
         keys.problem(f"{names.adapters.saved} has {', '.join(strange):.200}, and nest knows {', '.join(SAVED)}.")
     layers = [SAVED[each] for each in saved if each in SAVED]
     adapters = {"rank": keys.integer(wide) or rank, "targets": linear}
-    return {"lora": adapters, **({"layers": layers} if layers else {})}
+    return {"lora": adapters, **({"layers": layers} if layers else {}), **({"stored": kept} if kept else {})}
 
 
 def _listed(value: Any) -> list[str]:
@@ -369,12 +375,13 @@ def _accumulated(keys: Keys, training: dict[str, Any], fixed: Mapping[str, Any],
     )
 
 
-def _model(keys: Keys, names: Names, folder: Path | None) -> str | None:
+def _model(keys: Keys, names: Names, folder: Path | None, kept: str | None) -> str | None:
     """The catalogue's name of the model, or its `config.json`; None: the problem has to say it."""
     name = str(keys.value(names.model) or UNKNOWN)
     if name == UNKNOWN:
         return None
-    known, _ = with_model(keys, names.model, folder)
+    known, architecture = with_model(keys, names.model, folder, narrow=True)
+    check_experts(keys, kept, architecture)
     if known is not None and known == catalogued(name) and name != published(known):
         keys.note(f"nest assumes {names.model} {name:.120} to be built as {known}.")
     return known

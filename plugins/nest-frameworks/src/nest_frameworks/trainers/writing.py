@@ -24,6 +24,7 @@ from nest_frameworks.trainers.names import (
     Names,
     hugging_face_name,
 )
+from nest_frameworks.trainers.narrow import written
 
 
 def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
@@ -146,7 +147,7 @@ def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
         targets = {keys.targets[0]: keys.linear if every else ",".join(trained.lora.targets)}
     else:
         targets = {keys.linear: True} if every else {keys.targets[0]: list(trained.lora.targets)}
-    return dict([keys.switch]) | {keys.rank[0]: trained.lora.rank} | targets
+    return dict([keys.switch]) | {keys.rank[0]: trained.lora.rank} | targets | written(names, trained.stored)
 
 
 def _each_batch() -> dict[str, Any]:

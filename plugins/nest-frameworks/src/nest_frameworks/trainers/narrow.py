@@ -1,0 +1,65 @@
+"""Frozen weights in 4 or 8 bits, in files of LLaMA-Factory, Axolotl and Hugging Face's Trainer.
+
+Sources: hiyouga/LLaMA-Factory, commit 13e73887, model/model_utils/quantization.py; axolotl-ai-cloud/axolotl, commit
+002a637c, loaders/model.py (`_set_quantization_config`); trl 1.16, trainer/model_config.py; bitsandbytes 0.49
+(`Linear4bit`, `Linear8bitLt`).
+"""
+
+from typing import Any
+
+from nest.spec import Architecture
+from nest_frameworks.keys import Keys
+from nest_frameworks.limits import mixture
+from nest_frameworks.trainers.names import LLAMA_FACTORY, PUBLISHED, Names
+
+DOUBLE, SINGLE, EIGHT, GROUPED = "nf4-double", "nf4", "int8", "int4"
+"""Formats of `training.trainable.stored`; fp4 takes as much as nf4."""
+
+
+def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
+    """Format of frozen weights; None: that of the training precision."""
+    found = PUBLISHED.search(model)
+    bits = {key: keys.value(key) for key in names.narrow}
+    on = [key for key, value in bits.items() if value not in (None, False)]
+    if found is not None:
+        if found["double"] is None and found["grouped"] is None:
+            keys.problem(f"{names.model} is {model:.80}, whose weights are in a format that nest does not know.")
+        on = on or [names.model]
+    if not on:
+        if keys.value(names.adapters.switch[0]) == "qlora":
+            keys.problem("adapter is qlora, but load_in_4bit is not true; Axolotl refuses that.")
+        return None
+    if not adapted:
+        keys.problem(f"{on[0]} asks for weights in 4 or 8 bits, which only trainings of adapters (LoRA) can have.")
+    if len(on) > 1:
+        keys.problem(f"{' and '.join(on)} are both given; nest prices one format of frozen weights.")
+    if found is not None:
+        return DOUBLE if found["double"] else GROUPED
+    wanted = bits[on[0]] if names is LLAMA_FACTORY else names.narrow[on[0]]
+    if wanted not in (4, 8):
+        keys.problem(f"{on[0]} is {wanted!s:.60}, but bitsandbytes has 4 and 8 bits.")
+    key, usual = names.double
+    # Axolotl leaves adapters called lora to the defaults of transformers.
+    double = keys.value(key) if keys.value(key) is not None else usual and keys.value("adapter") != "lora"
+    return EIGHT if wanted == 8 else DOUBLE if double else SINGLE
+
+
+def check_experts(keys: Keys, format_name: str | None, architecture: Architecture | None) -> None:
+    """Refuse narrow weights of a mixture of experts, whose experts some releases of transformers leave as they are."""
+    if format_name is not None and mixture(architecture) is not None:
+        keys.problem(
+            "weights in 4 or 8 bits of a model with experts are not priced: transformers 5 keeps the experts in 16 "
+            "bits, earlier releases do not."
+        )
+
+
+def written(names: Names, format_name: str | None) -> dict[str, Any]:
+    """Keys that ask for frozen weights in a format that bitsandbytes has; none: that of the training precision."""
+    if format_name is None:
+        return {}
+    if names is LLAMA_FACTORY:
+        return {"quantization_bit": 8 if format_name == EIGHT else 4, "double_quantization": format_name == DOUBLE}
+    if format_name == EIGHT:
+        return {"load_in_8bit": True}
+    double = {"bnb_config_kwargs": {"bnb_4bit_use_double_quant": False}} if format_name == SINGLE else {}
+    return {"adapter": "qlora", "load_in_4bit": True, **double}
