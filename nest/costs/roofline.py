@@ -22,6 +22,7 @@ from nest.graph.operator import axis_size
 from nest.hooks.protocols import OperatorCost
 from nest.records import Record
 from nest.spec import DeviceSpec, Training
+from nest.spec.training import STORED
 
 BACKWARD_TRAFFIC = 2.0
 """Backward bytes over forward bytes: the pass reads the gradients of the forward outputs and the forward inputs again,
@@ -39,15 +40,13 @@ NARROW_LAUNCHES = 2.0
 """Kernels of a product whose operands are converted to a narrower format, over those of any other operator."""
 
 
-CONVERSION = {"int4": 0.11}
+CONVERSION = {**dict.fromkeys(STORED, 0.25), "int4": 0.11}
 """Share of the memory bandwidth with which narrow weights are converted, by `training.trainable.stored`.
 
 From the step times of LoRA with and without narrow weights: `int4` of Qwen-7B, 14B and 72B (QwenLM/Qwen, README.md,
 commit 03cd81f5), others of Llama 2 7B and 13B in `nf4` (Lightning-AI/litgpt, tutorials/resource-tables.md, commit
 4839345a), each on an A100. That of `int8` is an assumption.
 """
-
-USUAL_CONVERSION = 0.25
 
 
 class Peak(NamedTuple):
@@ -91,10 +90,11 @@ class Roofline:
             merged = 3.0 * (operator.steps - 1) * written / bandwidth
             forward, backward = forward + merged, backward + merged
         launching = operator.steps * device.launch_overhead
-        converted = operator.narrow_count * precision(training.precision).weights
+        converted = sum([p.count * precision(training.precision).weights for p in operator.parameters if p.itemsize])
         if converted:
             # A kernel in each pass reads the narrow weights and writes wide ones.
-            moved = (operator.weight_bytes(0.0) + converted) / (device.memory_bandwidth * _conversion(training))
+            speed = device.memory_bandwidth * CONVERSION[training.stored or ""]
+            moved = (operator.weight_bytes(0.0) + converted) / speed
             forward, backward = forward + moved, backward + moved
             launching += device.launch_overhead
         return OperatorCost(
@@ -112,11 +112,6 @@ class Roofline:
             found = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
             self._updated = training, found
         return found
-
-
-def _conversion(training: Training) -> float:
-    stored = None if training.trained is None else training.trained.stored
-    return CONVERSION.get(stored or "", USUAL_CONVERSION)
 
 
 def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:

@@ -120,14 +120,10 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) 
         for layer in layers
     )
     gathered = max(whole, default=0.0) if several else 0.0
-    groups = len(_axes(block)) + several + many
+    groups = sum(block.degree(axis) > 1 for axis in block.called) + several + many
     framework = overheads.context + groups * overheads.communicator
     data = external_inputs([row.operator for layer in layers for row in layer.rows])
     return ExtraMemory(overheads.fragmentation, framework, buffers, gathered, data)
-
-
-def _axes(block: Block) -> set[str]:
-    return {axis for axis in block.called if block.degree(axis) > 1}
 
 
 WHOLE = "full"  # Mode that reruns whole layers, and keeps their inputs.

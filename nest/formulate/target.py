@@ -49,9 +49,8 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         limits = limits_on_pools(exporters[name], problem, registry, place)
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} trains all of the model, but training.trainable freezes part of it.")
-    stored = None if problem.training.trained is None else problem.training.trained.stored
-    if stored is not None and stored not in limits.stored:
-        raise InputError(f"{place}: {name} writes no file that keeps frozen weights in {stored}.")
+    if problem.training.stored not in (None, *limits.stored):
+        raise InputError(f"{place}: {name} writes no file that keeps frozen weights in {problem.training.stored}.")
     return limits
 
 
@@ -278,16 +277,12 @@ ANY_PROBLEM: dict[str, Any] = {
 """Stands in when limits are requested without a problem: they depend on a model and a training."""
 
 
-def _any_problem() -> Problem:
-    return structure(ANY_PROBLEM, Problem)
-
-
 def _with_schedules(problem: Problem, written: Mapping[str, Any], names: Iterable[str], known: Registry) -> Problem:
     """Add all schedules of the first of some frameworks if none is listed."""
     if "schedule" in (written.get("training") or {}):
         return problem
     for name in names:
-        for each in (problem, _any_problem()):
+        for each in (problem, structure(ANY_PROBLEM, Problem)):
             with suppress(InputError):  # It is no exporter, or trains nothing so; whoever needs it says so.
                 limits = limits_of(name, each, known, "search.target")
                 if problem.cluster.pools is not None:

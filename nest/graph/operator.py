@@ -296,11 +296,6 @@ class Operator(Record):
         return sum([parameter.count * (parameter.itemsize or itemsize) for parameter in self.parameters])
 
     @property
-    def narrow_count(self) -> int:
-        """Scalars stored in narrow formats, which are converted for each product."""
-        return sum([parameter.count for parameter in self.parameters if parameter.itemsize is not None])
-
-    @property
     def trained_count(self) -> int:
         """Those of them that are trained."""
         return sum([parameter.count for parameter in self.parameters if not parameter.frozen])

@@ -63,7 +63,8 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
     Raises:
         Stuck: the order lets a pass wait for a later one.
     """
-    program = _program(schedule, len(stages), micro_batches)
+    asked = schedule, len(stages), micro_batches
+    program = _programs.of(asked, lambda: _compiled(*asked))
     lengths = [seconds for stage in stages for chunk in stage for seconds in chunk.of_kinds]
     travel = [seconds for stage in stages for chunk in stage for seconds in chunk.under_way]
     clocks, ends, others = [0.0] * len(stages), [0.0], program.others
@@ -86,10 +87,6 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
 
 
 _programs = BoundedCache[Program](MOST_REMEMBERED, lambda program: len(program.needs))
-
-
-def _program(schedule: Schedule, stages: int, micro_batches: int) -> Program:
-    return _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
 
 
 def _compiled(schedule: Schedule, stages: int, micro_batches: int) -> Program:

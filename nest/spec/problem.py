@@ -269,11 +269,8 @@ class Problem(Record):
             yield FieldError(("training", "offload"), "does not apply to a profile: its candidates state their bytes")
         if self.profile is not None and self.training.trained is not None:
             yield FieldError(("training", "trainable"), "says nothing of a profile, whose candidates state their bytes")
-        trained, precision = self.training.trained, self.training.precision
-        if trained is not None and trained.stored is not None and precision not in ("fp32", "fp16", "bf16"):
-            yield FieldError(
-                ("training", "trainable", "stored"), f"goes with products in 16 or 32 bits, not in {precision}"
-            )
+        if self.training.stored is not None and (told := self.training.precision) not in ("fp32", "fp16", "bf16"):
+            yield FieldError(("training", "trainable", "stored"), f"goes with products in 16 or 32 bits, not in {told}")
         if self.profile is not None and self.training.stack is not None:
             yield FieldError(("training", "stack"), "does not apply to a profile: its candidates state their times")
         if self.profile is not None and self.training.tokens is not None and self.training.sequence_length is None:

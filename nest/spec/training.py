@@ -344,6 +344,11 @@ class Training(Record):
         return None if self.trainable in (None, EVERYTHING) else Trainable(layers=self.trainable)
 
     @property
+    def stored(self) -> str | None:
+        """Narrow format of frozen weights; None: the training precision."""
+        return self.trainable.stored if isinstance(self.trainable, Trainable) else None
+
+    @property
     def of_layers(self) -> dict[str, Any]:
         """Keys that concern layers: all attributes except `OF_PLANS`, by name."""
         return {each.name: getattr(self, each.name) for each in fields(Training) if each.name not in OF_PLANS}

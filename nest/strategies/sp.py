@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide, has_axis
+from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, divide, has_axis
 from nest.hooks.protocols import StrategyContext
 from nest.strategies.cp import keys_and_values
 
@@ -108,7 +108,7 @@ class _Rewriter:
         if operator.collective is None:
             return evolve(
                 operator,
-                space=self._share(operator.space),
+                space=divide(operator.space, "sequence", self.degree),
                 inputs=tuple(self._tensor_share(tensor) for tensor in operator.inputs),
                 outputs=tuple(self._tensor_share(tensor) for tensor in operator.outputs),
                 split=(*operator.split, SequenceParallelism.name),
@@ -157,9 +157,6 @@ class _Rewriter:
             return operator
         inputs = tuple(_gathered(t, operator.layer) if t.name in here else t for t in operator.inputs)
         return evolve(operator, inputs=inputs, saves=tuple(name for name in operator.saves if name not in here))
-
-    def _share(self, shape: Shape) -> Shape:
-        return divide(shape, "sequence", self.degree)
 
     def _tensor_share(self, tensor: Tensor) -> Tensor:
         return tensor.divided("sequence", self.degree)

@@ -30,7 +30,8 @@ def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
     bindings = [_memory(plan), _slowest(plan, plan.batch_time, known)]
     if len(plan.stages) > 1:
         bindings += [_idle(plan), _boundaries(plan, plan.batch_time)]
-    return (*bindings, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
+    devices = Binding("devices", {"used": plan.summary["devices_used"], "of": plan.summary["devices"]})
+    return (*bindings, _exchange(plan, plan.batch_time), _batch(plan), devices)
 
 
 def _memory(plan: PlanDocument) -> Binding:
@@ -125,10 +126,6 @@ def _batch(plan: PlanDocument) -> Binding:
         "padding": samples_used - shape.global_batch,
     }
     return Binding("batch", figures)
-
-
-def _devices(plan: PlanDocument) -> Binding:
-    return Binding("devices", {"used": plan.summary["devices_used"], "of": plan.summary["devices"]})
 
 
 def _alike(values: list[float]) -> list[int]:

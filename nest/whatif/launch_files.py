@@ -164,17 +164,13 @@ def limits_text(limits: Limits | None) -> str:
         "all devices" if limits.all_devices else "",
         "" if limits.mixed else "one candidate for all stages",
         "" if limits.zero_degrees else "ZeRO over all ranks",
-        _rules(len(limits.constraints)),
+        f"{len(limits.constraints)} rule{'s' * (len(limits.constraints) > 1)}" if limits.constraints else "",
     ]
     return "; ".join(part for part in lines if part)
 
 
 def _words(what: str, names: tuple[str, ...] | None) -> str:
     return "" if names is None else f"{what} {', '.join(names) or 'none'}"
-
-
-def _rules(count: int) -> str:
-    return f"{count} rule{'s' if count > 1 else ''}" if count else ""
 
 
 def exporter_called(name: str, known: Registry) -> Exporter:

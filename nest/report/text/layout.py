@@ -18,10 +18,6 @@ class Tone(Enum):
     BAD = auto()
 
 
-def _as_it_is(text: str, tone: Tone) -> str:
-    return text
-
-
 class Screen(NamedTuple):
     """Medium on which a text is shown.
 
@@ -31,7 +27,7 @@ class Screen(NamedTuple):
     """
 
     width: int | None = None
-    paint: Callable[[str, Tone], str] = _as_it_is
+    paint: Callable[[str, Tone], str] = lambda text, tone: text
 
 
 WIDE = Screen()

@@ -109,7 +109,7 @@ class LayerModel(LayerStages):
     def _stashed(self, stage: int, choice: Choice, sizes: Sequence[int]) -> Term:
         """Inputs that a stage keeps if any of its layers runs in a mode that stashes them."""
         every = self._in_modes(stage, choice)
-        stashed = sum(s * c for s, c in zip(sizes, self._entering(stage), strict=True))
+        stashed = sum(s * c for s, c in zip(sizes, self.crossing[stage - 1], strict=True))
         if len({mode.stash_inputs for mode, _ in every}) == 1:
             return stashed if every[0][0].stash_inputs else 0
         kept, some = self.model.new_int_var(0, sum(sizes), ""), self.model.new_bool_var("")
@@ -292,10 +292,6 @@ class LayerModel(LayerStages):
 
                 occupied = self._by_mode(stage, choice, ticks) + messages[level]
                 self.model.add(time >= occupied).only_enforce_if(taken)
-
-    def _entering(self, stage: int) -> Sequence[Term]:
-        """Tensors that a stage other than the first receives."""
-        return self.crossing[stage - 1]
 
     def _messages(self, scale: Scale, most: int) -> list[tuple[dict[int, Term], dict[int, Term]]]:
         """By stage and level, ticks of received activations and of received gradients.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
@@ -212,7 +213,7 @@ class PlacedModel(PathModel):
         for way, literal in used.items():
             for variable, wait, rate in ((arriving, way[0], way[1]), (returning, way[2], way[3])):
                 ticks = [scale.ticks(wait + size / rate) if size else 0 for size in sizes]
-                self.model.add(variable >= sum(map(_product, ticks, literals))).only_enforce_if(literal)
+                self.model.add(variable >= sum(map(mul, ticks, literals))).only_enforce_if(literal)
 
     def _reductions(self, index: int, transfers: Term, largest: int, longest: int, scale: Scale) -> tuple[Term, Term]:
         """Ticks of a stage per micro-batch and per batch, with its data-parallel communication."""
@@ -255,7 +256,3 @@ class PlacedModel(PathModel):
             for replica in self._cells
         )
         return evolve(self._case.plan(stages), placement=placement), names
-
-
-def _product(ticks: int, literal: IntVar) -> Term:
-    return ticks * literal
