@@ -127,6 +127,7 @@ def solve(
     def solved() -> PlanDocument:
         from nest.documents.document import Proof, proved, result_document, verdict
         from nest.documents.runner_up import searched
+        from nest.documents.unknown import with_unknown
         from nest.solve.dp import first_plan
 
         begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.
@@ -134,7 +135,9 @@ def solve(
             instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
         plan = result_document(instance, formulation, result, whole, plugins, deadline)
         how = Proof(verify == "free", deadline, workers, progress, beside)
-        return proved(plan, verdict(instance, formulation, plan, whole, plugins, how)) if verify else plan
+        if verify:
+            plan = proved(plan, verdict(instance, formulation, plan, whole, plugins, how))
+        return with_unknown(plan, whole, plugins)
 
     return tell_of_plan(solved() if verify else cached_plan(whole, plugins, deadline, solved), whole, message)
 
@@ -209,11 +212,12 @@ def evaluate(
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.documents.document import fixed_document
+    from nest.documents.unknown import with_unknown
     from nest.formulate.problem import decided_problem, naming, tell_of_plan
 
     with naming(problem):
         whole = decided_problem(problem, fix, plugins, message, changes)
-        return tell_of_plan(fixed_document(whole, plugins), whole, message)
+        return tell_of_plan(with_unknown(fixed_document(whole, plugins), whole, plugins), whole, message)
 
 
 @restarted

@@ -6,12 +6,13 @@ a `deadline` ends searches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import evolve
 
 from nest.documents.runner_up import block_batch_time, contenders_report, plans_beside, runner_up
+from nest.documents.unknown import wrong_unknown
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
@@ -22,13 +23,13 @@ from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.calls import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, SearchProgress, Solution
-from nest.plan.document import document, infeasible, solution_of
+from nest.plan.document import document, infeasible, solution_of, time_range
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
 from nest.report.plan_summary import ModelFacts, cost_of_a_step, figures, whole_training
 from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline, Waiting
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument, Problem, UnknownFact
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
 if TYPE_CHECKING:
@@ -44,8 +45,12 @@ def plan_summary(
     problem: Problem,
     known: Registry,
     formulation: Formulation | None,
+    unknown: Sequence[UnknownFact] = (),
 ) -> dict[str, Any]:
-    """Return the `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
+    """Return the `summary` of a plan; without `formulation`, collectives and the whole training are left out.
+
+    The range of the whole training's time spans the values of `unknown` facts.
+    """
     flops = None if formulation is None else formulation.flops
     known_facts = model_facts(problem.model, problem.training, problem.cluster, known, flops)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
@@ -62,7 +67,8 @@ def plan_summary(
         host = launching(formulation, solution, priced)
     cost = cost_of_a_step(problem.training, problem.cluster, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
-    whole = whole_training(problem.training, problem.cluster, priced, summary)
+    span = time_range(priced.batch_time, priced.time_error, [each.batch_time for each in unknown])
+    whole = whole_training(problem.training, problem.cluster, priced.batch_time, span, summary)
     further = {
         "collectives": inside,
         "launching": host,
@@ -263,7 +269,9 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)
     report = check(
-        instance, plan, lambda solution, priced: plan_summary(instance, solution, priced, problem, known, formulation)
+        instance,
+        plan,
+        lambda solution, priced: plan_summary(instance, solution, priced, problem, known, formulation, plan.unknown),
     )
     if plan.status != "infeasible":
         report = certified(report, instance, plan, problem.training)
@@ -272,7 +280,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
         report = report.with_(CheckReport(faults, 1))
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
-        report = report.with_(CheckReport(wrong_nearness(plan, problem), 1))
+        report = report.with_(CheckReport((*wrong_nearness(plan, problem), *wrong_unknown(plan, problem, known)), 2))
     if report.ok and plan.runs_on is not None:
         summed = evolve(plan, summary={**plan.summary, "devices": instance.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))

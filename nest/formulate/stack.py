@@ -1,6 +1,7 @@
 """`training.stack`: defaults of a problem from its software (docs/reference/stacks.md)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,12 @@ from nest.spec import (
 )
 from nest.units import listed
 
-PLACE = "training.stack"
+PLACE, TARGET_PLACE = "training.stack", "search.target"
+
+
+def value_of(training: Training, key: str) -> Any:
+    """Value of a key that stacks fill in, such as `overlap.data`."""
+    return attrgetter(key)(training)
 
 
 class Implied(NamedTuple):
@@ -42,15 +48,19 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     """
     if problem.model is None:
         return problem
-    written, place = problem.training.stack, PLACE
+    training = problem.training
+    written, place = training.stack, PLACE
     if written is None:
-        asked = (problem.search.framework, problem.training.precision, problem.decided.get("zero"))
+        asked = (problem.search.framework, training.precision, problem.decided.get("zero"))
         usual = implied(*asked, device, known)
         written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
     stack = described(written, known, base, place)
+    if training.unknown is None and place not in (PLACE, TARGET_PLACE):
+        open_keys = {key: other for key, other in stack.unknown.items() if value_of(training, key) is None}
+        training = evolve(training, unknown=open_keys)
     if isinstance(written, str) and is_file_name(written):
         written = stack
-    return evolve(problem, training=evolve(_filled(problem.training, stack, known.schedules()), stack=written))
+    return evolve(problem, training=evolve(_filled(training, stack, known.schedules()), stack=written))
 
 
 def implied(
@@ -62,7 +72,7 @@ def implied(
     """
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
-        return Implied(name, "search.target")
+        return Implied(name, TARGET_PLACE)
     if device is None or device.stack is None:
         return None
     for name, stack in known.stacks().items():
@@ -135,7 +145,7 @@ def on_stack_of(problem: Problem, target: str, known: Registry) -> Problem:
         return {key: None if getattr(ours, key) == getattr(theirs, key) else getattr(ours, key) for key in names}
 
     overlap = evolve(training.overlap, **said(training.overlap, filled.overlap, hidden))
-    bare = evolve(training, overlap=overlap, **said(training, filled, nothing))
+    bare = evolve(training, overlap=overlap, unknown=None, **said(training, filled, nothing))
     return evolve(problem, training=evolve(_filled(bare, described(name, known), schedules), stack=name))
 
 

@@ -78,6 +78,7 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
         status=plan.status,
         lower_bound=plan.lower_bound,
         problem=plan.problem,
+        unknown=plan.unknown,
     )
     comparisons = _comparisons(plan, fresh)
     if figures is not None:

@@ -1,5 +1,6 @@
 """Conversion between decisions and the plan document of FORMATS.md."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nest.errors import InputError
@@ -62,7 +63,9 @@ def document(
         throughput=instance.space.global_batch / batch_time if batch_time > 0 else None,
         fits=priced.fits,
         fit_probability=priced.fit_probability,
-        batch_time_range=time_range(batch_time, priced.time_error),
+        batch_time_range=time_range(
+            batch_time, priced.time_error, [each.batch_time for each in extra.get("unknown", ())]
+        ),
         candidate=CandidateSummary(
             candidate.name,
             dict(candidate.degrees),
@@ -114,12 +117,18 @@ def placement_record(instance: Instance, solution: Solution) -> PlacementRecord 
     )
 
 
-def time_range(batch_time: float, error: EstimateError | None) -> TimeRange | None:
-    """Likely range of a batch's time; None: measured times are exact."""
+def time_range(batch_time: float, error: EstimateError | None, others: Sequence[float] = ()) -> TimeRange | None:
+    """Likely range of a batch's time; None: measured times are exact.
+
+    Args:
+        batch_time: seconds.
+        error: of predictions.
+        others: seconds under other values of unknown facts, which the range spans.
+    """
     if error is None:
         return None
-    outside = (1 - RANGE_PROBABILITY) / 2
-    return TimeRange(RANGE_PROBABILITY, batch_time * error.factor(1 - outside), batch_time * error.factor(outside))
+    outside, times = (1 - RANGE_PROBABILITY) / 2, (batch_time, *others)
+    return TimeRange(RANGE_PROBABILITY, min(times) * error.factor(1 - outside), max(times) * error.factor(outside))
 
 
 def infeasible(problem: dict[str, Any], diagnosis: str, **extra: Any) -> PlanDocument:

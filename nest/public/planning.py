@@ -49,6 +49,7 @@ from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import first_devices, replica_sizes, schedule_of
 from nest.plan.on_network import link_loads, on_devices
 from nest.plan.zero import data_parallel_groups
+from nest.report.other_plans import decided_plan
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import Points, Task
 from nest.solve.decision import fastest_within, solve_beside
@@ -91,6 +92,7 @@ __all__ = [
     "computing_weight_gradients",
     "data_parallel_exposure",
     "data_parallel_groups",
+    "decided_plan",
     "described",
     "device_of",
     "evaluate",

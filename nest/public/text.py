@@ -1,7 +1,7 @@
 """For what people read of a plan: decisions and figures in words."""
 
 from nest.report.decisions import Decided, chunk_ranges, counted, difference, is_mixed, whole
-from nest.report.framework_words import chosen_as, layout_text, near_enough, other_plan_texts
+from nest.report.framework_words import chosen_as, layout_difference, layout_text, near_enough, other_plan_texts
 from nest.report.other_plans import (
     FREEING,
     ON_NETWORK,
@@ -54,6 +54,7 @@ __all__ = [
     "freeing_rows",
     "is_mixed",
     "layers_of",
+    "layout_difference",
     "layout_text",
     "level_name",
     "memory_capacity",

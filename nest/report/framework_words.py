@@ -10,10 +10,11 @@ from nest.deployment.deployment import BLOCK, unpooled_name
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.formulate.risk import LIKELIER_WITHIN, WITHIN, took_even_odds
 from nest.instance import partial, recompute_words
+from nest.io import structure
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument
 from nest.spec.problem import OFFLOAD
-from nest.units import format_bytes, listed, percent
+from nest.units import format_bytes, format_seconds, listed, percent
 
 MOST_NAMED = 3  # Most candidates of a mixed plan named one by one.
 
@@ -226,8 +227,8 @@ def other_plan_texts(plan: PlanDocument, width: int | None = None) -> list[tuple
     Plans that read alike are merged, and a fastest plan that is hardly faster is left out. With `width`, differences
     are cut short so that names and texts side by side take at most so many columns.
     """
-    faster = None if plan.fastest is None or plan.fastest.slower_by > -LEAST_SHOWN else plan.fastest
-    others = {"fastest": faster, "safer": plan.safer, "simpler": plan.simpler}
+    hidden = plan.fastest is None or (plan.fastest.slower_by > -LEAST_SHOWN and "fastest" not in plan.to_measure)
+    others = {"fastest": None if hidden else plan.fastest, "safer": plan.safer, "simpler": plan.simpler}
     alike: dict[str, list[tuple[str, OtherPlan]]] = {}
     for name, other in others.items():
         if other is not None:
@@ -235,6 +236,23 @@ def other_plan_texts(plan: PlanDocument, width: int | None = None) -> list[tuple
     plans = {listed([name for name, _ in group]): group[0][1] for group in alike.values()}
     room = None if width is None else width - max(map(len, plans), default=0) - 2
     return [(name, _other_plan_text(plan, other, room)) for name, other in plans.items()]
+
+
+def launch_texts(plan: PlanDocument) -> list[tuple[str, str]]:
+    """Describe a runner-up to measure, the unknown fact that widens the range most, and which plans to measure."""
+    texts = []
+    if "runner_up" in plan.to_measure and plan.runner_up is not None:
+        differing = layout_difference(plan, structure(plan.runner_up["decisions"], Decisions))
+        texts.append(("runner-up", f"{', '.join(differing)}: {percent(plan.runner_up['slower_by'])} slower"))
+    if plan.unknown:
+        fact = plan.unknown[0]
+        times = ((plan.batch_time or 0.0, fact.taken), (fact.batch_time, fact.other))
+        cases = ", ".join(f"{format_seconds(seconds)} if {str(value).lower()}" for seconds, value in times)
+        texts.append(("unknown", f"state training.{fact.key}: {cases}"))
+    if plan.to_measure:
+        names = [name.replace("_", "-") for name in plan.to_measure[1:]]
+        texts.append(("measure", f"this plan, {listed(names)}: too close to call"))
+    return texts
 
 
 def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> str:

@@ -6,10 +6,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from nest.instance import Instance, Pool, Solution, copies_of
-from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
-from nest.spec import ClusterSpec, PlanDocument, StageRecord, Training
+from nest.spec import ClusterSpec, PlanDocument, StageRecord, TimeRange, Training
 from nest.units import format_seconds, listed, percent
 
 UNCALIBRATED = "; device not calibrated"
@@ -215,11 +214,13 @@ def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
 
 
 def whole_training(
-    training: Training, cluster: ClusterSpec, priced: PricedPlan, summary: Mapping[str, Any]
+    training: Training, cluster: ClusterSpec, batch_time: float, span: TimeRange | None, summary: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the `summary.training` of a plan, all steps alike; None: the problem states no number of tokens.
 
     Args:
+        batch_time: seconds of a step.
+        span: its range.
         summary: has the devices used, which alone are paid for, and the cost of a step.
 
     Returns:
@@ -229,10 +230,7 @@ def whole_training(
     tokens, steps = training.tokens, training_steps(training)
     if tokens is None or steps is None:
         return None
-    span = time_range(priced.batch_time, priced.time_error)
-    times = (
-        {"time": priced.batch_time} if span is None else {"time": priced.batch_time, "low": span.low, "high": span.high}
-    )
+    times = {"time": batch_time, **({} if span is None else {"low": span.low, "high": span.high})}
     whole: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
     whole["device_hours"] = whole["time"] * summary["devices_used"] / SECONDS_AN_HOUR
     if (price := price_of_an_hour(cluster, summary)) is not None:

@@ -30,6 +30,7 @@ from nest.spec.plan import (
     StageDecisions,
     StageRecord,
     TimeRange,
+    UnknownFact,
 )
 from nest.spec.problem import (
     Fixed,
@@ -49,7 +50,7 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec, Trainable, Training
+from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec, Trainable, Training, with_value
 
 if TYPE_CHECKING:
     from nest.spec.measurements import (
@@ -125,6 +126,8 @@ __all__ = [
     "Trainable",
     "Training",
     "TransformerSpec",
+    "UnknownFact",
     "ranges",
     "read_measurements",
+    "with_value",
 ]

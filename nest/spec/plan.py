@@ -193,9 +193,26 @@ class TimeRange(Record):
     low: float
     high: float
 
-    def off(self, batch_time: float) -> bool:
-        """Return whether times center on another than `batch_time`, as on devices without measured runs."""
-        return abs(self.low * self.high / batch_time**2 - 1) > AGREEMENT
+
+@frozen(eq=False, repr=False)
+class UnknownFact(Record):
+    """A key of `training` that the problem does not settle, and step times under its other value.
+
+    Attributes:
+        key: such as `overlap.data`.
+        taken: its value, which the search and its proof are about.
+        other: its other value.
+        batch_time: seconds per optimizer step of the plan under that.
+        others: the same of other plans in the document, by their key there.
+    """
+
+    KEEP_NONE: ClassVar[bool] = True
+
+    key: str
+    taken: Any
+    other: Any
+    batch_time: float
+    others: dict[str, float] = field(factory=dict)
 
 
 @frozen(eq=False, repr=False)
@@ -265,8 +282,10 @@ class PlanDocument(Record):
         violates: unsatisfied constraints of a decided plan, as written; a search satisfies all.
         fit_probability: probability that the fullest stage needs no more memory than a device has; None when
             infeasible, or unknown.
-        batch_time_range: likely range of the batch's time; None when infeasible, with the measured times of a profile,
-            or unknown.
+        batch_time_range: likely range of the batch's time, over all values of `unknown`; None when infeasible, with the
+            measured times of a profile, or unknown.
+        unknown: keys that the problem does not settle and that change the step time; the costliest first.
+        to_measure: plans worth a launch each before one is taken, by their key here; `plan` is this one.
         runs_on: names of the exporters for frameworks that accept the plan; None: unknown.
         space: part of the plans in which this is the best, in words; None: all that the problem allows.
         fastest: with `near-optimal`, the fastest plan found, of step time `lower_bound` unless the search left a gap.
@@ -304,10 +323,18 @@ class PlanDocument(Record):
     outside: tuple[str, ...] | None = None
     space: str | None = None
     batch_time_range: TimeRange | None = None
+    unknown: tuple[UnknownFact, ...] = ()
+    to_measure: tuple[str, ...] = ()
     runs_on: tuple[str, ...] | None = None
     fastest: OtherPlan | None = None
     safer: OtherPlan | None = None
     simpler: OtherPlan | None = None
+
+    @property
+    def uncalibrated(self) -> bool:
+        """Whether step times center on another than predicted, as on devices without measured runs."""
+        span, times = self.batch_time_range, [self.batch_time or 0.0, *(each.batch_time for each in self.unknown)]
+        return span is not None and abs(span.low * span.high - min(times) * max(times)) > AGREEMENT * max(times) ** 2
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain mappings, lists and numbers."""

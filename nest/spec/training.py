@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from attrs import asdict, field, fields, frozen
+from attrs import asdict, evolve, field, fields, frozen
 
+from nest.errors import FieldErrors, InputError
 from nest.records import Record
 from nest.spec.device import HOSTS, DeviceSpec
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
@@ -108,6 +109,24 @@ class StackDefaults(Record):
         return {key: value for key, value in keys.items() if value is not None}
 
 
+def with_value(training: "Training", key: str, value: Any) -> "Training":
+    """`training` with another value of a key that stacks fill in, such as `overlap.data`.
+
+    Raises:
+        InputError: stacks fill in no such key, or it has no such value.
+    """
+    section, _, name = key.rpartition(".")
+    part: Any = training.overlap if section == "overlap" else training
+    known = {each.name for each in fields(Overlap if section else StackDefaults)} - {"overlap"}
+    if section not in ("", "overlap") or name not in known:
+        raise InputError(f"training.unknown: stacks fill in no key {key!r}; `nest stacks` lists theirs.")
+    try:
+        changed = evolve(part, **{name: tuple(value) if isinstance(value, list) else value})
+    except FieldErrors as error:
+        raise InputError(f"training.unknown: {error}.") from None
+    return evolve(training, overlap=changed) if section else changed
+
+
 @frozen(eq=False, repr=False)
 class StackSpec(Record):
     """Defaults of a framework at a version.
@@ -121,6 +140,7 @@ class StackSpec(Record):
         fully_sharded: stack implied instead if a problem fixes ZeRO 3, which its framework does not run; empty: it runs
             it.
         training: the defaults.
+        unknown: other common values of keys, for `training.unknown` of problems that name no software.
         pipeline_overlap: schedules with hidden communication between stages, for `overlap.pipeline`.
         notes: other behaviour without a key in problems, by subject.
         sources: of each statement, beginning with its key or subject.
@@ -133,6 +153,7 @@ class StackSpec(Record):
     precisions: tuple[str, ...] = ()
     fully_sharded: str = ""
     training: StackDefaults = StackDefaults()
+    unknown: dict[str, Any] = field(factory=dict)
     pipeline_overlap: tuple[str, ...] = ()
     notes: dict[str, str] = field(factory=dict)
     sources: tuple[str, ...] = ()
@@ -203,6 +224,7 @@ OF_PLANS = (
     "schedule",
     "tokens",
     "uneven_batch",
+    "unknown",
 )
 """Keys of a training that concern plans and not layers: some determine the sizes of micro-batches."""
 
@@ -256,6 +278,8 @@ class Training(Record):
             risk, with `profile` 0.
         stack: software stack with defaults for omitted keys: a name (`nest stacks`), a file, or in place; None: that of
             `search.target`, else the device's usual one. Not with `profile`.
+        unknown: other possible values of keys that nobody is sure of, such as `overlap.data: false`; None: those of a
+            stack that is implied by the device or the precision, for keys that are left out.
         overlap_reach: links on which communication inside blocks hides with `overlap.tensor`: `domain`, the scale-up
             network only, or `network`, anywhere; None: the stack's, else `network`.
         all_ports: whether collectives drive all ports of a device at once, if the network has dimensions (torus, mesh);
@@ -311,6 +335,7 @@ class Training(Record):
     host: str | None = field(default=None, validator=one_of(HOSTS))
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     stack: str | StackSpec | None = None
+    unknown: dict[str, Any] | None = None
     overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
     dispatch: str | None = field(default=None, validator=one_of(DISPATCHES))
     expert_imbalance: float | None = field(default=None, validator=at_least(1))

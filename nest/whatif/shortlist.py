@@ -5,6 +5,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from nest.documents.document import result_document
+from nest.documents.unknown import with_unknown
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
 from nest.formulate.instance import formulate
@@ -45,7 +46,7 @@ def best_plans(
         return *made, search(made[0], deadline, progress, diagnosed=not leaves_risk_open(asked.training, asked.model))
 
     instance, formulation, result = searched_at_risk(problem, answer, deadline)
-    best = result_document(instance, formulation, result, problem, known, deadline)
+    best = with_unknown(result_document(instance, formulation, result, problem, known, deadline), problem, known)
     plans, gaps = [(best, result.status != "feasible", _replayed(instance, result.solution))], []
     while result.solution is not None and len(plans) < count:
         gaps.append(result.solution)

@@ -15,7 +15,7 @@ def problem(device: Any, model: str = "llama-3.1-8b") -> dict[str, Any]:
         "nest": 1,
         "model": model,
         "cluster": {"device": device, "levels": [{"name": "node", "fanout": 8, "link": "nvlink4"}]},
-        "training": {"global_batch": 64, "sequence_length": 1024},
+        "training": {"global_batch": 64, "sequence_length": 1024, "unknown": {}},
         "fixed": {"dp": 8, "tp": 1, "pp": 1, "micro_batch": 1},
     }
 

@@ -6,7 +6,14 @@ from shlex import quote
 from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
-from nest.report.framework_words import chosen_as, layout_text, likelihood, near_enough, other_plan_texts
+from nest.report.framework_words import (
+    chosen_as,
+    launch_texts,
+    layout_text,
+    likelihood,
+    near_enough,
+    other_plan_texts,
+)
 from nest.report.plan_summary import SHARE_NAMES, UNCALIBRATED, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
@@ -80,7 +87,7 @@ def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
     time = format_seconds(plan.batch_time or 0.0)
     if span is not None:
         between = f"{format_seconds(span.low)} to {format_seconds(span.high)}"
-        known = UNCALIBRATED if span.off(plan.batch_time or 1.0) else ""
+        known = UNCALIBRATED if plan.uncalibrated else ""
         time += f" ({percent(span.probability, 0)} likely {between}{known})"
     verdict, tone, memory = memory_verdict(plan)
     shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, width)
@@ -199,7 +206,7 @@ def format_tokens(count: int) -> str:
 
 
 def _alternatives(plan: PlanDocument, screen: Screen, width: int | None) -> list[str]:
-    rows = other_plan_texts(plan, width)
+    rows = [*other_plan_texts(plan, width), *launch_texts(plan)]
     beside = max((len(name) for name, _ in rows), default=0) + 2
     return [paragraph(f"{name:{beside}}{text}", screen, beside) for name, text in rows]
 
@@ -214,4 +221,5 @@ def next_command(plan: PlanDocument, output: Path | None) -> str:
     target, runs_on = plan.problem.get("search", {}).get("target", NO_TARGET), plan.runs_on or ()
     framework = target if target in runs_on else next(iter(runs_on), None)
     export = f", or `nest export {file} --to {framework}`" if framework is not None else ""
-    return f"Next: `nest explain {file}`{export}."
+    measure = f"`nest shortlist {file}`, " if plan.to_measure else ""
+    return f"Next: {measure}`nest explain {file}`{export}."

@@ -10,9 +10,11 @@ from nest.hooks import hook
 
 @hook
 def nest_commands(app: Any) -> None:
-    """`nest measure`, and the commands of `nest calibrate`."""
+    """`nest measure`, `nest shortlist`, and the commands of `nest calibrate`."""
     from nest_calibrate.commands.calibrate import register
     from nest_calibrate.commands.measure import measure
+    from nest_calibrate.commands.shortlist import shortlist
 
     app.command("measure")(measure)
+    app.command("shortlist")(shortlist)
     register(app)

@@ -43,7 +43,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     plan, summary, batch_time = subject.plan, subject.summary, subject.batch_time
     span = plan.batch_time_range
     between = f"{_between(span.low, span.high)}, {percent(span.probability, 0)} likely" if span is not None else ""
-    between += UNCALIBRATED if span is not None and span.off(batch_time) else ""
+    between += UNCALIBRATED if plan.uncalibrated else ""
     yield Fact("Step time", Cell.seconds(batch_time), between)
     if "model_flops_utilisation" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
@@ -158,7 +158,7 @@ def _assumed(plan: PlanDocument) -> Iterator[str]:
     ]
     if only := [*problem.get("constraints", ()), *restricted]:
         yield f"Only plans with {', '.join(f'`{each}`' for each in only)}."
-    if plan.batch_time_range is not None and plan.batch_time_range.off(plan.batch_time or 0.0):
+    if plan.uncalibrated:
         yield "No measured runs calibrate this device."
 
 

@@ -1,0 +1,196 @@
+"""Plans of one task to measure: which to launch next, and when to stop."""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log, pi, sqrt
+from statistics import NormalDist
+from typing import Any
+
+from attrs import evolve, frozen
+
+import nest
+from nest.catalogue import TimeSpread
+from nest.hooks.registry import Registry
+from nest.io import structure, unstructure
+from nest.public.planning import as_fixed, decided_plan, device_of, usual_spread, with_decisions
+from nest.spec import PlanDocument, Problem
+from nest_calibrate.cluster import level
+
+TRUSTED = 1.645
+"""Standard deviations of a normal variable below which 95 % of it lies: `TimeSpread.apart` separates so many pairs."""
+
+LEAST = 0.01
+"""Least spread between clusters, to the digits of the catalogue."""
+
+THIS = "plan"
+"""The document's own plan, in `to_measure`."""
+
+TAKEN = "taken"
+"""Name of the case in which the search took every unknown fact rightly."""
+
+
+@frozen
+class Choice:
+    """A plan of the shortlist beside what is known of it.
+
+    Attributes:
+        name: its key in the document; `plan` is the document's own.
+        predicted: seconds of a step, by case: `taken`, or the key of a fact that has its other value.
+        measured: seconds; None: not launched, or it failed.
+        failed: whether it ran out of memory.
+    """
+
+    name: str
+    predicted: Mapping[str, float]
+    measured: float | None = None
+    failed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True before it was launched."""
+        return self.measured is None and not self.failed
+
+
+@frozen
+class Ranking:
+    """Plans after some launches.
+
+    Attributes:
+        choices: the fastest expected first, failed ones last.
+        expected: seconds of a step, by name; measured ones as measured.
+        gains: expected gain of launching a plan, as a share of the best measured time, by name of those not launched.
+        cases: probability of each case, by name.
+        level: measured over predicted time of the likeliest case; None: nothing was measured.
+        following: name of the plan to launch next; None: stop.
+    """
+
+    choices: tuple[Choice, ...]
+    expected: Mapping[str, float]
+    gains: Mapping[str, float]
+    cases: Mapping[str, float]
+    level: float | None
+    following: str | None
+
+    @property
+    def best(self) -> Choice | None:
+        """Fastest measured plan; None: nothing was measured."""
+        return min(
+            (each for each in self.choices if each.measured), key=lambda each: each.measured or 0.0, default=None
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to plain mappings, lists and numbers."""
+        plans = [
+            {
+                "name": each.name,
+                "predicted": each.predicted[TAKEN],
+                "measured": each.measured,
+                "failed": each.failed,
+                "expected": self.expected[each.name],
+                "gain": self.gains.get(each.name),
+            }
+            for each in self.choices
+        ]
+        return {"nest": 1, "plans": plans, "cases": dict(self.cases), "level": self.level, "next": self.following}
+
+
+def names_of(plan: PlanDocument) -> tuple[str, ...]:
+    """Plans to measure of a document: at least its own."""
+    return plan.to_measure or (THIS,)
+
+
+def choices_of(plan: PlanDocument, measured: Mapping[str, float | None]) -> list[Choice]:
+    """Plans to measure of a document; None as a measured time: it ran out of memory."""
+    found = []
+    for name in names_of(plan):
+        own = name == THIS
+        seconds = (plan.batch_time or 0.0) if own else _stated(plan, name)["batch_time"]
+        times = {TAKEN: seconds, **{fact.key: fact.batch_time if own else fact.others[name] for fact in plan.unknown}}
+        found.append(Choice(name, times, measured.get(name), name in measured and measured[name] is None))
+    return found
+
+
+def _stated(plan: PlanDocument, name: str) -> Mapping[str, Any]:
+    """Another plan of a document, as written there."""
+    stated: Mapping[str, Any] = unstructure(getattr(plan, name))
+    return stated
+
+
+def plan_of(plan: PlanDocument, name: str, known: Registry) -> PlanDocument:
+    """A plan of a document, priced as a document of its own."""
+    if name == THIS:
+        return plan
+    decided = decided_plan(plan, _stated(plan, name)["decisions"], f"{name}.decisions")
+    problem = with_decisions(structure(plan.problem, Problem), as_fixed(decided))
+    return nest.evaluate(evolve(problem, constraints=()), plugins=known)
+
+
+def spread_of(plan: PlanDocument) -> TimeSpread:
+    """Spread of step times on the cluster of a plan: of clusters like it, less where its own runs calibrate it."""
+    cluster = structure(plan.problem, Problem).cluster
+    usual = usual_spread(device_of(cluster))
+    own = getattr(cluster.calibration, "time_spread", None)
+    if own is None:
+        return usual
+    return evolve(usual, between=sqrt(max(own**2 - usual.within**2, LEAST**2)), median=1.0)
+
+
+def ranked(choices: Sequence[Choice], usual: TimeSpread, least: float) -> Ranking:
+    """Rank plans by what their launches tell.
+
+    In each case (every fact as taken, or one of them otherwise) measured over predicted times tell the level of the
+    cluster (`nest_calibrate.cluster.level`) and how likely the case is: cases begin equally likely, and the ratios of
+    plans scatter around one level. The scatter is what makes plans `TimeSpread.apart` hard to tell apart. A plan is
+    worth a launch if it is expected to save the share `least` of a step (expected improvement: Jones, Schonlau and
+    Welch, Journal of Global Optimization 13, 1998).
+
+    Args:
+        choices: plans of one task.
+        usual: spread of clusters like this one.
+        least: share of a step.
+    """
+    scatter = log(1 + usual.apart) / TRUSTED / sqrt(2)
+    known = [each for each in choices if each.measured is not None]
+    likely, centers = {}, {}
+    for case in choices[0].predicted:
+        ratios = [log((each.measured or 0.0) / each.predicted[case]) for each in known]
+        centers[case] = level(ratios, _task(usual, scatter))[0]
+        likely[case] = exp(_log_likelihood(ratios, log(usual.median), usual.between, scatter))
+    cases = {case: each / sum(likely.values()) for case, each in likely.items()}
+    best = min((each.measured or 0.0 for each in known), default=None)
+    expected, gains = {}, {}
+    for each in choices:
+        times = {case: each.predicted[case] * exp(centers[case]) for case in cases}
+        expected[each.name] = each.measured or sum(cases[case] * times[case] for case in cases)
+        if each.is_open and best is not None:
+            gains[each.name] = sum(cases[case] * _gain(best, times[case], scatter) for case in cases) / best
+    opened = [each.name for each in choices if each.is_open]
+    following = max(opened, key=lambda name: gains.get(name, 0.0), default=None)
+    if best is not None and following is not None and gains[following] < least:
+        following = None
+    order = sorted(choices, key=lambda each: (each.failed, expected[each.name]))
+    surest = max(cases, key=lambda case: cases[case])
+    return Ranking(tuple(order), expected, gains, cases, exp(centers[surest]) if known else None, following)
+
+
+def _task(usual: TimeSpread, scatter: float) -> TimeSpread:
+    """The spread of plans of one task, which share all but their layout."""
+    return TimeSpread(usual.between, scatter, usual.apart, usual.median)
+
+
+def _log_likelihood(ratios: Sequence[float], center: float, between: float, scatter: float) -> float:
+    """Log density of ratios that share a level around `center` (Gelman et al., Bayesian Data Analysis, section 5.4)."""
+    count = len(ratios)
+    if not count:
+        return 0.0
+    mean = sum(ratios) / count
+    around = sum((each - mean) ** 2 for each in ratios) / scatter**2
+    variance = between**2 + scatter**2 / count
+    shape = log(2 * pi * scatter**2) * (count - 1) + log(count) + log(2 * pi * variance)
+    return -0.5 * (around + (mean - center) ** 2 / variance + shape)
+
+
+def _gain(best: float, expected: float, scatter: float) -> float:
+    """Expected seconds by which a plan of `expected` seconds beats `best`, 0 where it does not."""
+    deviation = expected * scatter * sqrt(2)
+    z = (best - expected) / deviation
+    return deviation * (z * NormalDist().cdf(z) + NormalDist().pdf(z))
