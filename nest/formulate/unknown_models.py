@@ -14,14 +14,10 @@ LANGUAGE_PARTS = ("text_config", "language_config", "llm_config")
 """Keys of the language model in configurations of pictures, sound and text."""
 
 MIXERS = {
-    "gated delta nets": ("olmo_hybrid*",),
-    "Kimi delta attention": ("kimi_linear*",),
-    "Mamba-2": ("zamba2", "mamba2"),
-    "Mamba": ("jamba*", "mamba", "falcon_mamba", "zamba"),
+    "delta nets between norms": ("olmo_hybrid*",),
+    "Mamba with shared attention": ("zamba*",),
     "RWKV": ("rwkv*",),
     "xLSTM": ("xlstm",),
-    "short convolutions": ("lfm2*",),
-    "lightning attention": ("minimax", "minimax_text_01", "bailing_hybrid"),
     "gated linear recurrences": ("recurrent_gemma",),
 }
 """What mixes tokens in place of attention, by families (`model_type` in Hugging Face transformers 5.23.0)."""

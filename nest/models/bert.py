@@ -10,13 +10,7 @@ def _read(config: ConfigReader) -> Architecture:
     if config.word("position_embedding_type", "absolute") != "absolute":
         config.problem("`position_embedding_type` must be absolute; relative positions are not built")
     attention = GroupedQueryAttention(
-        heads,
-        heads,
-        max(hidden // heads, 1),
-        bias=True,
-        output_bias=True,
-        rotary=False,
-        causal=False,
+        heads, heads, max(hidden // heads, 1), bias=True, output_bias=True, rotary=False, causal=False
     )
     network = FeedForward(config.integer("intermediate_size"), gated=False, bias=True)
     layers = config.integer("num_hidden_layers", maximum=MOST_LAYERS)

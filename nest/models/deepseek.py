@@ -30,7 +30,9 @@ def _like(name: str, head: str, *, dense: bool = False, **missing: Any) -> Confi
         if not dense:
             return _read(config)
         widths = decoder_widths(config)
-        return decoder(config, widths, _attention(config, widths), FeedForward(config.integer("intermediate_size")))
+        return decoder(
+            config, widths, latent_attention(config, widths), FeedForward(config.integer("intermediate_size"))
+        )
 
     return ConfigImporter(name, head, read, examples=({**LITE, "q_lora_rank": 1536, "model_type": name},))
 
@@ -42,13 +44,14 @@ def _read(config: ConfigReader) -> Architecture:
     tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
     """
     widths = decoder_widths(config)
-    attention, networks = _attention(config, widths), experts_behind_dense_layers(config, widths)
+    attention, networks = latent_attention(config, widths), experts_behind_dense_layers(config, widths)
     if config.family not in ("deepseek_v32", "glm_moe_dsa"):
         return decoder(config, widths, attention, networks)
     return decoder(config, widths, [evolve(attention, indexer=i) for i in _indexer(config, widths.layers)], networks)
 
 
-def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
+def latent_attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
+    """Read latent attention."""
     if "q_lora_rank" not in config.config:
         config.problem("`q_lora_rank` is missing; null means that queries are not compressed")
     return LatentAttention(

@@ -4,7 +4,8 @@ Qwen3-Next and Qwen3.5 (gated delta nets); Nemotron-H (arXiv 2504.03624) and Nem
 (arXiv 2507.22448) and Mamba-2. Classes of Hugging Face transformers 5.24.0, whose defaults stand for missing keys.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from attrs import evolve
 
@@ -16,14 +17,27 @@ from nest.models.building.config import (
     Network,
     decoder,
     decoder_widths,
+    dense_and_sparse,
+    experts_behind_dense_layers,
     grouped_query_attention,
     layer_words,
     mixture_of_experts,
     routed_experts,
 )
+from nest.models.deepseek import latent_attention
 from nest.models.qwen import feed_forwards
 from nest.models.rows import example
-from nest.spec.architecture import Architecture, DeltaNet, FeedForward, Mixer, Parallel, StateSpace
+from nest.spec.architecture import (
+    Architecture,
+    DeltaNet,
+    FeedForward,
+    LinearAttention,
+    Mixer,
+    Parallel,
+    SelectiveScan,
+    ShortConvolution,
+    StateSpace,
+)
 
 
 def delta_net(config: ConfigReader) -> DeltaNet:
@@ -142,23 +156,141 @@ def _read_bamba(config: ConfigReader) -> Architecture:
     return decoder(config, widths, [mixers[word] for word in words], networks, scaled=True)
 
 
-qwen3_next = ConfigImporter("qwen3_next", "Qwen3NextForCausalLM", _read_qwen, examples=example("qwen3_next"))
-qwen3_5 = ConfigImporter("qwen3_5", "Qwen3_5ForCausalLM", _read_qwen, examples=example("qwen3_5"))
-qwen3_5_moe = ConfigImporter("qwen3_5_moe", "Qwen3_5MoeForCausalLM", _read_qwen, examples=example("qwen3_5_moe"))
-nemotron_h = ConfigImporter(
-    "nemotron_h",
-    "NemotronHForCausalLM",
-    _read_nemotron,
-    examples=example(
-        "nemotron_h",
-        hybrid_override_pattern="M-ME*E",
-        n_routed_experts=8,
-        num_experts_per_tok=2,
-        moe_intermediate_size=1024,
-    ),
-)
-bamba = ConfigImporter("bamba", "BambaForCausalLM", _read_bamba, examples=example("bamba", attn_layer_indices=[3]))
-granitemoehybrid = ConfigImporter(
-    "granitemoehybrid", "GraniteMoeHybridForCausalLM", _read_bamba, examples=example("granitemoehybrid")
-)
-falcon_h1 = ConfigImporter("falcon_h1", "FalconH1ForCausalLM", _read_bamba, examples=example("falcon_h1"))
+def _read_mamba(config: ConfigReader) -> Architecture:
+    """Read Mamba, Falcon-Mamba or Mamba-2: blocks without a feed-forward network."""
+    config.fill(num_attention_heads=1, tie_word_embeddings=config.family != "mamba2")
+    widths = decoder_widths(config)
+    inner = config.integer("expand", 2) * widths.hidden
+    mixer: Mixer
+    if config.family == "mamba2":
+        keys = {"d_head": "head_dim", "n_heads": "num_heads", "n_groups": "n_groups", "d_state": "state_size"}
+        keys |= {"d_conv": "conv_kernel", "chunk_size": "chunk_size", "proj_bias": "use_bias"}
+        config.fill(n_groups=8, state_size=128)
+        mixer = state_space(config, keys | {"conv_bias": "use_conv_bias"})
+    else:
+        bias, taps_bias = config.boolean("use_bias", False), config.boolean("use_conv_bias", True)
+        rank = -(-widths.hidden // 16) if config.config.get("time_step_rank", "auto") == "auto" else None
+        state, taps = config.integer("state_size", 16), config.integer("conv_kernel", 4)
+        mixer = SelectiveScan(inner, state, rank or config.integer("time_step_rank"), taps, bias, taps_bias)
+    return decoder(config, widths, mixer, (None,) * widths.layers)
+
+
+def _read_jamba(config: ConfigReader) -> Architecture:
+    """Read Jamba: Mamba, attention without rotation on one layer of each period, and experts on others."""
+    config.fill(num_key_value_heads=8, num_experts=16, num_experts_per_tok=2)
+    widths = decoder_widths(config)
+    full = evolve(grouped_query_attention(config, widths), rotary=False)
+    rank = -(-widths.hidden // 16) if config.config.get("mamba_dt_rank", "auto") == "auto" else None
+    mamba = SelectiveScan(
+        config.integer("mamba_expand", 2) * widths.hidden,
+        config.integer("mamba_d_state", 16),
+        rank or config.integer("mamba_dt_rank"),
+        config.integer("mamba_d_conv", 4),
+        config.boolean("mamba_proj_bias", False),
+        config.boolean("mamba_conv_bias", True),
+        normalised=True,
+    )
+
+    def listed(name: str, period: int, offset: int) -> list[bool]:
+        every = config.integer(f"{name}_layer_period", period)
+        first = config.integer(f"{name}_layer_offset", offset, minimum=0)
+        return [index % every == first for index in range(widths.layers)]
+
+    mixers = [full if each else mamba for each in listed("attn", 8, 4)]
+    network: list[Network] = [FeedForward(config.integer("intermediate_size"))] * widths.layers
+    if config.integer("num_experts") > 1:
+        mixture = mixture_of_experts(config, width="intermediate_size")
+        network = [mixture if each else network[0] for each in listed("expert", 2, 1)]
+    return decoder(config, widths, mixers, network)
+
+
+def _read_lfm2(config: ConfigReader) -> Architecture:
+    """Read LFM2: short convolutions, and attention on some layers."""
+    config.rename(tie_word_embeddings="tie_embedding", intermediate_size="block_ff_dim")
+    config.fill(tie_word_embeddings=True, num_key_value_heads=8)
+    widths, bias = decoder_widths(config, tied=True), config.boolean("conv_bias", False)
+    full = grouped_query_attention(config, widths, normalised=True)
+    short = ShortConvolution(widths.hidden, config.integer("conv_L_cache", 3), bias)
+    listed = config.integers("full_attn_idxs") if config.has("full_attn_idxs") else range(widths.layers)
+    words = layer_words(config, widths.layers, ("conv", FULL), lambda index: FULL if index in listed else "conv")
+    mixers: list[Mixer] = [full if word == FULL else short for word in words]
+    width = config.integer("intermediate_size")
+    if config.family == "lfm2_moe":
+        dense = config.integer("num_dense_layers", 2, minimum=0)
+        config.fill(moe_intermediate_size=1792, num_experts=32, num_experts_per_tok=4)
+        sparse = [index >= dense for index in range(widths.layers)]
+        return decoder(config, widths, mixers, dense_and_sparse(config, sparse, mixture_of_experts(config)))
+    if config.boolean("block_auto_adjust_ff_dim", True):
+        factor, unit = config.config.get("block_ffn_dim_multiplier", 1.0), config.integer("block_multiple_of", 256)
+        if not isinstance(factor, int | float) or not 0 < factor < 100:
+            config.problem("`block_ffn_dim_multiplier` must be a number from 0 to 100")
+            factor = 1.0
+        width = unit * -(-int(factor * int(2 * width / 3)) // unit)
+    return decoder(config, widths, mixers, FeedForward(width))
+
+
+def _read_minimax(config: ConfigReader) -> Architecture:
+    """Read MiniMax-01 or M1: Lightning attention, attention on some layers, experts on all."""
+    config.fill(num_key_value_heads=8, num_local_experts=8, num_experts_per_tok=2)
+    widths = decoder_widths(config)
+    full = grouped_query_attention(config, widths)
+    linear = LinearAttention(widths.heads, full.head, config.integer("block_size", 256))
+    kinds = config.integers("attn_type_list")
+    if kinds and not config.has("layer_types"):
+        config.config = {**config.config, "layer_types": [FULL if each else LINEAR for each in kinds]}
+    words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: FULL if (index + 1) % 2 else LINEAR)
+    mixture = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size")
+    return decoder(config, widths, [full if word == FULL else linear for word in words], mixture)
+
+
+def _read_kimi(config: ConfigReader) -> Architecture:
+    """Read Kimi Linear or Ling 3: Kimi delta attention, and latent attention on each few layers."""
+    ling, said = config.family == "bailing_hybrid", config.nested("linear_attn_config")
+    config.rename(n_shared_experts="num_shared_experts", num_experts_per_tok="num_experts_per_token")
+    config.rename(n_group="num_expert_group", num_experts="num_local_experts")
+    usual = {"first_k_dense_replace": 2, "n_group": 8, "topk_group": 4, "num_experts": 512}
+    config.fill(**(usual if ling else {"first_k_dense_replace": 1, "num_experts": 256}))
+    config.fill(n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=None, qk_nope_head_dim=128)
+    config.fill(kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128)
+    widths = decoder_widths(config)
+    heads = widths.heads if ling else said.integer("num_heads", config.integer("linear_num_heads", 32))
+    head = config.integer("head_dim" if ling else "linear_head_dim", 128)
+    taps = config.integer("short_conv_kernel_size" if ling else "linear_conv_kernel_dim", 4)
+    head, taps = said.integer("head_dim", head), said.integer("short_conv_kernel_size", taps)
+    full = evolve(latent_attention(config, widths), gate=int(ling))
+    every, listed = config.integer("layer_group_size", 6), said.integers("full_attn_layers")
+
+    def usually(index: int) -> str:
+        if ling or listed:
+            return FULL if (index + 1 in listed if listed else (index + 1) % every == 0) else LINEAR
+        return FULL if index and index % 4 == 0 else LINEAR
+
+    words = layer_words(config, widths.layers, (LINEAR, FULL), usually)
+    mixers: dict[str, Mixer] = {LINEAR: DeltaNet(heads, heads, head, head, taps, head), FULL: full}
+    networks = experts_behind_dense_layers(config, widths, "num_experts")
+    return decoder(config, widths, [mixers[word] for word in words], networks)
+
+
+def _importer(name: str, heads: str, read: Callable[[ConfigReader], Architecture], **more: Any) -> ConfigImporter:
+    """Return the importer of a family, with an example of the usual widths and `more` keys."""
+    return ConfigImporter(name, heads, read, examples=example(name, **more))
+
+
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 1024}
+qwen3_next = _importer("qwen3_next", "Qwen3NextForCausalLM", _read_qwen)
+qwen3_5 = _importer("qwen3_5", "Qwen3_5ForCausalLM", _read_qwen)
+qwen3_5_moe = _importer("qwen3_5_moe", "Qwen3_5MoeForCausalLM", _read_qwen)
+NEMOTRON_3 = {"hybrid_override_pattern": "M-ME*E", "n_routed_experts": 8, **EXPERTS}
+nemotron_h = _importer("nemotron_h", "NemotronHForCausalLM", _read_nemotron, **NEMOTRON_3)
+bamba = _importer("bamba", "BambaForCausalLM", _read_bamba, attn_layer_indices=[3])
+granitemoehybrid = _importer("granitemoehybrid", "GraniteMoeHybridForCausalLM", _read_bamba)
+falcon_h1 = _importer("falcon_h1", "FalconH1ForCausalLM", _read_bamba)
+mamba = _importer("mamba", "MambaForCausalLM", _read_mamba)
+falcon_mamba = _importer("falcon_mamba", "FalconMambaForCausalLM", _read_mamba)
+mamba2 = _importer("mamba2", "Mamba2ForCausalLM", _read_mamba)
+jamba = _importer("jamba", "JambaForCausalLM", _read_jamba)
+lfm2 = _importer("lfm2", "Lfm2ForCausalLM", _read_lfm2)
+lfm2_moe = _importer("lfm2_moe", "Lfm2MoeForCausalLM", _read_lfm2)
+minimax = _importer("minimax", "MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM", _read_minimax)
+kimi_linear = _importer("kimi_linear", "KimiLinearForCausalLM", _read_kimi, **EXPERTS)
+bailing_hybrid = _importer("bailing_hybrid", "BailingHybridForCausalLM BailingMoeV3ForCausalLM", _read_kimi, **EXPERTS)

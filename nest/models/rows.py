@@ -182,12 +182,7 @@ apertus = row(
 
 mistral = row("mistral", "MistralForCausalLM", missing={**GROUPS_OF_8, "sliding_window": 4096}, every=0, typed=False)
 ministral3 = row(
-    "ministral3",
-    "Ministral3ForCausalLM",
-    missing=HEADS_OF_128,
-    every=0,
-    typed=False,
-    examples=example("ministral3"),
+    "ministral3", "Ministral3ForCausalLM", missing=HEADS_OF_128, every=0, typed=False, examples=example("ministral3")
 )
 mixtral = row("mixtral", "MixtralForCausalLM", missing=GROUPS_OF_8, every=0, typed=False, experts={})
 granitemoe = row(

@@ -159,6 +159,7 @@ class LatentAttention(Record):
         value: value channels per head.
         bias: whether the compressions and the output projection have biases.
         indexer: selects the keys of a query from compressed queries; None: all keys.
+        gate: numbers per head of a learned sigmoid gate on the result; 0: none.
     """
 
     heads: int
@@ -169,6 +170,7 @@ class LatentAttention(Record):
     value: int
     bias: bool = False
     indexer: Indexer | None = None
+    gate: int = 0
 
 
 @frozen(repr=False)
@@ -223,6 +225,59 @@ class StateSpace(Record):
 
 
 @frozen(repr=False)
+class SelectiveScan(Record):
+    """State space layer Mamba (arXiv 2312.00752).
+
+    Attributes:
+        inner: channels, each with a state of its own.
+        state: state numbers per channel.
+        rank: rank of the time steps.
+        taps: tokens of the convolution.
+        bias: whether the projections of input and output have biases.
+        taps_bias: whether the convolution has one.
+        normalised: whether time steps and matrices are normalised (Jamba, arXiv 2403.19887).
+    """
+
+    inner: int
+    state: int
+    rank: int
+    taps: int
+    bias: bool = False
+    taps_bias: bool = True
+    normalised: bool = False
+
+
+@frozen(repr=False)
+class LinearAttention(Record):
+    """Attention without softmax, with decays that are not learned (Lightning attention, arXiv 2401.04658).
+
+    Attributes:
+        heads: heads, each with a state of `head` times `head` numbers.
+        head: channels per head.
+        chunk: tokens that are multiplied at once.
+    """
+
+    heads: int
+    head: int
+    chunk: int
+
+
+@frozen(repr=False)
+class ShortConvolution(Record):
+    """Convolution over a few tokens between two gates (LFM2).
+
+    Attributes:
+        inner: channels.
+        taps: tokens of the convolution.
+        bias: whether the projections and the convolution have biases.
+    """
+
+    inner: int
+    taps: int
+    bias: bool = False
+
+
+@frozen(repr=False)
 class CompressedAttention(Record):
     """Attention to the last tokens and to compressed blocks of all (DeepSeek-V4).
 
@@ -254,7 +309,10 @@ class Parallel(Record):
     parts: tuple["Mixer", ...]
 
 
-Mixer = GroupedQueryAttention | LatentAttention | CompressedAttention | DeltaNet | StateSpace | Parallel
+Stateful = DeltaNet | StateSpace | SelectiveScan | LinearAttention | ShortConvolution
+"""Mixers with a state, or a few tokens, in place of keys."""
+
+Mixer = GroupedQueryAttention | LatentAttention | CompressedAttention | Stateful | Parallel
 """Part of a block that mixes tokens."""
 
 

@@ -194,21 +194,14 @@ class Search(Record):
             makes them. None: relayed.
     """
 
-    rank_order: tuple[str, ...] = field(
-        default=RANK_ORDERS,
-        validator=every(not_empty, each(one_of(RANK_ORDERS))),
-    )
-    zero: tuple[int, ...] = field(
-        default=ZERO_STAGES,
-        validator=every(not_empty, each(one_of(ZERO_STAGES))),
-    )
+    rank_order: tuple[str, ...] = field(default=RANK_ORDERS, validator=every(not_empty, each(one_of(RANK_ORDERS))))
+    zero: tuple[int, ...] = field(default=ZERO_STAGES, validator=every(not_empty, each(one_of(ZERO_STAGES))))
     recompute: tuple[str, ...] | None = field(default=None, validator=not_empty)
     recompute_layers: bool | None = None
     mixed: bool = False
     granularity: str = field(default="layer", validator=one_of(GRANULARITIES))
     zero_degree: tuple[int | str, ...] = field(
-        default=(ALL_RANKS,),
-        validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
+        default=(ALL_RANKS,), validator=every(not_empty, each(at_least_or(1, ALL_RANKS)))
     )
     target: str | None = None
     within: float | None = field(default=None, validator=between(0, 1))

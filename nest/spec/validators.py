@@ -131,8 +131,7 @@ all_different = Rule(unique, {"uniqueItems": True})
 def including(item: Any) -> Rule:
     """A sequence with `item` in it."""
     return _rule(
-        lambda value: None if item in value or not len(value) else f"must include {item}",
-        {"contains": {"const": item}},
+        lambda value: None if item in value or not len(value) else f"must include {item}", {"contains": {"const": item}}
     )
 
 

@@ -82,14 +82,14 @@ def test_unknown_families_of_published_files_are_refused(shared):
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"model_type": "minimax"}, "lightning attention of 'minimax'. Capture"),
+        ({"model_type": "xlstm"}, "xLSTM of 'xlstm'. Capture"),
         ({"model_type": "new", "layer_types": ["full_attention", "linear_attention"]}, "linear attention .*: 1 of 2"),
         (
             {"model_type": "olmo_hybrid", "full_attention_interval": 4, "num_hidden_layers": 8},
-            r"gated delta nets of 'olmo_hybrid' \(layers 0, 1, 2, 4, ...: 6 of 8\)",
+            r"delta nets between norms of 'olmo_hybrid' \(layers 0, 1, 2, 4, ...: 6 of 8\)",
         ),
-        ({"model_type": "zamba2", "hybrid_override_pattern": "M-M*"}, r"Mamba-2 .* \(layers 0, 2: 2 of 4\)"),
-        ({"model_type": "jamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba of .* \(layers 0: 1 of 2\)"),
+        ({"model_type": "zamba2", "hybrid_override_pattern": "M-M*"}, r"Mamba .* \(layers 0, 2: 2 of 4\)"),
+        ({"model_type": "zamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba of .* \(layers 0: 1 of 2\)"),
         ({"model_type": "rwkv7"}, "RWKV of 'rwkv7'"),
         (
             {"model_type": "x", "text_config": {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}}},

@@ -127,7 +127,7 @@ def test_sequences_beyond_the_learned_positions_are_refused(gpt2, llama, load):
     assert load({**llama, "max_position_embeddings": 64}, 65).flops > 0
 
 
-@pytest.mark.parametrize("family", ["t5", "xlstm", "llama4", "minimax", None, 3])
+@pytest.mark.parametrize("family", ["t5", "xlstm", "llama4", "zamba2", None, 3])
 def test_unknown_families_are_accepted_by_nobody(family):
     assert not any(each.accepts({"model_type": family}) for each in nest_model_importers())
 

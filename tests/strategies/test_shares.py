@@ -163,6 +163,10 @@ def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, e
                 t for t in operator.outputs if t.name in outer
             ]
             for tensor in moved:
+                if not {"heads", "kv_heads", "ffn"} & {*dict(tensor.shape)}:
+                    kind = "all_gather" if forward else "reduce_scatter"
+                    call(kind, "cp", tensor, degrees.times(tensor.shape, whole=True), degrees.cp)
+                    continue
                 groups = dict(tensor.shape).get("kv_heads", 0)
                 repeated = Fraction(degrees.cp, -(-groups // degrees.tp)) if groups else Fraction(1)
                 call("all_to_all", "cp", tensor, degrees.times(tensor.shape, whole=True) * max(repeated, Fraction(1)))

@@ -3,17 +3,8 @@
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.compressed import INT32, add_compressed
 from nest.models.building.layer import FP32, LayerBuilder
-from nest.models.building.recurrent import add_delta_net, add_state_space
-from nest.spec.architecture import (
-    CompressedAttention,
-    DeltaNet,
-    GroupedQueryAttention,
-    Indexer,
-    LatentAttention,
-    Mixer,
-    Parallel,
-    StateSpace,
-)
+from nest.models.building.recurrent import add_stateful
+from nest.spec.architecture import CompressedAttention, GroupedQueryAttention, Indexer, LatentAttention, Mixer, Parallel
 
 
 def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:
@@ -181,13 +172,11 @@ def add_mixer(layer: LayerBuilder, mixer: Mixer, source: Tensor, unfused: bool) 
         return layer.residual("mixed", *parts)
     if isinstance(mixer, CompressedAttention):
         return add_compressed(layer, mixer, source)
-    if isinstance(mixer, DeltaNet):
-        return add_delta_net(layer, mixer, source)
-    if isinstance(mixer, StateSpace):
-        return add_state_space(layer, mixer, source)
     if isinstance(mixer, LatentAttention):
         return _add_latent(layer, mixer, source, unfused)
-    return _add_grouped_query(layer, mixer, source, unfused)
+    if isinstance(mixer, GroupedQueryAttention):
+        return _add_grouped_query(layer, mixer, source, unfused)
+    return add_stateful(layer, mixer, source)
 
 
 def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, source: Tensor, unfused: bool) -> Tensor:
@@ -219,19 +208,24 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         sinks=attention.sinks,
         chosen=chosen,
     )
-    if attention.gate:
-        gates = (("heads", attention.heads), *(() if attention.gate == 1 else (("head", attention.gate),)))
-        gate = layer.project("attention_gate", source, gates, bias=attention.bias)
-        gated = layer.tensor("gated_context", *context.shape[2:])
-        layer.add("attention_gated", "activation", (context, gate), (gated,), saves=(context, gate))
-        context = gated
+    context = _gated(layer, attention, source, context)
     return layer.project(
-        "attention_output",
-        context,
-        source.shape[-1:],
-        ("heads", channels[0]),
-        bias=attention.output_bias,
+        "attention_output", context, source.shape[-1:], ("heads", channels[0]), bias=attention.output_bias
     )
+
+
+def _gated(
+    layer: LayerBuilder, attention: GroupedQueryAttention | LatentAttention, source: Tensor, context: Tensor
+) -> Tensor:
+    """Add the gate on the result of attention, if it has one."""
+    if not attention.gate:
+        return context
+    channels = () if attention.gate == 1 else (("head", attention.gate),)
+    bias = attention.bias and isinstance(attention, GroupedQueryAttention) and attention.gate > 1
+    gate = layer.project("attention_gate", source, (context.shape[2], *channels), bias=bias)
+    gated = layer.tensor("gated_context", *context.shape[2:])
+    layer.add("attention_gated", "activation", (context, gate), (gated,), saves=(context, gate))
+    return gated
 
 
 def _keys_and_values(
@@ -303,6 +297,7 @@ def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor,
     query, key = _rotate(layer, (query, plain_key, shared_key), query.shape[2:], query.shape[2:])
     reach = attention.indexer.keys if attention.indexer is not None else None
     context = attention_core(layer, query, key, value, unfused=unfused, window=reach, chosen=chosen)
+    context = _gated(layer, attention, source, context)
     return layer.project("attention_output", context, source.shape[-1:], ("heads", "value"), bias=attention.bias)
 
 

@@ -103,13 +103,7 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
     share = min(1.0, architecture.hidden / architecture.vocab) if loss == "chunked" else 1.0
     logits = layer.tensor("logits", vocab, itemsize=layer.itemsize * share)
     layer.matmul(
-        "logits",
-        normed,
-        (vocab,),
-        ("hidden",),
-        (logits,),
-        bias=architecture.masked_head,
-        tied=architecture.tied,
+        "logits", normed, (vocab,), ("hidden",), (logits,), bias=architecture.masked_head, tied=architecture.tied
     )
     if architecture.capped:
         capped = layer.tensor("capped_logits", vocab)

@@ -1,14 +1,31 @@
-"""Mixers with a state in place of keys: gated delta nets and Mamba-2, computed in chunks of tokens.
+"""Mixers with a state in place of keys: gated delta nets, Mamba, linear attention; and short convolutions.
 
 Heads are split like those of attention; keys, or the matrices that several heads share, like key-value heads.
 """
 
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.layer import FP32, LayerBuilder
-from nest.spec.architecture import DeltaNet, StateSpace
+from nest.spec.architecture import DeltaNet, LinearAttention, SelectiveScan, ShortConvolution, Stateful, StateSpace
 
 DELTA_CHUNK = 64
 """Tokens that a delta rule takes at once (`chunk_gated_delta_rule` of flash-linear-attention 0.4)."""
+
+
+SELECTIVE_FLOPS = 9.0
+"""FLOP per token, channel and state number of a selective scan (state-spaces/mamba issue 110); no products."""
+
+
+def add_stateful(layer: LayerBuilder, mixer: Stateful, source: Tensor) -> Tensor:
+    """Add a mixer with a state."""
+    if isinstance(mixer, DeltaNet):
+        return add_delta_net(layer, mixer, source)
+    if isinstance(mixer, StateSpace):
+        return add_state_space(layer, mixer, source)
+    if isinstance(mixer, SelectiveScan):
+        return add_selective_scan(layer, mixer, source)
+    if isinstance(mixer, LinearAttention):
+        return add_linear_attention(layer, mixer, source)
+    return add_short_convolution(layer, mixer, source)
 
 
 def convolve(layer: LayerBuilder, sources: tuple[Tensor, ...], taps: int, *, bias: bool) -> tuple[Tensor, ...]:
@@ -143,3 +160,59 @@ def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> T
     )
     gated = gated_norm(layer, result, gate, (heads, channels) if space.normalised else ())
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"), bias=space.output_bias)
+
+
+def add_selective_scan(layer: LayerBuilder, space: SelectiveScan, source: Tensor) -> Tensor:
+    """Add a Mamba layer (Gu and Dao, arXiv 2312.00752, algorithm 2), split by channels.
+
+    Time steps and matrices are the same for all channels: sums over the ranks of tensor parallelism. The kernel
+    `selective_scan_fn` of mamba_ssm keeps its operands and the result before the gate, and steps again backward.
+    """
+    channels, state, rank = ("ffn", space.inner), ("rank", space.state), ("rank", space.rank)
+    value, gate = layer.tensor("value", channels), layer.tensor("gate", channels)
+    layer.matmul("value_gate", source, (("branch", 2), channels), ("hidden",), (value, gate), bias=space.bias)
+    (value,) = convolve(layer, (value,), space.taps, bias=space.taps_bias)
+    low, enter, leave = layer.tensor("low_step", rank), layer.tensor("input", state), layer.tensor("output", state)
+    columns = (("rank", space.rank + 2 * space.state),)
+    layer.matmul("step_matrices", value, columns, ("ffn",), (low, enter, leave))
+    if space.normalised:
+        named = (("step_norm", low), ("input_norm", enter), ("output_norm", leave))
+        low, enter, leave = (layer.norm(name, each, bias=False) for name, each in named)
+    step, result = layer.project("step", low, (channels,), ("rank",), bias=True), layer.tensor("context", channels)
+    operands, count = (value, step, enter, leave, gate), SELECTIVE_FLOPS * space.inner * space.state
+    learned = (Parameter("rates", (channels, ("state", space.state))), Parameter("skip", (channels,)))
+    saves = (*operands, result)
+    scan(layer, operands, result, space.state, saves, executed=count, required=count, again=count, parameters=learned)
+    return layer.project("attention_output", result, source.shape[-1:], ("ffn",), bias=space.bias)
+
+
+def add_linear_attention(layer: LayerBuilder, attention: LinearAttention, source: Tensor) -> Tensor:
+    """Add Lightning attention (Qin et al., arXiv 2401.04658; MiniMax-01, arXiv 2501.08313).
+
+    Within a chunk of `C` tokens queries meet keys and the products values (`2*C*head` each); keys and values update the
+    state, and queries read it (`2*head*head` each).
+    """
+    heads, channels = ("heads", attention.heads), ("head", attention.head)
+    raw = tuple(layer.tensor(f"raw_{name}", heads, channels) for name in ("query", "key", "value"))
+    operands = tuple(layer.tensor(name, heads, channels) for name in ("query", "key", "value"))
+    layer.matmul("query_key_value", source, (("branch", 3), heads, channels), ("hidden",), raw)
+    layer.add("feature", "activation", raw, operands, saves=raw)
+    gate, result = layer.project("gate", source, (heads, channels)), layer.tensor("context", heads, channels)
+    chunk, states = min(attention.chunk, layer.sequence), 4.0 * attention.head**2
+    executed = 4.0 * chunk * attention.head + states
+    scan(layer, operands, result, attention.head, operands, executed=executed, required=states, again=states / 2)
+    gated = gated_norm(layer, result, gate, (heads, channels))
+    return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"))
+
+
+def add_short_convolution(layer: LayerBuilder, mixer: ShortConvolution, source: Tensor) -> Tensor:
+    """Add a convolution between two gates (Lfm2ShortConv of transformers 5.24.0), split by channels."""
+    channels = ("ffn", mixer.inner)
+    first, last, value = (layer.tensor(name, channels) for name in ("first_gate", "last_gate", "value"))
+    columns = (("branch", 3), channels)
+    layer.matmul("value_gates", source, columns, ("hidden",), (first, last, value), bias=mixer.bias)
+    entered, left = layer.tensor("entered", channels), layer.tensor("left", channels)
+    layer.add("first_gate", "activation", (first, value), (entered,), saves=(first, value))
+    (convolved,) = convolve(layer, (entered,), mixer.taps, bias=mixer.bias)
+    layer.add("last_gate", "activation", (last, convolved), (left,), saves=(last, convolved))
+    return layer.project("attention_output", left, source.shape[-1:], ("ffn",), bias=mixer.bias)

@@ -18,11 +18,15 @@ from nest.hooks.architectures import architecture_of, hybrid_of, network_of
 from nest.instance import Cluster
 from nest.spec import Architecture, ClusterSpec, Problem, ProfileSpec, Training
 from nest.spec.architecture import (
+    CompressedAttention,
     DeltaNet,
     GroupedQueryAttention,
     LatentAttention,
+    LinearAttention,
     MixtureOfExperts,
     Parallel,
+    SelectiveScan,
+    ShortConvolution,
     StateSpace,
     TransformerSpec,
 )
@@ -257,6 +261,10 @@ def unwritten_parts(hybrid: Architecture) -> str:
 MIXERS = {
     DeltaNet: "gated delta nets",
     StateSpace: "Mamba-2 layers",
+    SelectiveScan: "Mamba layers",
+    LinearAttention: "linear attention",
+    ShortConvolution: "short convolutions",
+    CompressedAttention: "compressed attention",
     Parallel: "attention beside Mamba-2",
 }
 """Names of what mixes tokens in place of attention."""
