@@ -89,7 +89,7 @@ def test_unknown_families_of_published_files_are_refused(shared):
             r"delta nets between norms of 'olmo_hybrid' \(layers 0, 1, 2, 4, ...: 6 of 8\)",
         ),
         ({"model_type": "zamba2", "hybrid_override_pattern": "M-M*"}, r"Mamba .* \(layers 0, 2: 2 of 4\)"),
-        ({"model_type": "zamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba of .* \(layers 0: 1 of 2\)"),
+        ({"model_type": "zamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba .* of .* \(layers 0: 1 of 2\)"),
         ({"model_type": "rwkv7"}, "RWKV of 'rwkv7'"),
         (
             {"model_type": "x", "text_config": {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}}},
