@@ -266,7 +266,7 @@ def _read_kimi(config: ConfigReader) -> Architecture:
         return FULL if index and index % 4 == 0 else LINEAR
 
     words = layer_words(config, widths.layers, (LINEAR, FULL), usually)
-    mixers: dict[str, Mixer] = {LINEAR: DeltaNet(heads, heads, head, head, taps, head), FULL: full}
+    mixers: dict[str, Mixer] = {LINEAR: DeltaNet(heads, heads, head, head, taps, 0 if ling else head), FULL: full}
     networks = experts_behind_dense_layers(config, widths, "num_experts")
     return decoder(config, widths, [mixers[word] for word in words], networks)
 

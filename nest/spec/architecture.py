@@ -183,8 +183,8 @@ class DeltaNet(Record):
         key: channels of each query and key.
         value: channels of each value.
         taps: tokens of the convolution over queries, keys and values.
-        rank: rank of decays for each key channel and of output gates (Kimi Linear, arXiv 2510.26692); None: each head
-            decays by one number, and gates are not compressed.
+        rank: rank of decays for each key channel and of output gates (Kimi Linear, arXiv 2510.26692); 0: these are
+            not compressed (Ling 3); None: each head decays by one number.
     """
 
     heads: int

@@ -32,7 +32,8 @@ for config in given:
     kind = config.pop("model_type")
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config))
-    counts.append(sum(each.numel() for each in model.parameters()))
+    # Biases that correct routers are moved by hand, not learned.
+    counts.append(sum(each.numel() for name, each in model.named_parameters() if "correction_bias" not in name))
 answer(counts)
 """
 

@@ -103,10 +103,8 @@ def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
         decay, decayed = layer.project("decay", source, (heads,)), layer.tensor("log_decay", heads, itemsize=FP32)
     else:
         value = layer.project("value", source, (heads, channels))
-        latent = layer.project("gate_latent", source, (("latent", net.rank),))
-        gate = layer.project("gate", latent, (heads, channels), ("latent",))
-        latent = layer.project("decay_latent", source, (("latent", net.rank),))
-        decay = layer.project("decay", latent, (heads, key_channels), ("latent",))
+        gate = _compressed(layer, "gate", source, net.rank, (heads, channels))
+        decay = _compressed(layer, "decay", source, net.rank, (heads, key_channels))
         decayed = layer.tensor("log_decay", heads, key_channels, itemsize=FP32)
     learned = (Parameter("rates", (heads,)), Parameter("bias", decay.shape[2:]))
     layer.add("log_decay", "elementwise", (decay,), (decayed,), parameters=learned, saves=(decay,))
@@ -127,6 +125,13 @@ def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
     )
     gated = gated_norm(layer, result, gate, (channels,))
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"))
+
+
+def _compressed(layer: LayerBuilder, name: str, source: Tensor, rank: int, columns: Shape) -> Tensor:
+    """Add a product of `source` with `columns`, by way of `rank` numbers unless that is 0."""
+    if not rank:
+        return layer.project(name, source, columns)
+    return layer.project(name, layer.project(f"{name}_latent", source, (("latent", rank),)), columns, ("latent",))
 
 
 def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> Tensor:
