@@ -19,6 +19,7 @@ from nest.io import read, read_mapping, structure, there_is
 from nest.io.names import near, plain
 from nest.io.source import SUFFIXES
 from nest.spec import ClusterSpec, DeviceSpec, Training, TransformerSpec
+from nest.spec.architecture import FURTHER
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions")  # Keys with the maximum tokens per sample in configurations.
 
@@ -98,6 +99,19 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
         library = library_models()
         return dict(library[source].config) if source in library else _read_model(source, base)
     return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
+
+
+def with_further_layers(model: Model, training: Training) -> Model:
+    """Mark a configuration whose layers that predict further tokens are trained.
+
+    Raises:
+        InputError: it has none.
+    """
+    if not training.mtp:
+        return model
+    if not isinstance(model, dict) or not any(model.get(key) for key in FURTHER):
+        raise InputError("training.mtp: the model has no layers that predict further tokens; leave it out.")
+    return {**model, "mtp": True}
 
 
 def with_sequence_length(training: Training, model: Model | str | None, registry: Registry) -> Training:

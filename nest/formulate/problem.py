@@ -11,7 +11,7 @@ from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import by_levels, cluster_calibration, described
 from nest.formulate.instance import Formulation, formulate, read_options
-from nest.formulate.model import parts_left_out, resolve_model, with_sequence_length
+from nest.formulate.model import parts_left_out, resolve_model, with_further_layers, with_sequence_length
 from nest.formulate.modes import profile_modes
 from nest.formulate.risk import risk_of
 from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
@@ -123,7 +123,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     """
     known = known or registry()
     if problem.model is not None:
-        problem = evolve(problem, model=resolve_model(problem.model, base))
+        problem = evolve(problem, model=with_further_layers(resolve_model(problem.model, base), problem.training))
         problem = evolve(problem, training=with_sequence_length(problem.training, problem.model, known))
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))

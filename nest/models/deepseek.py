@@ -19,7 +19,7 @@ from nest.models.building.config import (
     layer_words,
     routed_experts,
 )
-from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, Indexer, LatentAttention
+from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, HybridBlock, Indexer, LatentAttention
 
 
 def _like(name: str, head: str, *, dense: bool = False, **missing: Any) -> ConfigImporter:
@@ -127,6 +127,7 @@ def _read_v4(config: ConfigReader) -> Architecture:
         config, widths.layers, tuple(kinds), lambda index: COMPRESSED if index > 1 and index % 2 else HEAVILY
     )
     mixture = routed_experts(config, "n_routed_experts", config.integer("moe_intermediate_size"))
+    config.further = HybridBlock(near, mixture)
     return decoder(config, widths, [kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
 
 

@@ -31,6 +31,7 @@ from nest.spec.architecture import (
     Architecture,
     DeltaNet,
     FeedForward,
+    HybridBlock,
     LinearAttention,
     Mixer,
     Parallel,
@@ -122,6 +123,8 @@ def _read_nemotron(config: ConfigReader) -> Architecture:
         mixture = routed_experts(config, "n_routed_experts", shared)
         networks["moe"] = evolve(mixture, gated=False, latent=config.optional_integer("moe_latent_size"))
     mixers: dict[str, Mixer] = {FULL: full, LINEAR: state_space(config, NEMOTRON)}
+    # "*E": default of NemotronHConfig.
+    config.further = HybridBlock(full, networks.get("moe", networks.get("mlp")))
     return decoder(config, widths, [mixers.get(kind) for kind in kinds], [networks.get(kind) for kind in kinds])
 
 

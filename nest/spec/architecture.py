@@ -11,6 +11,9 @@ from nest.records import Record
 from nest.spec.validators import at_least
 from nest.units import Positions
 
+FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+"""Keys of configurations for layers that predict further tokens, which Hugging Face transformers does not train."""
+
 
 @frozen(eq=False, repr=False)
 class MlaSpec(Record):

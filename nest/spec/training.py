@@ -311,6 +311,8 @@ class Training(Record):
         tokens: of the whole training, for its time, its device hours and, with `cluster.price`, its cost.
         expert_capacity: tokens each routed expert has room for, over an even share; the rest is padding. 1: no padding,
             perfectly balanced.
+        mtp: train the layers of a `config.json` that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
+            2.2); without it they are left out.
         trainable: trained part: `all`; names of layers, such as `head`, with the rest frozen; or a mapping with `lora`
             (low-rank adapters), `layers` (further fully trained ones), or both. Not with `profile`, whose candidates
             state their bytes and seconds.
@@ -359,6 +361,7 @@ class Training(Record):
     master_gradients: bool | None = None
     offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
     all_ports: bool | None = None
+    mtp: bool = False
     trainable: tuple[str, ...] | Trainable | None = None
 
     @property

@@ -157,7 +157,7 @@ def test_a_wrapper_with_another_head_is_refused():
 def test_layers_for_multi_token_prediction_are_said_to_be_left_out(key):
     (told,) = load({**CONFIG, key: 2}).assumptions
     assert f"`{key}: 2`" in told
-    assert "mtp_layers" in told
+    assert "`training.mtp: true`" in told
     for none in (0, None):
         assert load({**CONFIG, key: none}).assumptions == ()
 
@@ -358,3 +358,19 @@ def test_solve_and_evaluate_name_what_a_plan_leaves_out():
             "The plan leaves out the vision tower.",
             "The plan leaves out multi-token prediction",
         ]
+
+
+def test_multi_token_prediction_is_trained_on_demand():
+    model = {**CONFIG, "num_nextn_predict_layers": 1}
+    problem = {
+        "nest": 1,
+        "model": model,
+        "training": {"global_batch": 8, "sequence_length": 32, "mtp": True},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 2, "bandwidth": "450 GB/s"}]},
+    }
+    told = []
+    whole = complete_problem(problem, registry(), told.append)
+    assert not [each for each in told if "multi-token" in each]
+    assert len(load(whole.model).blocks) == CONFIG["num_hidden_layers"] + 1
+    with pytest.raises(InputError, match=r"training\.mtp: the model has no layers"):
+        complete_problem({**problem, "model": CONFIG}, registry())

@@ -101,3 +101,16 @@ def test_hyper_connections_keep_several_streams_between_layers(load):
     graph = load(FAMILIES["deepseek_v4"], sequence_length=S)
     between = {t.name: t.shape for op in graph.operators for t in op.outputs if t.name.endswith("/hidden")}
     assert between["layers.1/hidden"] == (("batch", 1), ("sequence", S), ("streams", 2), ("hidden", H))
+
+
+@pytest.mark.parametrize("family", ["nemotron_h", "deepseek_v4", "glm_moe_dsa", "qwen3_5_moe"])
+def test_layers_that_predict_further_tokens_are_planned_if_asked(load, family):
+    config = {**FAMILIES[family], "num_nextn_predict_layers": 2}
+    without = load(config, sequence_length=S)
+    graph = load({**config, "mtp": True}, sequence_length=S)
+    assert len(graph.blocks) == len(without.blocks) + 2
+    assert sum(operator.kind == "loss" for operator in graph.operators) == 3
+    assert [len(each.assumptions) for each in (without, graph)] == [1, 0]
+    first, second = (graph.by_layer[graph.layer_index[name]] for name in graph.blocks[-2:])
+    assert [each.parameter_count for each in first] == [each.parameter_count for each in second]
+    assert {each.kind for each in first} >= {"attention", "matmul"}

@@ -11,6 +11,7 @@ from nest.models.building.graph import build_graph
 from nest.records import Record
 from nest.spec import Training
 from nest.spec.architecture import (
+    FURTHER,
     Architecture,
     FeedForward,
     GroupedQueryAttention,
@@ -43,6 +44,7 @@ class ConfigReader:
     config: Mapping[str, Any]  # The content of the file.
     family: str  # The importer's name, for messages.
     problems: list[str] = field(factory=list)  # The mistakes found so far.
+    further: HybridBlock | None = None  # The block that predicts further tokens, if it is not as the last.
 
     def has(self, key: str, missing: bool = False) -> bool:
         """Return whether `key` has a value other than null; `missing` for a missing key."""
@@ -360,9 +362,6 @@ def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> Mix
 PARTS = {"vision_config": "vision tower", "audio_config": "audio tower"}
 """Parts of models of pictures, sound and text beside the language model, by their keys."""
 
-FURTHER = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-"""Keys of layers that predict further tokens, which model classes of Hugging Face transformers do not build."""
-
 
 def left_out(config: Mapping[str, Any]) -> Iterator[str]:
     """Name the parts of a configuration's model that its class of language model does not build, a sentence each."""
@@ -372,13 +371,29 @@ def left_out(config: Mapping[str, Any]) -> Iterator[str]:
     for name in config.get("architectures") or ():
         if str(name).endswith(AROUND) and not towers:
             yield f"The plan leaves out all of {name} but its language model."
-    for key in FURTHER:
-        count = config.get(key)
-        if type(count) is int and count > 0:
-            yield (
-                f"The plan leaves out multi-token prediction (`{key}: {count}`); `mtp_layers` of a `transformer:` "
-                "plans such layers."
-            )
+    further = [] if config.get("mtp") else [key for key in FURTHER if _count(config, key)]
+    for key in further:
+        yield (
+            f"The plan leaves out multi-token prediction (`{key}: {config[key]}`); `training.mtp: true` trains these "
+            "layers."
+        )
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    """Return the number at `key`; 0 without one."""
+    count = config.get(key)
+    return count if type(count) is int and 0 < count <= MOST_LAYERS else 0
+
+
+def _with_further_layers(built: Architecture, count: int, block: HybridBlock | None) -> Architecture:
+    """Add blocks that predict further tokens: copies of `block`, else of the last, with a choice of keys of its own."""
+    if built.blocks:
+        last = built.blocks[-1]
+        if isinstance(last.attention, LatentAttention) and last.attention.indexer is not None:
+            own = evolve(last.attention, indexer=evolve(last.attention.indexer, choice_of=None))
+            last = evolve(last, attention=own)
+        return evolve(built, blocks=built.blocks + (last,) * count, predicting=count)
+    return evolve(built, hybrid=built.hybrid + (block or built.hybrid[-1],) * count, predicting=count)
 
 
 def _size(part: Mapping[str, Any]) -> str:
@@ -425,6 +440,7 @@ class ConfigImporter(Record):
         """
         config = ConfigReader(source, self.name)
         config.head(self.head)
-        read_config = self.read(config)
+        built = self.read(config)
         config.finish()
-        return read_config
+        further = next(filter(None, (_count(source, key) for key in FURTHER)), 0)
+        return _with_further_layers(built, further, config.further) if further and source.get("mtp") is True else built
