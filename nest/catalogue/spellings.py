@@ -14,7 +14,7 @@ from nest.io.names import plain
 _TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b")
 """Words that distinguish names of models with the same widths."""
 
-_RELEASE = re.compile(r"(-\d{4})?(-fp8)?$")
+_RELEASE = re.compile(r"(-\d{4})?(-(fp8|fp16|bf16))?$")
 """Ends of names that do so, too: the month of a release, and the format of its weights."""
 
 

@@ -323,7 +323,8 @@ def _model(keys: Keys) -> tuple[Any, bool]:
     experts, top_k = keys.integer("num_experts") or 1, keys.integer("num_experts_per_tok") or 1
     inner = keys.integer("base_moe_mlp_dim", -1)
     changes = keys.truth("override_model_config") and [key for key in MODEL_KEYS if keys.value(key) is not None]
-    if changes and name != "default":
+    fewer = keys.integer(LAYERS) if changes == [LAYERS] else None
+    if changes and name != "default" and fewer is None:
         keys.problem(
             f"override_model_config has {', '.join(changes)} change {name:.60}, which nest does not read; leave "
             "model_name out, and give all widths."
@@ -334,6 +335,9 @@ def _model(keys: Keys) -> tuple[Any, bool]:
             keys.note(f"model_name {name:.60} is not in the catalogue: {MODEL_LEFT}")
             return None, False
         config = library_models()[known].config
+        if fewer is not None:
+            kinds = {"layer_types": config["layer_types"][:fewer]} if "layer_types" in config else {}
+            return {**config, **kinds, "num_hidden_layers": fewer}, "num_experts" in config
         return known, any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts"))
     scale = keys.integer("global_parameter_scale") or 1
     if block not in ("llama2", "mistral", "mixtral", "qwen3", "qwen3_moe") or scale > 1:

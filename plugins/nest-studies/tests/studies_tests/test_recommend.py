@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 import nest
+from nest.catalogue import clusters
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
+from nest.io import structure
 from nest.public.questions import Nodes
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest_studies.clusters.curve import rows_of
 from nest_studies.clusters.node_search import NodeSearch
-from nest_studies.clusters.recommend import Recommendation, Wanted, recommendation
+from nest_studies.clusters.recommend import Recommendation, Wanted, _comparable, _Training, recommendation
 from nest_studies.clusters.sizes import Sizes
 
 DAY = 86400.0
@@ -230,3 +232,18 @@ def test_one_cluster_that_cannot_be_used_leaves_the_others() -> None:
     found = nest.recommend(asked, within=DAY, clusters=["the problem's", "dgx-a100-superpod-2"])
     assert found.clusters[1]["reason"]
     assert found.clusters[1]["nearest"] is None
+
+
+@pytest.mark.parametrize(("nodes", "name"), [(1, "p5.48xlarge"), (3, "p5.48xlarge-24"), (8, "p5.48xlarge-64")])
+def test_machines_of_a_cloud_are_as_many_as_the_own_cluster_has_devices(nodes: int, name: str) -> None:
+    written = {
+        "nest": 1,
+        "model": "llama-3-8b",
+        "training": {"global_batch": 64, "sequence_length": 128},
+        "cluster": {**CLUSTER, "levels": [{"fanout": 8, "bandwidth": 1e11}, {"fanout": nodes, "bandwidth": 1e10}]},
+    }
+    training = _Training(structure(written, Problem), written, None, registry(), "the problem's")
+    names = list(_comparable(training))
+    assert name in names
+    assert "dgx-h100-superpod" in names
+    assert len(names) == len(clusters())

@@ -29,7 +29,7 @@ def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
         if keys.value(names.adapters.switch[0]) == "qlora":
             keys.problem("adapter is qlora, but load_in_4bit is not true; Axolotl refuses that.")
         return None
-    if not adapted:
+    if not adapted and keys.value(names.adapters.switch[0]) in (None, "", False, "full"):
         keys.problem(f"{on[0]} asks for weights in 4 or 8 bits, which only trainings of adapters (LoRA) can have.")
     if len(on) > 1:
         keys.problem(f"{' and '.join(on)} are both given; nest prices one format of frozen weights.")

@@ -8,7 +8,7 @@ number below the fewest is tried and proved to miss the deadline.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import dumps
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,8 @@ def recommendation(
         check_writable(curve, source)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
     own = problem.cluster.name or "the problem's"
-    each = tuple(names) or tuple(dict.fromkeys((own, *clusters())))
     training = _Training(problem, written, base, known, own)
+    each = tuple(names) or tuple(dict.fromkeys((own, *_comparable(training))))
     alike = _alike([training.on(name) for name in each])
     found: dict[int, dict[str, Any]] = {}
     for place, answer in _answers(_Search(known, wanted), alike, jobs):
@@ -155,6 +155,16 @@ def recommendation(
     if curve is not None:
         write_text(curve, curve_lines(rows))
     return Recommendation(problem.training.tokens, problem.training.global_batch, wanted, told)
+
+
+def _comparable(training: "_Training") -> Iterator[str]:
+    """Clusters of the catalogue; a cloud's type of machine as many times as the problem's own cluster has devices."""
+    own = with_levels(training.on(training.own).cluster)
+    devices = sum(prod(level.fanout for level in each.levels or ()) for each in own.pools or (own,))
+    for name, entry in clusters().items():
+        machine = prod(level.fanout for level in entry.levels)
+        rented = len(entry.levels) > 1 and entry.levels[-1].fanout == 1
+        yield f"{name}-{-(-devices // machine) * machine}" if rented and devices > machine else name
 
 
 @frozen

@@ -45,6 +45,9 @@ DENIED = {
 }
 """Flags that say that an argument, true where it is left out, is false."""
 
+CALLED = {"llama4_17B16E": "llama-4-scout", "llama4_17B128E": "llama-4-maverick"}
+"""The catalogue's names of models that Primus calls otherwise."""
+
 REFUSED = {
     "patch_zero_bubble": "a schedule of its own",
     "patch_primus_pipeline": "a schedule of its own",
@@ -87,7 +90,7 @@ def experiment(text: str) -> tuple[list[tuple[str, Any]], str]:
     for name, what in REFUSED.items():
         if said.get(name) not in (None, False, []):
             raise InputError(f"{name} is {said[name]!r:.60}: {what}, which nest does not price.")
-    return list(_flags(said)), model
+    return list(_flags(said)), CALLED.get(model, model)
 
 
 def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
