@@ -86,11 +86,16 @@ def test_a_written_plan_checks(
     assert call(monkeypatch, "solve", EXAMPLE, "--output", str(plan)) == 0
     assert call(monkeypatch, "check", str(plan)) == 0
     document = json.loads(plan.read_text())
+    capsys.readouterr()
+    plan.write_text(json.dumps({**document, "fit_probability": 0.5}))
+    assert call(monkeypatch, "check", str(plan)) == 1
+    assert "Its decisions and step time hold. Solve its problem again" in capsys.readouterr().out
     document["stages"][0]["time"] *= 1.001
     plan.write_text(json.dumps(document))
-    capsys.readouterr()
     assert call(monkeypatch, "check", str(plan)) == 1
-    assert "stages[0].time" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "stages[0].time" in printed
+    assert "hold" not in printed
 
 
 def test_evaluate_takes_decisions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,8 +37,10 @@ RECOMPUTE = {theirs: ours for ours, theirs in REMAT.items()} | {"minimal": "sele
 NAMES = {"deepseek3-671b": "deepseek-v3", "kimi-k2-1t": "kimi-k2"}
 """The catalogue's name by MaxText's, where these are no usual spellings of it."""
 
+LAYERS = "base_num_decoder_layers"
+
 WIDTHS = {
-    "base_num_decoder_layers": ("layers", 16),
+    LAYERS: ("layers", 16),
     "base_emb_dim": ("hidden", 2048),
     "base_mlp_dim": ("ffn", 7168),
     "base_num_query_heads": ("heads", 16),

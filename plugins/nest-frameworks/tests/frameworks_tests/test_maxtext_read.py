@@ -278,3 +278,15 @@ def test_a_size_out_of_a_command_or_of_no_variable_is_refused() -> None:
     for value in ("$(jq .fsdp c.json)", "$UNSET"):
         with pytest.raises(InputError, match="ici_fsdp_parallelism is"):
             read(SCRIPT.replace("ici_fsdp_parallelism=8", f"ici_fsdp_parallelism={value}"))
+
+
+def test_a_named_model_may_have_fewer_layers() -> None:
+    """As in MaxText's scripts/run_olmo3_7b_grain_smoke.sh, commit e591f30c."""
+    text = (
+        "model_name: olmo3-7b-pt\noverride_model_config: true\nbase_num_decoder_layers: 4\nper_device_batch_size: 1\n"
+    )
+    model = read(f"{text}ici_fsdp_parallelism: 8\nmax_target_length: 8192\n").settings["model"]
+    assert model["num_hidden_layers"] == len(model.get("layer_types", range(4))) == 4
+    assert model["hidden_size"] == 4096
+    with pytest.raises(InputError, match="base_emb_dim change olmo3-7b-pt"):
+        read(f"{text}ici_fsdp_parallelism: 8\nmax_target_length: 8192\nbase_emb_dim: 64\n")
