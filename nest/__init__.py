@@ -1,7 +1,7 @@
 """nest plans the training of large models on clusters, and proves its plans optimal."""
 
 # ruff: noqa: E402
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nest.cli import stop_at_once
 
@@ -11,33 +11,16 @@ stop_at_once()  # All else takes a while to load.
 # put the package in the verb's place.
 import nest.simulate
 import nest.solve  # noqa: F401
-from nest.api import (
-    check,
-    compare,
-    evaluate,
-    explain,
-    export,
-    frontier,
-    sensitivity,
-    simulate,
-    solve,
-    verify,
-)
+from nest.api import check, evaluate, export, simulate, solve, verify
 from nest.version import __version__
 
+if TYPE_CHECKING:
+    from nest_whatif.verbs import compare, explain, frontier, sensitivity
+
 __all__ = [
-    "__version__",
-    "check",
-    "compare",
-    "evaluate",
-    "explain",
-    "export",
-    "frontier",
-    "sensitivity",
-    "simulate",
-    "solve",
-    "verify",
-]
+    "__version__", "check", "compare", "evaluate", "explain", "export", "frontier", "sensitivity", "simulate",
+    "solve", "verify",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

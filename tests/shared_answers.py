@@ -19,7 +19,10 @@ import pytest
 FOLDER = "NEST_TESTS_ANSWERS"
 """Environment variable with the folder."""
 
-SHARING = ("tests/cli/", "tests/docs/", "tests/report/", "tests/whatif/", "plugins/nest-page/", "plugins/nest-studies/")
+SHARING = (
+    "tests/cli/", "tests/docs/", "tests/report/", "tests/whatif/", "plugins/nest-whatif/", "plugins/nest-page/",
+    "plugins/nest-studies/",
+)  # fmt: skip
 """Tests that share: of other folders what a process keeps of its own questions is under test."""
 
 LEAST = 0.05
@@ -28,7 +31,8 @@ LEAST = 0.05
 
 def install() -> None:
     """Let this process share answers."""
-    from nest.whatif import disk_cache, questions
+    from nest.whatif import disk_cache
+    from nest_whatif import questions
 
     disk_cache.kept = questions.kept = _sharing(disk_cache.kept)
 

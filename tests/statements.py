@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Packages that count together: what moves from one to another saves nothing.
 ENGINE = ("solve", "formulate", "instance", "network", "whatif")
-"""Packages that count together: what moves from one to another saves nothing."""
+OUTSIDE = ("nest_cpsat", "nest_whatif")
+"""Packages of bundled distributions whose modules count, too; their verbs, commands and texts do not."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -26,16 +28,22 @@ def engine(checkout: Path = REPOSITORY) -> tuple[dict[str, int], tuple[int, str]
     """Statements of each package of the engine, and its longest function."""
     trees = {
         (package, path.relative_to(checkout).as_posix()): ast.parse(path.read_text())
-        for package in ENGINE
-        for path in _modules(checkout / "nest" / package)
+        for package in (*ENGINE, *OUTSIDE)
+        for path in _modules(checkout, package)
     }
-    packages = {each: sum(count(tree) for (package, _), tree in trees.items() if package == each) for each in ENGINE}
+    packages = dict.fromkeys((*ENGINE, *OUTSIDE), 0)
+    for (package, _), tree in trees.items():
+        packages[package] += count(tree)
     return packages, max(longest(tree, path) for (_, path), tree in trees.items())
 
 
-def _modules(package: Path) -> Sequence[Path]:
+def _modules(checkout: Path, package: str) -> Sequence[Path]:
     """Its files; a module alone may take its place."""
-    return sorted(package.rglob("*.py")) or [package.with_suffix(".py")]
+    if package in OUTSIDE:
+        folder = checkout / "plugins" / package.replace("_", "-") / "src" / package
+        return sorted(path for path in folder.glob("*.py") if path.stem != "verbs")
+    folder = checkout / "nest" / package
+    return sorted(folder.rglob("*.py")) or [folder.with_suffix(".py")]
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -12,9 +12,9 @@ import nest
 from nest import api
 from nest.api import shortlist
 from nest.errors import NoPlanYet
-from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
+from nest_cpsat.solver import Effort
 
 OPEN: dict[str, Any] = {
     "nest": 1,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+import nest
 from nest import api
 from nest.deployment import LaunchOptions
 from nest.documents.document import Proof, proved, verdict
@@ -48,7 +49,7 @@ def test_a_simpler_plan_is_proved_by_the_bound_that_it_is_near(
         claims.append(claimed)
         return SimpleNamespace(better=None, summary=dict)
 
-    monkeypatch.setattr(import_module("nest.solve.cpsat"), "verify", prove)
+    monkeypatch.setattr(import_module("nest_cpsat"), "verify", prove)
     whole = structure(plan.problem, Problem)
     instance, formulation = formulate(whole, registry())
     time = plan.batch_time or 0.0
@@ -86,10 +87,10 @@ def test_the_machines_of_a_call_go_before_those_of_its_options(monkeypatch: pyte
     def comparison(*arguments: Any) -> None:
         launches.extend(each for each in arguments if isinstance(each, LaunchOptions))
 
-    monkeypatch.setattr(import_module("nest.whatif.compare"), "comparison", comparison)
+    monkeypatch.setattr(import_module("nest_whatif.compare"), "comparison", comparison)
     options = LaunchOptions(nodes=4, part="language-model")
     for nodes in (2, None):
-        api.compare(problem(1e12, candidate(2)), planners=[], nodes=nodes, options=options, unbeaten=False)
+        nest.compare(problem(1e12, candidate(2)), planners=[], nodes=nodes, options=options, unbeaten=False)
     assert launches == [LaunchOptions(nodes=2, part="language-model"), options]
 
 

@@ -23,17 +23,17 @@ from nest.io import structure
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations
 from nest.report.framework_words import layout_difference, layout_text
-from nest.report.text.comparison import comparison_text
-from nest.report.text.explanation import explanation_text
 from nest.report.text.layout import WIDE
 from nest.report.text.stage_tables import stage_table
 from nest.spec import Decisions, PlanDocument, Problem
 from nest.whatif.nearest_plan import nearest_plan
-from nest.whatif.outcome import signature
-from nest.whatif.shadow_prices import relaxations
 from nest.whatif.starts import decisions_of
 from nest_page.page_of_plan import PARTS
 from nest_studies.sweep.rows import result_rows, study_point
+from nest_whatif.outcome import signature
+from nest_whatif.shadow_prices import relaxations
+from nest_whatif.text.comparison import comparison_text
+from nest_whatif.text.explanation import explanation_text
 from tests.test_any_problem import MEASURED
 
 PROBLEM: dict[str, Any] = {

@@ -12,13 +12,13 @@ from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.document import solution_of
-from nest.report.text.explanation import explanation_text
 from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths
 from nest.whatif.solver import Solver
 from nest_page.page_of_plan import PARTS
+from nest_whatif.text.explanation import explanation_text
 from tests.agreement.problems import random_problem
 from tests.oracle.check import plan_of
 from tests.oracle.price import price

@@ -34,7 +34,7 @@ from benchmarks.paper.report import (
 from benchmarks.scale.machine import facts
 from nest.errors import InputError
 from nest.hooks.registry import registry
-from nest.whatif.compare import chosen_planners
+from nest_whatif.compare import chosen_planners
 
 ARTIFACT = "artifact"
 GROUPS: dict[str, Callable[[bool], tuple[Cell, ...]] | None] = {

@@ -13,7 +13,6 @@ from benchmarks.paper.published import COLUMNS, FIGURE_5
 from benchmarks.scale import piper
 from benchmarks.scale.suite import PUBLISHED_LOADS
 from nest.formulate.instance import build_instance
-from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.io import structure
@@ -21,6 +20,7 @@ from nest.plan.evaluate import evaluate
 from nest.report.text.layout import table
 from nest.solve.solver import solve
 from nest.spec import Problem
+from nest_whatif.planner_context import planner_context
 
 GIB = 2.0**30
 

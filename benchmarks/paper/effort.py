@@ -18,7 +18,7 @@ from nest.formulate.problem import formulated
 from nest.hooks.registry import registry
 from nest.report.text.layout import table
 from nest.units import format_bytes, format_seconds
-from nest.whatif.compare import Task
+from nest_whatif.compare import Task
 
 SIZES = (DEVICES[0], DEVICES[2], DEVICES[4])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
+import nest
 from benchmarks.paper.cells import BOUND, Cell
 from nest import api
 from nest.formulate.target import runs_on
@@ -109,7 +110,7 @@ def measured(cells: Sequence[Cell], jobs: int = 1, planners: Sequence[str] | Non
 
 def _measured(cell: Cell, planners: Sequence[str] | None = None) -> Outcome:
     begun = time.monotonic()
-    found = api.compare(cell.problem(), planners=planners, evaluations=EVALUATIONS, timings=True)
+    found = nest.compare(cell.problem(), planners=planners, evaluations=EVALUATIONS, timings=True)
     seconds = time.monotonic() - begun
     whole = cell.schedule != BOUND  # Of a bound there is nothing to replay or to run.
     rows = [_row(OURS, found.ours, 0.0, (found.ours.diagnosis or "",), found.seconds, whole)]

@@ -13,8 +13,8 @@ from nest.formulate.pools import takes_pools
 from nest.hooks.registry import registry
 from nest.instance import Solution
 from nest.plan.document import solution_of
-from nest.whatif.compare import Task as Priced
-from nest.whatif.compare import chosen_planners, named
+from nest_whatif.compare import Task as Priced
+from nest_whatif.compare import chosen_planners, named
 
 OURS = "nest"
 UNNAMED = "program"

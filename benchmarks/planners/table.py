@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.planners.judge import Row
 from nest.report.text.layout import Screen
-from nest.report.text.ratios import ratios_text, total
+from nest_whatif.text.ratios import ratios_text, total
 
 
 def by_planner(rows: Sequence[Row]) -> dict[str, dict[str, float | str]]:

@@ -261,7 +261,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         instead(lambda self, *_: [numpy.ones(len(each.tables.pairs), dtype=bool) for each in self.members]),
     ),
     "mixed-limits": _one("the slowest stage that fits", f"{DP}.blocks:MemberTimes", "least_limits", says({})),
-    "mixed-levels": _one("without levels first", f"{DP}.mixed", "least_batch_time", _settled),
     "mixed-regular": _one("the first offset behind a boundary", f"{DP}.places:OffsetPlaces", "_regular", always(False)),
     # Pools.
     "pools-lean": _one(
@@ -315,13 +314,11 @@ ACCELERATORS: dict[str, Accelerator] = {
     # The proof.
     "proof-rows": _one(
         "bounds of rows of settings",
-        "nest.solve.cpsat.compute_bound:ComputeBound",
+        "nest_cpsat.compute_bound:ComputeBound",
         "of_rows",
         instead(lambda _, family: numpy.zeros(len(family.rows))),
     ),
-    "proof-room": _one("bounds from room", "nest.solve.cpsat.room_bound:RoomBound", "excludes", says(False)),
-    "proof-contents": _one(
-        "the small model of chunks", "nest.solve.cpsat.chunk_models:ChunkModels", "outline", says(None)
-    ),
+    "proof-room": _one("bounds from room", "nest_cpsat.room_bound:RoomBound", "excludes", says(False)),
+    "proof-contents": _one("the small model of chunks", "nest_cpsat.chunk_models:ChunkModels", "outline", says(None)),
 }
 """All of them, by name."""

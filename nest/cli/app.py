@@ -23,11 +23,14 @@ COMMANDS = (
     "init", "solve", "evaluate", "fix", "check", "verify", "simulate", "explain", "frontier", "compare", "export",
     "models", "devices", "clusters", "stacks", "strategies", "schema",
 )  # fmt: skip
-"""The core's commands in the order of `nest --help`; those of bundled distributions follow."""
+"""Commands in the order of `nest --help`, three of them of `nest-whatif`; other bundled ones follow."""
+
+OUTSIDE = ("simulate", "explain", "frontier", "compare", "topology")  # Of them, those of a bundled distribution.
 
 GROUPS = ("topology", "plugins")  # Groups of commands, shown below.
 
-MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
+MODULES = {name: name for name in (*COMMANDS, *GROUPS) if name not in OUTSIDE}
+MODULES |= dict.fromkeys(("devices", "clusters", "stacks"), "catalogue")
 """Modules of this package by command; each has a function of its name, or `register(app)`."""
 
 BUNDLED = "nest.commands"
@@ -49,7 +52,13 @@ class _Commands(typer.core.TyperGroup):
         brought = {name: hasattr(self.get_command(ctx, name), "commands") for name in _bundled()}
         brought |= {name: hasattr(each, "commands") for name, each in self.commands.items() if name not in MODULES}
         groups = [name for name, is_group in brought.items() if is_group]
-        return [*COMMANDS, *(name for name in brought if name not in groups), *GROUPS, *groups]
+        core = [name for name in COMMANDS if name in MODULES or name in brought]
+        return [
+            *core,
+            *(name for name in brought if name not in (*core, *groups)),
+            *GROUPS,
+            *(name for name in groups if name not in GROUPS),
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in MODULES:

@@ -46,7 +46,7 @@ class Scheduled:
     ) -> float:
         """Return seconds from the first start to the last end.
 
-        Least up to rounding if `nest.solve.cpsat.makespan` proves it within its work limit, else those of the best
+        Least up to rounding if `nest_cpsat.makespan` proves it within its work limit, else those of the best
         schedule found: never more than one operator after the other.
         """
         if len(set(engines)) < 2:
@@ -56,7 +56,7 @@ class Scheduled:
 
 @lru_cache(maxsize=REMEMBERED)
 def _least(durations: tuple[float, ...], engines: tuple[str, ...], precedence: tuple[tuple[int, int], ...]) -> float:
-    from nest.solve.cpsat.makespan import makespan
+    from nest_cpsat.makespan import makespan
 
     return makespan(durations, engines, precedence).seconds
 

@@ -21,16 +21,6 @@ else:
 
 
 __all__ = [
-    "LANGUAGE_MODEL",
-    "MEGATRON_ORDER",
-    "MODEL_LEFT",
-    "Deployment",
-    "LaunchOptions",
-    "Limits",
-    "Rank",
-    "Reading",
-    "Run",
-    "deployment",
-    "rank_table",
-    "violations",
-]
+    "LANGUAGE_MODEL", "MEGATRON_ORDER", "MODEL_LEFT", "Deployment", "LaunchOptions", "Limits", "Rank",
+    "Reading", "Run", "deployment", "rank_table", "violations",
+]  # fmt: skip

@@ -34,8 +34,8 @@ from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
 if TYPE_CHECKING:
     from nest.plan.check import CheckReport
-    from nest.solve.cpsat import Verification
-    from nest.solve.cpsat.open_cases import Beside
+    from nest_cpsat import Verification
+    from nest_cpsat.open_cases import Beside
 
 
 def plan_summary(
@@ -318,8 +318,8 @@ def verdict(
     how: Proof,
 ) -> Verdict:
     """Return CP-SAT's verdict on a plan whose numbers hold."""
-    from nest.solve.cpsat import Price
-    from nest.solve.cpsat import verify as prove
+    from nest_cpsat import Price
+    from nest_cpsat import verify as prove
 
     def pricing(solution: Solution) -> Price:
         priced = evaluate(instance, solution)

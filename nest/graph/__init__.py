@@ -48,26 +48,7 @@ from nest.graph.operator_graph import LayerTensor, OperatorGraph
 from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 
 __all__ = [
-    "COLLECTIVES",
-    "COPIES",
-    "KINDS",
-    "OTHER_SAMPLES",
-    "Axis",
-    "Block",
-    "Collective",
-    "Communication",
-    "Fold",
-    "LayerTensor",
-    "Operator",
-    "OperatorGraph",
-    "Parameter",
-    "Routing",
-    "Shape",
-    "Tensor",
-    "axis_size",
-    "divide",
-    "divide_axes",
-    "elements",
-    "has_axis",
-    "scale",
-]
+    "COLLECTIVES", "COPIES", "KINDS", "OTHER_SAMPLES", "Axis", "Block", "Collective", "Communication", "Fold",
+    "LayerTensor", "Operator", "OperatorGraph", "Parameter", "Routing", "Shape", "Tensor", "axis_size",
+    "divide", "divide_axes", "elements", "has_axis", "scale",
+]  # fmt: skip

@@ -35,27 +35,8 @@ KEPT_NOWHERE = "off"  # Its value that keeps nothing.
 KEPT_WITH_CACHES = "default"  # Its value for the user's cache folder, the command's default.
 
 __all__ = [
-    "KEPT_IN",
-    "KEPT_NOWHERE",
-    "KEPT_WITH_CACHES",
-    "check_writable",
-    "is_file_name",
-    "placed",
-    "read",
-    "read_mapping",
-    "read_mapping_text",
-    "read_records",
-    "read_text",
-    "read_value",
-    "replacing",
-    "steps_of",
-    "structure",
-    "structure_source",
-    "there_is",
-    "toml_text",
-    "unstructure",
-    "write_files",
-    "write_folder",
-    "write_text",
-    "yaml_text",
-]
+    "KEPT_IN", "KEPT_NOWHERE", "KEPT_WITH_CACHES", "check_writable", "is_file_name", "placed", "read",
+    "read_mapping", "read_mapping_text", "read_records", "read_text", "read_value", "replacing", "steps_of",
+    "structure", "structure_source", "there_is", "toml_text", "unstructure", "write_files", "write_folder",
+    "write_text", "yaml_text",
+]  # fmt: skip

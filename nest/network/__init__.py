@@ -30,15 +30,6 @@ else:
 
 
 __all__ = [
-    "REFERENCE_MESSAGE",
-    "LinkGraph",
-    "PathNetwork",
-    "Reduced",
-    "Reduction",
-    "Stretch",
-    "forwards",
-    "network_model",
-    "optimistic_level",
-    "pairs",
-    "reduce",
-]
+    "REFERENCE_MESSAGE", "LinkGraph", "PathNetwork", "Reduced", "Reduction", "Stretch", "forwards",
+    "network_model", "optimistic_level", "pairs", "reduce",
+]  # fmt: skip

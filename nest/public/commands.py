@@ -1,25 +1,36 @@
 """For commands: options, output and progress as nest's own commands have them."""
 
+from nest.cli.catalogue import profiles
 from nest.cli.options import (
+    DEVICES_PER_NODE,
+    FILES,
     JSON,
     NODES,
+    PART,
+    PLAN,
     STRICT_PLUGINS,
     TOKENS,
     VOCABULARY,
+    ScriptCommand,
     changes_of,
     complete_clusters,
     complete_engines,
+    complete_planners,
     count,
+    launch_options,
     seconds,
     time_limit,
 )
 from nest.cli.output import (
+    DONE,
     NO_PLAN,
     fail,
     note,
+    note_assumed,
     note_once,
     screen,
     show,
+    show_listing,
     show_paragraph,
     show_table,
     to_json,
@@ -27,34 +38,12 @@ from nest.cli.output import (
     warn,
     warn_of_plugins,
 )
-from nest.cli.progress import StepLine, share_line
-from nest.cli.topology import spooled
+from nest.cli.progress import StepLine, clear_line, progress_line, share_line, spinner
 
 __all__ = [
-    "JSON",
-    "NODES",
-    "NO_PLAN",
-    "STRICT_PLUGINS",
-    "TOKENS",
-    "VOCABULARY",
-    "StepLine",
-    "changes_of",
-    "complete_clusters",
-    "complete_engines",
-    "count",
-    "fail",
-    "note",
-    "note_once",
-    "screen",
-    "seconds",
-    "share_line",
-    "show",
-    "show_paragraph",
-    "show_table",
-    "spooled",
-    "time_limit",
-    "to_json",
-    "unwritten",
-    "warn",
-    "warn_of_plugins",
-]
+    "DEVICES_PER_NODE", "DONE", "FILES", "JSON", "NODES", "NO_PLAN", "PART", "PLAN", "STRICT_PLUGINS", "TOKENS",
+    "VOCABULARY", "ScriptCommand", "StepLine", "changes_of", "clear_line", "complete_clusters",
+    "complete_engines", "complete_planners", "count", "fail", "launch_options", "note", "note_assumed",
+    "note_once", "profiles", "progress_line", "screen", "seconds", "share_line", "show", "show_listing",
+    "show_paragraph", "show_table", "spinner", "time_limit", "to_json", "unwritten", "warn", "warn_of_plugins",
+]  # fmt: skip

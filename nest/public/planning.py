@@ -35,6 +35,7 @@ from nest.formulate.risk import (
     EVEN_ODDS,
     Answer,
     at_risk,
+    at_risk_of,
     leaves_risk_open,
     likely_enough,
     searched_at_risk,
@@ -43,7 +44,7 @@ from nest.formulate.risk import (
 from nest.formulate.shard import chosen, micro_batches
 from nest.formulate.stack import data_parallel_exposure, device_of, overlap_words
 from nest.formulate.target import reasons, runs_on, with_target
-from nest.formulate.topology import loaded
+from nest.formulate.topology import in_place, link_profile_of, loaded, network
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import first_devices, replica_sizes, schedule_of
@@ -52,6 +53,7 @@ from nest.plan.zero import data_parallel_groups
 from nest.report.other_plans import decided_plan
 from nest.simulate.replay import Replay, replay
 from nest.simulate.timeline import Points, Task
+from nest.simulate.trace import trace
 from nest.solve.decision import fastest_within, solve_beside
 from nest.solve.dp import SearchCache
 from nest.solve.dp.floors import Floor, floors
@@ -60,81 +62,17 @@ from nest.solve.solver import solve
 from nest.whatif.launch_files import export_checked
 
 __all__ = [
-    "EVEN_ODDS",
-    "Answer",
-    "Changes",
-    "CostBreakdown",
-    "Deadline",
-    "Direction",
-    "Floor",
-    "Formulation",
-    "Points",
-    "PricedModels",
-    "PricedOperator",
-    "PricedPlan",
-    "Replay",
-    "SearchCache",
-    "Source",
-    "Task",
-    "Waiting",
-    "Wanted",
-    "any_cluster",
-    "as_fixed",
-    "as_measured",
-    "at_risk",
-    "blocks",
-    "breakdown",
-    "build_cluster",
-    "build_pools",
-    "carried_problem",
-    "check_effort",
-    "chosen",
-    "computing_weight_gradients",
-    "data_parallel_exposure",
-    "data_parallel_groups",
-    "decided_plan",
-    "described",
-    "device_of",
-    "evaluate",
-    "export_checked",
-    "fastest_within",
-    "first_devices",
-    "floors",
-    "formulate",
-    "from_file",
-    "layer_classes",
-    "leaves_risk_open",
-    "likely_enough",
-    "link_loads",
-    "load_model",
-    "loaded",
-    "matrix_peak",
-    "micro_batches",
-    "naming",
-    "on_devices",
-    "overlap_words",
-    "plan_summary",
-    "read_flags",
-    "read_plan",
-    "read_record",
-    "reasons",
-    "refuse_contradictions",
-    "replay",
-    "replica_sizes",
-    "result_document",
-    "runs_on",
-    "schedule_of",
-    "searched_at_risk",
-    "self_contained",
-    "simpler_within",
-    "solution_of",
-    "solve",
-    "solve_beside",
-    "solved_document",
-    "start",
-    "usual_spread",
-    "whole_problem",
-    "with_decisions",
-    "with_first_plan",
+    "EVEN_ODDS", "Answer", "Changes", "CostBreakdown", "Deadline", "Direction", "Floor", "Formulation",
+    "Points", "PricedModels", "PricedOperator", "PricedPlan", "Replay", "SearchCache", "Source", "Task",
+    "Waiting", "Wanted", "any_cluster", "as_fixed", "as_measured", "at_risk", "at_risk_of", "blocks",
+    "breakdown", "build_cluster", "build_pools", "carried_problem", "check_effort", "chosen",
+    "computing_weight_gradients", "data_parallel_exposure", "data_parallel_groups", "decided_plan", "described",
+    "device_of", "evaluate", "export_checked", "fastest_within", "first_devices", "floors", "formulate",
+    "from_file", "in_place", "layer_classes", "leaves_risk_open", "likely_enough", "link_loads",
+    "link_profile_of", "load_model", "loaded", "matrix_peak", "micro_batches", "naming", "network",
+    "on_devices", "overlap_words", "plan_summary", "read_flags", "read_plan", "read_record", "reasons",
+    "refuse_contradictions", "replay", "replica_sizes", "result_document", "runs_on", "schedule_of",
+    "searched_at_risk", "self_contained", "simpler_within", "solution_of", "solve", "solve_beside",
+    "solved_document", "start", "trace", "usual_spread", "whole_problem", "with_decisions", "with_first_plan",
     "with_target",
-]
+]  # fmt: skip

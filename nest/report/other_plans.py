@@ -231,7 +231,7 @@ def alternative_rows(alternatives: Sequence[Answer], decided: Decided) -> list[t
     """Return the best plans that decide one thing otherwise, the closest first, each plan once.
 
     Args:
-        alternatives: of `nest.whatif.alternatives.Alternative.to_dict`.
+        alternatives: of `nest_whatif.alternatives.Alternative.to_dict`.
         decided: decisions of the explained plan.
 
     Returns:

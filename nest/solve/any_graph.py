@@ -48,8 +48,8 @@ def sent_directly(
     A stage then receives no more than with relays, so relayed plans that fit still fit; their times are computed again.
     `besides` are left out of the relayed plans that `solve_relayed` finds.
     """
-    from nest.solve.cpsat.graph_search import price
-    from nest.solve.cpsat.graph_search import solve as search
+    from nest_cpsat.graph_search import price
+    from nest_cpsat.graph_search import solve as search
 
     relayed = evolve(instance, space=evolve(instance.space, direct=False))
     first = solve_relayed(relayed, deadline, progress, besides=besides, runner_up=False)
@@ -105,7 +105,7 @@ def _beyond(
     listed: bool,
 ) -> Result:
     """Improve a first plan with CP-SAT."""
-    from nest.solve.cpsat.graph_search import solve as search
+    from nest_cpsat.graph_search import solve as search
 
     if listed:
         return evolve(first, status="infeasible" if first.solution is None else "feasible", lower_bound=None)
@@ -153,8 +153,8 @@ def _replayed(instance: Instance, result: Result, known: tuple[Solution, float] 
 
 def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadline) -> str | None:
     """Explain why no plan fits, along the cuts of the plan that needs the least memory; None: there is none."""
-    from nest.solve.cpsat.least_memory import least_memory
     from nest.solve.one_order import along, order_of
+    from nest_cpsat.least_memory import least_memory
 
     emptiest = least_memory(_with_schedules(instance, plain), deadline) if plain else None
     if emptiest is None:

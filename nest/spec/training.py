@@ -206,7 +206,7 @@ EVERYTHING = ("all",)
 
 MOST_SAMPLES = 10**9
 """Most samples per optimizer step: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
-(`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`)."""
+(`nest_cpsat.scaling.LARGEST_COEFFICIENT`)."""
 
 MOST_TOKENS = 10**18
 """Most tokens of a training: far above any, and steps and seconds stay exact enough."""

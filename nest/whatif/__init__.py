@@ -1,4 +1,4 @@
 """Questions about a plan, each answered by solving or pricing a changed problem.
 
-Belongs here: explanation, alternatives, comparison, kept answers. Does not: many problems (`plugins/nest-studies`).
+Belongs here: a changed problem solved from a known plan, kept answers. Does not: the questions (`nest_whatif`).
 """

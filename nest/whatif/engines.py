@@ -10,7 +10,7 @@ from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry, registry
 
 if TYPE_CHECKING:
-    from nest.solve.cpsat.open_cases import Beside
+    from nest_cpsat.open_cases import Beside
 
 
 def processes(jobs: int | None, known: Registry) -> Engine | None:

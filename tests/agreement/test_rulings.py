@@ -17,8 +17,8 @@ from nest.hooks.registry import Registry, registry
 from nest.instance import Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, verify
 from nest.spec import PlanDocument, Problem
+from nest_cpsat import Price, verify
 from tests.agreement.compare import as_json
 from tests.agreement.problems import random_problem
 from tests.made_up_collectives import Trees, Uncounted, WithArrays, with_models

@@ -14,6 +14,7 @@ from nest.report.text.comparison import Entry
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 from nest.testing import sample_plans
+from nest_whatif import verbs
 from tests.command_line import call
 
 PROOF: dict[str, Any] = {
@@ -72,7 +73,7 @@ def test_an_explanation_that_nothing_is_feasible_is_no_success(
     plan: PlanDocument, status: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = SimpleNamespace(plan=evolve(plan, status=status), to_dict=dict)
-    monkeypatch.setattr(api, "explain", lambda *_, **__: found)
+    monkeypatch.setattr(verbs, "explain", lambda *_, **__: found)
     assert call(monkeypatch, "explain", "plan.json", "--json") == code
 
 

@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from nest.whatif.comparison import Comparison
 from nest_planners.phaze import Phaze
+from nest_whatif.comparison import Comparison
 from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 from tests.command_line import call
 

@@ -8,7 +8,7 @@ import pytest
 
 import nest
 from tests.command_line import call
-from tests.whatif.test_explain import PROBLEM
+from whatif_tests.test_explain import PROBLEM
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nest import api
-from nest.cli.frontier import _proof
+from nest_whatif.commands.frontier import _proof
 from studies_tests.test_sweep import PROBLEM
 from tests.command_line import call
 

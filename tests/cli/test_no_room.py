@@ -22,7 +22,7 @@ from nest.io import KEPT_IN
 from tests import processes
 from tests.spec.test_measurements import COLLECTIVE
 from tests.test_any_problem import MEASURED
-from tests.whatif.test_explain import FEW
+from whatif_tests.test_explain import FEW
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
@@ -195,7 +195,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, runs)))
     (folder / "run.log").write_text("".join(f"step: {step}  loss: 9.0  tps: 500,000\n" for step in range(1, 30)))
     (folder / "run.sh").write_text("torchrun --nproc-per-node 4 pretrain_gpt.py --pipeline-model-parallel-size 2")
-    (folder / "ring.graphml").write_text((Path(str(files("nest.testing"))) / "data" / "ring.graphml").read_text())
+    (folder / "ring.graphml").write_text((Path(str(files("nest_testing"))) / "data" / "ring.graphml").read_text())
     for words in (WRITING["recommend --curve"], WRITING["sweep --output"].replace("csv", "jsonl")):
         assert call(folder, words.replace("OUT", "curve" if "--curve" in words else "rows"))[0] == 0
     return folder

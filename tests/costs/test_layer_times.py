@@ -22,9 +22,9 @@ from nest.hooks import hook
 from nest.hooks.protocols import LayerTimes, OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level
-from nest.solve.cpsat import makespan as solver
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, Overlap, Problem, Training, TransformerSpec
 from nest.spec.device import ENGINES
+from nest_cpsat import makespan as solver
 from tests.bare_devices import unhurried
 
 GPU = ("matrix", "communication")

@@ -217,7 +217,7 @@ def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight:
 
 @pytest.mark.longer
 def test_other_planners_are_held_to_the_risk_that_the_search_took(daring: PlanDocument, tight: float) -> None:
-    found = api.compare(problem(tight), planners=["manual", "random"])
+    found = nest.compare(problem(tight), planners=["manual", "random"])
     assert found.ours.batch_time == pytest.approx(daring.batch_time, rel=1e-9)
     made = [each.plan for each in found.others if each.plan is not None]
     assert made
@@ -228,7 +228,7 @@ def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_
     memory = least() * 1.3
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(nest.solve(problem(memory, memory_risk=0.5)).to_dict()))
-    found = api.compare(problem(memory), planners=[], plans=[path])
+    found = nest.compare(problem(memory), planners=[], plans=[path])
     (entry,) = found.others
     assert entry.plan is not None
     assert (entry.plan.batch_time or 0.0) < (found.ours.lower_bound or 0.0)

@@ -156,7 +156,7 @@ def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(spec: dict[str, Any], reason: str, folder: Path) -> None:
-    text = (Path(__file__).parents[2] / "nest/testing/data/ring.graphml").read_text()
+    text = (Path(__file__).parents[2] / "plugins/nest-testing/src/nest_testing/data/ring.graphml").read_text()
     (folder / "ring.graphml").write_text(text)
     (folder / "typo.toml").write_text('tiers = [{link = "ethernet"}, {link = "etherne", bandwidth = 1e9}]')
     with pytest.raises(InputError, match=reason.replace(" ", r"\s")):

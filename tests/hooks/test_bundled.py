@@ -10,7 +10,7 @@ import nest
 from nest.hooks import bundled
 from nest.hooks.registry import Registry
 from nest.testing import check
-from nest.testing.public_names import CHECK, private_imports
+from nest_testing.public_names import CHECK, private_imports
 
 LAYERS = "import nest, sys; print(*sorted(name for name in sys.modules if name.startswith('nest_')))"
 

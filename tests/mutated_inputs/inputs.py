@@ -11,7 +11,7 @@ import tests.bundled  # noqa: F401
 from calibrate_tests.test_collective_measurements import OUTPUT
 from frameworks_tests.test_megatron_read import DENSE, EXPERTS
 from nest.io import unstructure
-from nest.testing.samples import model_sources, topology_sources
+from nest_testing.samples import model_sources, topology_sources
 from tests.plan.test_check import PROBLEM
 from tests.plan.test_tampering import MIXED
 from tests.pooled_problems import two_pools
@@ -50,7 +50,7 @@ def inputs() -> dict[str, list[Input]]:
         nest.evaluate(plain).to_dict(),
         nest.evaluate(small).to_dict(),
     ]
-    plans += [json.loads(path.read_text()) for path in (Path(str(files("nest.testing"))) / "data").glob("*.json")]
+    plans += [json.loads(path.read_text()) for path in (Path(str(files("nest_testing"))) / "data").glob("*.json")]
     model = {"transformer": DESCRIBED["model"]["transformer"]}
     collectives = [
         {**COLLECTIVE, "bytes": 2**n, "seconds": 1e-5 + 2.0**n / 3e10, "link": "nvlink4"} for n in range(9, 25)

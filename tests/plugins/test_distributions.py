@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nest.hooks.bundled import bundled_modules
-from nest.testing.public_names import private_imports
+from nest_testing.public_names import private_imports
 from tests import processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

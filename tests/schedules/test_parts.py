@@ -11,7 +11,7 @@ from nest.instance import ChunkedSchedule, OrderedSchedule, admits, chunks_of, c
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, places_of
 from nest.plan.certificate import batch_length, is_staggered
 from nest.simulate.timeline import orders_of
-from nest.testing.schedule import beyond_bound
+from nest_testing.schedule import beyond_bound
 
 NAMES = tuple(registry().schedules())
 SHAPES = [(stages, count) for stages in (2, 3, 4, 6) for count in (1, 2, 3, 4, 6, 8, 12, 16, 24)]

@@ -6,11 +6,11 @@ import pytest
 
 import nest
 from nest.plan.evaluate import evaluate
-from nest.report.text.replay import replay_text
 from nest.simulate.replay import contradiction, replay
 from nest.simulate.stage_tasks import WAIT, stage_works
 from nest.simulate.trace import trace
 from nest.units import percent
+from nest_whatif.text.replay import replay_text
 from tests.agreement.busy_plans import KINDS, decided, runnable_plans, with_ports
 from tests.oracle.check import same
 from tests.simulate.traffic import overfull

@@ -15,11 +15,11 @@ from nest.instance.schedule import places_of
 from nest.plan.certificate import equal_stages_take
 from nest.plan.evaluate import evaluate
 from nest.plan.layout import schedule_of
-from nest.report.text.replay import replay_text
 from nest.simulate.replay import Replay, replay
 from nest.simulate.stage_tasks import WAIT, stage_works
 from nest.simulate.timeline import makespan, orders_of, run
 from nest.spec import PlanDocument
+from nest_whatif.text.replay import replay_text
 from tests.agreement.problems import random_chunked_problem, random_problem
 from tests.agreement.random_pools import random_pool_problem
 from tests.plan.mixed_plans import mixed_plans

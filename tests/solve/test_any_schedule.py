@@ -7,9 +7,9 @@ from attrs import evolve, frozen
 
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.tolerances import CONTENDING_MEMORY_SLACK
+from nest_cpsat import Price, verify
 from tests.seeds import seeds
 from tests.small_instances import candidate, cluster, instance
 

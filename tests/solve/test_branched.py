@@ -20,12 +20,12 @@ from nest.report.text.layout import Screen
 from nest.report.text.summary import summary
 from nest.solve import dp
 from nest.solve.any_graph import branched
-from nest.solve.cpsat import graph_search, listing
-from nest.solve.cpsat.graph_search import solve as search
 from nest.solve.dp import downsets
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve_on_levels as solve
 from nest.tolerances import AGREEMENT, PROOF
+from nest_cpsat import graph_search, listing
+from nest_cpsat.graph_search import solve as search
 from tests import small_instances
 from tests.agreement.draws import draw
 from tests.seeds import few, seeds

@@ -8,11 +8,6 @@ from attrs import evolve
 
 from nest.instance import Instance, Level
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat.cases import Case, cases
-from nest.solve.cpsat.compute_bound import ComputeBound
-from nest.solve.cpsat.cuts import list_cuts
-from nest.solve.cpsat.least_costs import LeastCostCache
-from nest.solve.cpsat.path_models import PathModels
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.compute_bounds import ComputeBounds
@@ -24,6 +19,11 @@ from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.solve.solver import solve
+from nest_cpsat.cases import Case, cases
+from nest_cpsat.compute_bound import ComputeBound
+from nest_cpsat.cuts import list_cuts
+from nest_cpsat.least_costs import LeastCostCache
+from nest_cpsat.path_models import PathModels
 from tests.solve.alike_layers import LAYERS, of_alike_layers
 from tests.solve.every_plan import Odd
 

@@ -11,9 +11,9 @@ from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.spec import Problem
+from nest_cpsat import Price, verify
 from tests.agreement.problems import random_problem
 from tests.seeds import seeds
 

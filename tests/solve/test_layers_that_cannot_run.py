@@ -9,8 +9,8 @@ from attrs import evolve
 from nest.instance import Candidate, Instance, Result, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import structure_violations
-from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
+from nest_cpsat import Price, verify
 from tests.small_instances import candidate, cluster, instance
 
 LAYERS = 6

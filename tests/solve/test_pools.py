@@ -16,13 +16,13 @@ from nest.instance import Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import structure_violations
-from nest.solve.cpsat import Price, verify
 from nest.solve.dp.downsets import allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pools import PoolNode, PoolSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.solver import solve
 from nest.spec import Problem
+from nest_cpsat import Price, verify
 from tests.agreement.problems import random_problem
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.check import same

@@ -15,7 +15,6 @@ from attrs import evolve
 
 from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, verify
 from nest.solve.dp import screen, solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
@@ -25,6 +24,7 @@ from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
+from nest_cpsat import Price, verify
 from tests.seeds import seeds
 from tests.small_instances import candidate, cluster, instance
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from cpsat_tests.without_bounds import leave_cases_to_models
 from nest.instance import Cluster, Instance, Solution
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, graph_search, verify
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.listing import configurations
@@ -21,9 +21,9 @@ from nest.solve.dp.units import Splits
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve as solve_any
 from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMORY_SLACK
+from nest_cpsat import Price, graph_search, verify
 from tests.small_instances import candidate, cluster, instance
 from tests.solve.alike_layers import ALIKE, of_alike_layers
-from tests.solve.cpsat.without_bounds import leave_cases_to_models
 from tests.solve.every_plan import Odd
 
 LAYERS = 6

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nest
-from nest.testing.exporter import SAMPLE_PLANS
+from nest_testing.exporter import SAMPLE_PLANS
 
 MODEL = {"layers": 8, "hidden": 64, "ffn": 256, "heads": 8, "kv_heads": 4, "vocab": 256}
 EXPERTS = {**MODEL, "experts": 8, "top_k": 2, "moe_ffn": 64}
@@ -42,9 +42,9 @@ def problem_of(name: str) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Bring the plans in `nest/testing/data` up to date; what says which machine made them is left out."""
+    """Bring the sample plans of `nest_testing` up to date; what says which machine made them is left out."""
     for name in SAMPLE_PLANS:
-        path = Path(str(files("nest.testing").joinpath("data", name)))
+        path = Path(str(files("nest_testing").joinpath("data", name)))
         given = problem_of(name)
         found = nest.solve(json.loads(path.read_text())["problem"]) if given is None else nest.evaluate(given)
         plan = found.to_dict()

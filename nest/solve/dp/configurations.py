@@ -234,15 +234,6 @@ class Offsets:
     # By level and offset, the furthest end of a span from there within the level, shape `(levels, size)`.
     ends: NDArray[numpy.int64]
 
-    @property
-    def levels(self) -> int:
-        """Number of levels."""
-        return len(self.ends)
-
-    def without_levels(self) -> Offsets:
-        """Same devices with equal links."""
-        return Offsets(self.size, numpy.full((1, self.size), self.size, dtype=numpy.int64))
-
 
 def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offsets:
     """Devices of each of `replicas` replicas of `size` devices."""

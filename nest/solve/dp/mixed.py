@@ -95,15 +95,7 @@ class MixedSearch(CutSearch, PlanSearch):
         if not members:
             pruned["room of a stage"] += 1
             return None
-        places = self.offsets(configuration)
-        if places.levels > 1:
-            relaxed = [member.without_levels() for member in members]
-            alike = self._recurrence(configuration, stages, relaxed, places.without_levels())
-            # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
-            if least_batch_time(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
-                pruned["recurrence without levels"] += 1
-                return None
-        exact = self._recurrence(configuration, stages, members, places)
+        exact = self._recurrence(configuration, stages, members, self.offsets(configuration))
         value, partition = least_batch_time(exact.run, objective, floor, limit)
         pruned["recurrence"] += 1
         if partition is None:

@@ -1,6 +1,6 @@
 """Placement of a plan's blocks on a network: good arrangements, improved by exchanging devices.
 
-A heuristic; `nest.solve.cpsat.placed_model` gives proofs on small networks.
+A heuristic; `nest_cpsat.placed_model` gives proofs on small networks.
 """
 
 from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ from nest.solve.search import Incumbent, Progress
 from nest.tolerances import PROOF
 
 if TYPE_CHECKING:
-    from nest.solve.cpsat import Verification
+    from nest_cpsat import Verification
 
 MOST_EFFORT = 30.0
 """CP-SAT's deterministic seconds for a proof without a time limit, about a minute; a wall-clock limit would make plans
@@ -98,8 +98,8 @@ def _bounded(result: Result, bound: float) -> Result:
 
 def _provable(instance: Instance) -> bool:
     """True if CP-SAT can improve on the optimistic level for some plans of the network."""
-    from nest.solve.cpsat.placed_model import MOST_CELLS
-    from nest.solve.cpsat.tier_model import tiers
+    from nest_cpsat.placed_model import MOST_CELLS
+    from nest_cpsat.tier_model import tiers
 
     assert instance.network is not None
     return instance.cluster.size**2 <= MOST_CELLS or bool(tiers(instance.network.model))
@@ -131,13 +131,13 @@ def prove(
     Args:
         batch_time: seconds of the given plan; None: claim that there is no plan.
         arranger: places plans if CP-SAT does not; None: a new one.
-        options: those of `nest.solve.cpsat.verify`.
+        options: those of `nest_cpsat.verify`.
 
     Raises:
         InputError: a constraint cannot be computed.
         InternalError: a model and exact pricing disagree on a plan.
     """
-    from nest.solve.cpsat import Price, verify
+    from nest_cpsat import Price, verify
 
     assert instance.network is not None
     network, arranging = instance.network, arranger or Arranger(instance)

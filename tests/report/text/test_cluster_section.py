@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from nest.io import read_text
 from nest.network.graph import link_graph, written_graph
-from nest.report.text.cluster import section_text
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec
 from nest.units import Bytes, BytesPerSecond, Seconds
+from nest_networks.levels_text import section_text
 
 NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), min_size=1, max_size=4, unique=True

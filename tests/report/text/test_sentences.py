@@ -8,13 +8,14 @@ from attrs import evolve
 from nest.instance import Cluster, Level
 from nest.network import reduce
 from nest.network.graph import link_graph
-from nest.report.text.cluster import topology_text
-from nest.report.text.comparison import Entry, comparison_text, shortlist_text
-from nest.report.text.explanation import binding_text, explanation_section
+from nest.report.text.comparison import Entry, shortlist_text
 from nest.report.text.first_screen import format_tokens
 from nest.report.text.layout import WIDE
 from nest.report.text.summary import verdict_text
-from nest.testing.exporter import sample_plans
+from nest_networks.levels_text import topology_text
+from nest_testing.exporter import sample_plans
+from nest_whatif.text.comparison import comparison_text
+from nest_whatif.text.explanation import binding_text, explanation_section
 
 DECIDED = {"tp": ["2"], "pp": ["4"]}
 PLAN: dict[str, Any] = {

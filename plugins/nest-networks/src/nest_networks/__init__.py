@@ -1,9 +1,9 @@
 """Clusters as files of schedulers, fabric managers, hosts and simulators describe them: topology importers of nest.
 
-Belongs here: readers of formats. Does not: the reduction to levels.
+Belongs here: readers of formats, `nest topology`. Does not: the reduction to levels.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nest.hooks.spec import hook
 
@@ -56,3 +56,11 @@ def nest_topology_importers() -> "list[TopologyImporter]":
         InfragraphImporter(),
         SlurmYamlImporter(),
     ]
+
+
+@hook
+def nest_commands(app: Any) -> None:
+    """`nest topology`."""
+    from nest_networks.topology_commands import register
+
+    register(app)

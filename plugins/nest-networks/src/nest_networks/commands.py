@@ -6,7 +6,8 @@ import typer
 
 from nest.errors import InputError
 from nest.hooks.registry import registry
-from nest.public.commands import JSON, show, spooled, warn_of_plugins
+from nest.public.commands import JSON, show, warn_of_plugins
+from nest_networks.spooled import spooled
 
 
 def doctor(

@@ -11,9 +11,9 @@ from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LinkProfile, TierSpec
-from nest.testing.samples import topology_sources
 from nest_networks.nccl_xml import NcclXmlImporter
 from nest_networks.nvidia_smi import NvidiaSmiImporter
+from nest_testing.samples import topology_sources
 from networks_tests.field import imported, told
 
 IMPORTERS = (NvidiaSmiImporter(), NcclXmlImporter())

@@ -6,16 +6,15 @@ import pytest
 
 import nest
 from nest import api
-from nest.api import compare, explain
 from nest.errors import InputError
-from nest.report.text.explanation import alternative_rows
 from nest.spec import PlanDocument
 from nest.units import percent
-from nest.whatif import questions
-from nest.whatif.pareto_front import pareto_front
-from nest.whatif.sensitivity import responses
 from nest.whatif.solver import Solver
 from nest_page.page_of_plan import PARTS, most_searches
+from nest_whatif import questions
+from nest_whatif.pareto_front import pareto_front
+from nest_whatif.sensitivity import responses
+from nest_whatif.text.explanation import alternative_rows
 from page_tests.plans import LEVELS, problem, quick
 from page_tests.reading import Page
 from tests.simulate.uniform_plans import uniform_plan
@@ -60,10 +59,10 @@ def searched(plan: PlanDocument) -> PlanDocument:
 @pytest.mark.longer
 def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
     table = Page(nest.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
-    told = explain(searched, only=["alternatives"]).to_dict()
+    told = nest.explain(searched, only=["alternatives"]).to_dict()
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows[:-1] == [list(row) for row in alternative_rows(told["alternatives"], told["decided"])]
-    (usual,) = compare(searched.problem, planners=["manual"]).others
+    (usual,) = nest.compare(searched.problem, planners=["manual"]).others
     assert rows[-1][0] == "rules of thumb"
     assert usual.batch_time is not None
     slower = usual.batch_time / (searched.batch_time or 1.0) - 1
@@ -87,7 +86,7 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "2 GiB"}, **FEW))
     assert plan.status == "infeasible"
     table = Page(nest.report_page(plan)).table("Single changes that make a plan fit")
-    prices = explain(plan, only=["constraints"]).to_dict()["constraints"]
+    prices = nest.explain(plan, only=["constraints"]).to_dict()["constraints"]
     freeing = [f"{each['place']} {each['written']}" for each in prices if each["plan"] is not None]
     told = [row[0].text for row in table.rows]
     assert freeing

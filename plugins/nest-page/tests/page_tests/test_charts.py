@@ -5,12 +5,12 @@ import re
 import pytest
 from attrs import evolve
 
-from nest.whatif.pareto_front import FrontierPoint
-from nest.whatif.sensitivity import Response
 from nest_page.pareto_chart import BEHIND, BOTTOM, LEFT, RING, TOP, OwnPlan, pareto_figure
 from nest_page.records import Drawing
 from nest_page.sensitivity_chart import quantity, sensitivity_figure, signed
 from nest_page.svg import SIZE, WIDTH, WIDTHS
+from nest_whatif.pareto_front import FrontierPoint
+from nest_whatif.sensitivity import Response
 from page_tests.drawn_paths import elements
 
 GIB = 2.0**30

@@ -3,12 +3,12 @@
 from typing import Any
 
 from nest.formulate.instance import build_instance
-from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure
 from nest.solve.solver import solve
 from nest.spec import Problem
+from nest_whatif.planner_context import planner_context
 
 LAYERS = 8
 

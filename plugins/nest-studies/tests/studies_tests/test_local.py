@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.whatif.test_explain import FEW
+from whatif_tests.test_explain import FEW
 
 SCRIPT = """
 import sys
@@ -47,7 +47,7 @@ def test_a_script_needs_no_guard(call: str, tmp_path: Path) -> None:
     (tmp_path / "problem.json").write_text(json.dumps(problem))
     study = {"nest": 1, "base": "problem.json", "vary": {"training.global_batch": [8, 16]}}
     (tmp_path / "study.json").write_text(json.dumps(study))
-    preparation = "import nest, nest_studies.engines.local, nest.whatif.questions\nnest.whatif.questions.ALONE = 0.0\n"
+    preparation = "import nest, nest_studies.engines.local, nest_whatif.questions\nnest_whatif.questions.ALONE = 0.0\n"
     spawning = "nest_studies.engines.local.can_fork = lambda: False\n"
     script = tmp_path / "script.py"
     script.write_text(f"{preparation}{spawning}print('begun')\nprint({call})\n")

@@ -1,0 +1,197 @@
+"""The proof on pools: it agrees with brute force, refutes what is worse, and knows every plan of section 8."""
+
+import json
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+import nest
+from cpsat_tests.without_bounds import leave_cases_to_models
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
+from nest.instance import Instance, Solution
+from nest.io import structure
+from nest.plan.evaluate import evaluate
+from nest.plan.legality import permission_violations, structure_violations
+from nest.spec import Problem
+from nest_cpsat import Price, Verification, bounds, search, verify
+from tests.agreement.random_parts import recompute_parts
+from tests.agreement.random_pools import random_plan, random_pool_problem
+from tests.oracle.pools import price, solve, violations
+from tests.pooled_problems import candidate, solution_of, two_pools
+from tests.seeds import blocks, seeds
+
+CLOSE = 2e-6
+"""A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
+
+
+def instance_of(problem: dict[str, Any]) -> Instance:
+    return build_instance(structure(problem, Problem), registry())
+
+
+def ask(problem: Instance, batch_time: float | None, **options: Any) -> Verification:
+    """Verify a step time; every plan that CP-SAT comes up with must be one of the space."""
+
+    def pricing(solution: Solution) -> Price:
+        broken = structure_violations(problem, solution)
+        if options.get("free"):
+            broken = [each for each in broken if "overlaps or precedes" not in each]
+        assert broken == []
+        assert permission_violations(problem, solution) == []
+        priced = evaluate(problem, solution)
+        return Price(priced.batch_time, priced.overfull)
+
+    return verify(problem, batch_time, pricing, **options)
+
+
+def slower_plan(random: Random, problem: dict[str, Any], best: float) -> float | None:
+    """Seconds of some plan that is not the best."""
+    for _ in range(30):
+        decided = random_plan(random, problem, random.choice([1, 2, 3]))
+        if decided is not None and not violations(problem, decided):
+            numbers = price(problem, decided)
+            if numbers["fits"] and numbers["batch_time"] > best * (1 + 2 * CLOSE):
+                return float(numbers["batch_time"])
+    return None
+
+
+def examine(seed: int, *, parts: bool = False) -> None:
+    """What brute force finds is proved, as is that there is nothing; what is slower is refuted, by the best."""
+    random = Random(seed)
+    problem = random_pool_problem(random)
+    if parts:
+        recompute_parts(random, problem)
+    instance, best = instance_of(problem), solve(problem).batch_time
+    answer = ask(instance, best)
+    assert answer.status == "proved", seed
+    assert answer.settled, seed
+    if best is None:
+        return
+    worse = slower_plan(random, problem, best)
+    for claimed in (best * (1 + 1e-5), best * 1.5, *([] if worse is None else [worse])):
+        answer = ask(instance, claimed)
+        assert answer.status == "refuted", seed
+        assert answer.settled, seed
+        assert answer.better_batch_time == pytest.approx(best, rel=CLOSE), seed
+
+
+@pytest.mark.parametrize("seed", seeds(6, 100))
+def test_it_agrees_with_brute_force(seed: int) -> None:
+    examine(seed)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_it_agrees_where_stages_recompute_their_first_layers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    examine(seed, parts=True)
+
+
+@pytest.mark.parametrize("seed", seeds(6, 60))
+def test_it_agrees_with_brute_force_case_by_case(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small problems are asked in one model without bounds; here each case is, after the bounds."""
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    examine(1000 + seed)
+
+
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_its_models_agree_with_brute_force(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds settle most cases; here they only narrow what stages can be."""
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    monkeypatch.setattr(bounds.Relaxation, "of", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
+    examine(2000 + seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks(3000, 3600))
+def test_it_agrees_with_brute_force_on_many(block: range) -> None:
+    for seed in block:
+        examine(seed)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("third", seeds(1, of=3))
+def test_every_published_optimum_is_proved(shared: Path, third: int) -> None:
+    """Of those with a plan, what is slower by a little is refuted."""
+    for line in (shared / "pools" / "optima.jsonl").read_text().splitlines()[third::3]:
+        record = json.loads(line)
+        assert ask(instance_of(record["problem"]), record["batch_time"]).status == "proved", record["seed"]
+
+
+@pytest.mark.longer
+def test_a_plan_document_is_proved_and_a_worse_one_is_not() -> None:
+    best = nest.solve(two_pools(), verify=True)
+    assert best.verification is not None
+    assert best.verification["status"] == "proved"
+    alone = nest.solve({**two_pools(), "constraints": ["devices <= 2"]})
+    assert alone.batch_time is not None
+    verdict = nest.verify(evolve(alone, problem={**alone.problem, "constraints": []}))
+    assert verdict.status == "refuted"
+    assert verdict.better is not None
+    assert nest.check(verdict.better).ok
+    assert verdict.better.batch_time == pytest.approx(best.batch_time, rel=CLOSE)
+
+
+def there_and_back(**changes: Any) -> dict[str, Any]:
+    """Two devices with the room for one large layer each, one beside them with the room for the others."""
+    problem = two_pools(**changes)
+    sizes = [50.0, 4.0, 50.0]
+    for pool, memory in zip(problem["cluster"]["pools"], (80.0, 40.0), strict=True):
+        pool["memory"] = memory
+    problem["training"] = {"global_batch": 1}
+    problem["search"] = {"zero": [0]}
+    problem["profile"] = {
+        "layers": ["front", "middle", "behind"],
+        "edges": [[0, 1], [1, 2]],
+        "candidates": [candidate("fast1", "fast", 1, [1.0, 4.0, 1.0]), candidate("slow1", "slow", 1, [9.0, 1.0, 9.0])],
+    }
+    for each in problem["profile"]["candidates"]:
+        each["recompute"]["none"]["first"] = sizes
+    return problem
+
+
+def test_a_pipeline_that_comes_back_to_a_pool_is_found() -> None:
+    """The layer between two that one pool is fast at is one the other is fast at."""
+    problem = there_and_back()
+    best = solve(problem)
+    instance = instance_of(problem)
+    answer = ask(instance, best.batch_time * 1.01)
+    assert answer.status == "refuted"
+    assert answer.better is not None
+    pools = [instance.candidates[stage.candidate].pool for stage in answer.better.stages]
+    assert pools == ["fast", "slow", "fast"]
+    assert ask(instance, best.batch_time).status == "proved"
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_blocks_anywhere_in_their_pool_are_no_better_than_is_said(seed: int) -> None:
+    problem = random_pool_problem(Random(4000 + seed))
+    instance, best = instance_of(problem), solve(problem)
+    if best.batch_time is None:
+        return
+    free = ask(instance, best.batch_time, free=True).free
+    assert free is not None
+    assert free.settled
+    assert free.bound is not None
+    solution = solution_of(instance, best.plan)
+    for offsets in permutations([stage.offset for stage in solution.stages]):
+        stages = [evolve(stage, offset=offset) for stage, offset in zip(solution.stages, offsets, strict=True)]
+        moved = evolve(solution, stages=tuple(stages))
+        if all("overlaps or precedes" in each for each in structure_violations(instance, moved)):
+            assert evaluate(instance, moved).batch_time >= free.bound * (1 - CLOSE)
+
+
+def test_pools_that_nothing_joins_are_no_neighbours() -> None:
+    problem = there_and_back()
+    joined = solve(problem).batch_time
+    del problem["cluster"]["between"]
+    apart = solve(problem).batch_time
+    assert apart > joined * (1 + CLOSE)
+    assert ask(instance_of(problem), apart).status == "proved"
+    assert ask(instance_of(problem), joined * 1.01).status == "proved"
