@@ -17,7 +17,7 @@ from tests import statements
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
-LARGEST_CORE = 58_000
+LARGEST_CORE = 58_500
 """Lines of the package `nest`; what the hooks serve from outside is a bundled distribution."""
 CIRCLES = {
     f"nest.formulate.{name}"
