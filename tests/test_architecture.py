@@ -47,6 +47,7 @@ def test_modules_stay_small() -> None:
         str(path.relative_to(REPOSITORY)): lines
         for folder in (REPOSITORY / "nest", *(REPOSITORY / "plugins").glob("*/src"))
         for path in folder.rglob("*.py")
+        if not path.is_symlink()  # The checker of certificates is one file for its readers.
         if (lines := len(path.read_text().splitlines()))
         > LONGEST_OF_VERBS.get(path.relative_to(REPOSITORY).as_posix(), LONGEST_MODULE)
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+import nest
 from nest import api
 from nest.cli.asked import (
     BATCH,
@@ -69,11 +70,7 @@ def solve(
     free: bool = typer.Option(False, "--free", help="With --verify: also try stages in any device order."),
     workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: CP-SAT threads."),
     jobs: int | None = typer.Option(
-        None,
-        "--jobs",
-        "-j",
-        metavar="N",
-        help="With --verify: processes; default: one per CPU.",
+        None, "--jobs", "-j", metavar="N", help="With --verify: processes; default: one per CPU."
     ),
     target: str | None = typer.Option(
         None,
@@ -84,12 +81,10 @@ def solve(
     ),
     tokens: str | None = TOKENS,
     best: int | None = typer.Option(
-        None,
-        "--best",
-        metavar="K",
-        help="Print the K best plans; --output is then a folder.",
+        None, "--best", metavar="K", help="Print the K best plans; --output is then a folder."
     ),
     explain_search: bool = typer.Option(False, "--explain-search", help="Print search statistics on standard error."),
+    certificate: Path | None = typer.Option(None, "--certificate", metavar="FILE", help="Also write a proof to check."),
     watch: bool = typer.Option(False, "--watch", help="Solve again whenever a problem file changes."),
     stages: bool = typer.Option(False, "--stages", "--verbose", help="Also print stages, memory and the runner-up."),
     strict_plugins: bool = STRICT_PLUGINS,
@@ -117,15 +112,15 @@ def solve(
         return
     source = None if text is None else read_mapping_text(text, str(MADE))
     problems = [MADE] if source is not None else problems
-    if output is not None and len(problems) > 1:
-        raise InputError("--output takes one plan; give one problem, or --json for several.")
+    if (output or certificate) and len(problems) > 1:
+        raise InputError("--output and --certificate take one plan; give one problem, or --json for several.")
     if free and not verify:
         raise InputError("--free needs --verify; or give --verify=free.")
     if watch and (source is not None or STANDARD_INPUT in problems):
         raise InputError("--watch needs problem files; pipes and options are read once.")
     changes = changes_of(target=target, tokens=tokens)
     several = len(problems) > 1
-    told = ShownOnce(output, as_json or several, several or watch, explain_search, stages)
+    told = ShownOnce(output, as_json or several, several or watch, explain_search, stages, certificate)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, without --verify or --explain-search.")
@@ -162,6 +157,7 @@ class ShownOnce(NamedTuple):
     one_line: bool  # Print a document in one line, as there are several.
     explain_search: bool  # Describe the search.
     stages: bool  # Print more than the first screen.
+    certificate: Path | None  # File for a proof; None: none is written.
 
 
 def _plans(
@@ -217,6 +213,8 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: Sho
         typer.echo(_text(plan, told.output, told.stages))
         if plan.verification is not None:
             typer.echo("\n" + verdict_text(plan.verification, screen()))
+    if told.certificate is not None and plan.lower_bound is not None:
+        nest.certify(plan, output=told.certificate)
     if told.explain_search:
         typer.echo(_statistics(plan.statistics), err=True)
     if failed is not None:

@@ -1,0 +1,81 @@
+"""Certificates: accepted where they are true, refused where they claim too much."""
+
+import ast
+import json
+import subprocess
+import sys
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from certificate_tests.certified import certificate_of, mutated
+from nest_certificate import rules
+from tests.oracle.brute_force import solve
+from tests.seeds import seeds
+
+ROOT = Path(__file__).parents[4]
+CHECKER = ROOT / "tools" / "check_certificate.py"
+PAGE = ROOT / "docs" / "explanation" / "certificate.md"
+
+
+@pytest.mark.parametrize("seed", seeds(6, of=100))
+@pytest.mark.parametrize("kind", ["plain", "sharded"])
+def test_a_certificate_proves_the_optimum_of_the_brute_force(kind, seed):
+    made = certificate_of(kind, seed)
+    if made is None:
+        pytest.skip("no plan, or stages of several candidates")
+    problem, text = made
+    bound, price = rules.check(json.loads(text))
+    least = solve(problem).batch_time
+    assert bound == pytest.approx(least, rel=2e-9)
+    assert price == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize("number", seeds(10, of=200))
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_a_mutated_certificate_claims_no_more_than_the_optimum(seed, number):
+    accepted, problem, brute_force = mutated("plain", seed, number)
+    if accepted is not None:
+        least = brute_force(problem).batch_time
+        assert accepted <= (inf if least is None else least * (1 + 1e-9))
+
+
+def test_the_checker_imports_the_standard_library_alone():
+    tree = ast.parse(CHECKER.read_text())
+    names = [each.names[0].name for each in ast.walk(tree) if isinstance(each, ast.Import)]
+    names += [each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+    assert set(names) <= sys.stdlib_module_names
+
+
+def by_hand():
+    """The certificate in the documentation."""
+    return json.loads(PAGE.read_text().split("```json\n")[1].split("```")[0])
+
+
+def test_the_certificate_written_by_hand_is_accepted(tmp_path):
+    file = tmp_path / "by-hand.json"
+    file.write_text(json.dumps(by_hand()))
+    done = subprocess.run([sys.executable, "-I", "-S", CHECKER, file], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "no plan of this instance has a price below 13.499 s",
+        "the plan's price is 13.5 s",
+    ]
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c.update(lower_bound=13.6), "rule recurrence bounds"),
+        (lambda c: c["cases"]["parts"].pop(), "no leaf covers the case of candidate 0, replicas 2"),
+        (lambda c: c["plan"]["stages"][0].update(slot=1), "blocks are not in order"),
+        (lambda c: c.update(price=13.0), "price is 13.5"),
+        (lambda c: c["instance"].update(complete_below=13.0), "not priced"),
+    ],
+)
+def test_the_checker_names_what_is_wrong(change, said):
+    certificate = by_hand()
+    change(certificate)
+    with pytest.raises(rules.Refused, match=said):
+        rules.check(certificate)
