@@ -175,13 +175,16 @@ UNPRICED = {
     "activation_checkpointing.partition_activations": "nest assumes every rank to keep the inputs of its layers",
     "activation_checkpointing.cpu_checkpointing": "nest assumes inputs of layers to stay on the device",
     "compression_training": "",
-    "sparse_attention": "",
+    "data_efficiency.data_sampling.curriculum_learning.enabled": "nest assumes samples to be of full length",
     "curriculum_learning.enabled": "",
     "elasticity.enabled": "",
     "amp.enabled": "",
     **dict.fromkeys(("compile.enabled", "compile.deepcompile", "autotuning.enabled"), ""),
 }
 """Assumptions for set keys; empty: the key is only named."""
+
+CHANGING = ("sparse_attention", "data_efficiency.data_routing.random_ltd.enabled")
+"""Keys that change what layers compute."""
 
 HARMLESS = (
     *("optimizer.params.*", "scheduler.*", "gradient_clipping", "prescale_gradients", "steps_per_print", "dump_state"),
@@ -232,6 +235,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     }
     if filled:
         keys.note(f"these keys are auto, and the problem says what of them matters: {', '.join(sorted(filled))}.")
+    for path in CHANGING:
+        if keys.value(path) not in (None, False, {}):
+            keys.problem(f"{path} changes what layers compute, which nest does not price; delete it.")
     keys.unpriced(UNPRICED)
     settings = {"training": said(training), "fixed": said(fixed)}
     return Reading(settings, devices, notes=keys.finish(HARMLESS))

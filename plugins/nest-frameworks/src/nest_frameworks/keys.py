@@ -21,6 +21,9 @@ DECIDING = re.compile(
 )
 """Words of keys that may change layout, memory or model."""
 
+SCRIPT = re.compile(r"\A#!|^\s*(deepspeed|torchrun|accelerate launch|python3?|srun) ", re.MULTILINE)
+"""What launch scripts have, and configurations lack."""
+
 IDLE: tuple[Any, ...] = (None, False, 0, 1, "", "none", "no", "null", "false", "off", "disabled", "auto", [], {})
 """Values that ask for nothing, or for one device."""
 
@@ -140,7 +143,12 @@ def opened(text: str, file: str, what: str, sections: Sequence[str]) -> dict[str
     Raises:
         InputError: it is no such file.
     """
-    content = read_mapping_text(text, file)
+    try:
+        content = read_mapping_text(text, file)
+    except InputError:
+        if not SCRIPT.search(text):
+            raise
+        raise InputError(f"this is a script; give the file with {what} that it names.") from None
     if not set(sections).intersection(content):
         raise InputError(f"the file has none of {what} {', '.join(sections)}.")
     return content

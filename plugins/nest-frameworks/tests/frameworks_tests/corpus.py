@@ -50,7 +50,9 @@ def rows() -> list[Row]:
 def written(row: Row, style: str = "plain") -> dict[str, str]:
     """The files of a row, the one to read first; YAML has one style."""
     facts = dict(row.facts)
-    if row.framework in ("axolotl", "LLaMA-Factory"):
+    if row.source.endswith(".json"):
+        return {"run.json": json.dumps(facts)}
+    if row.reader in ("axolotl", "llama-factory", "transformers", "nanotron"):
         return {"run.yaml": yaml_text(facts)}
     if row.framework == "Primus":
         trainer, model = facts.pop("trainer"), facts.pop("model", None)
@@ -115,16 +117,16 @@ NAMES = {
     "tp": ("tensor_model_parallel_size",),
     "pp": ("pipeline_model_parallel_size",),
     "cp": ("context_parallel_size",),
-    "micro_batch": ("micro_batch_size", "per_device_train_batch_size"),
+    "micro_batch": ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu"),
     "global_batch": ("global_batch_size",),
-    "sequence_length": ("seq_length", "sequence_len", "cutoff_len"),
+    "sequence_length": ("seq_length", "sequence_len", "cutoff_len", "max_seq_length"),
 }
 """What frameworks with Megatron Core, and Hugging Face's Trainer, call a decision."""
 
 
 def decided(row: Row) -> dict[str, Any]:
     """What a row decides, by a reading of its own, where it says so: degrees, batches, length and recomputation."""
-    said = {key.replace("-", "_").rpartition(".")[2]: value for key, value in row.facts.items()}
+    said = {key.replace("-", "_").rpartition(".")[2]: value for key, value in _single(row.facts)}
     found: dict[str, Any] = {}
     for name, keys in NAMES.items():
         value = next((said[key] for key in keys if key in said), None)
@@ -133,3 +135,9 @@ def decided(row: Row) -> dict[str, Any]:
     if said.get("recompute_granularity") in ("full", "selective") and said.get("recompute_num_layers") not in (0, "0"):
         found["recompute"] = said["recompute_granularity"]
     return found
+
+
+def _single(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys and values, of sections as well."""
+    for key, value in facts.items():
+        yield from _single(value) if isinstance(value, Mapping) else [(key, value)]

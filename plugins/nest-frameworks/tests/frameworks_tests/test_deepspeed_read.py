@@ -378,3 +378,21 @@ def test_deepspeed_of_accelerate_as_people_write_it() -> None:
 def test_mistakes_of_launches_are_told(text: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         read_accelerate(text)
+
+
+@pytest.mark.parametrize(
+    "changing",
+    [
+        {"sparse_attention": {"mode": "fixed", "block": 16}},
+        {"data_efficiency": {"enabled": True, "data_routing": {"random_ltd": {"enabled": True}}}},
+    ],
+)
+def test_what_layers_compute_otherwise_is_refused(changing: dict[str, Any]) -> None:
+    """As in DeepSpeedExamples, training/bing_bert and data_efficiency, commit 45b4b715."""
+    with pytest.raises(InputError, match="changes what layers compute, which nest does not price"):
+        read_deepspeed(json.dumps({"train_batch_size": 8, **changing}))
+
+
+def test_a_script_in_place_of_its_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"this is a script; give the file with DeepSpeed's keys"):
+        read_deepspeed("#!/bin/bash\ndeepspeed main.py --zero_stage 3 --deepspeed\n")

@@ -29,6 +29,8 @@ def read(flags: str, program: str = "pretrain_gpt.py", before: str = "", **optio
         ("pretrain_mamba.py", "", "Mamba"),
         ("pretrain_hybrid.py", "", "Mamba"),
         ("train_rl.py", "", "reinforcement"),
+        ("train.py", "--actor-num-nodes 1 --advantage-estimator grpo", "reinforcement"),
+        ("train_async.py", "--actor-num-nodes 1 --use-dynamic-batch-size", "--actor-num-nodes is a flag of slime"),
         ("examples/multimodal/train.py", "", "--part language-model"),
         ("pretrain_vlm.py", "", "--part language-model"),
         ("tools/preprocess_data.py", "", "trains nothing"),

@@ -16,6 +16,7 @@ VISION = "a vision model"
 VLM = "a vision-language model"
 MIMO = "a model of several modalities, whose parts stand in the program"
 HYBRID = "a model with Mamba layers"
+SLIME = "slime, whose program sets further flags of Megatron-LM by itself"
 REINFORCED = "by reinforcement learning, of which most time goes to generating"
 
 PROGRAMS = {
@@ -56,7 +57,7 @@ FLAGS = {
     "vision-pretraining": VISION,
     "hybrid-override-pattern": HYBRID, "hybrid-layer-pattern": HYBRID, "is-hybrid-model": HYBRID,
     "hybrid-attention-ratio": HYBRID, "hybrid-mlp-ratio": HYBRID,
-    "perform-rl-step": REINFORCED,
+    "perform-rl-step": REINFORCED, "advantage-estimator": REINFORCED, "actor-num-nodes": SLIME,
 }  # fmt: skip
 """Models of flags; the first given one counts."""
 
