@@ -20,11 +20,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 
 import modules  # noqa: E402
 import nest_torch  # noqa: E402
+import zoo  # noqa: E402
 from nest_torch.commands import register  # noqa: E402
+from nest_torch.parallel.flow import copy_sharing, recorded  # noqa: E402
 from nest_torch.parallel.layout import deployment_of  # noqa: E402
 from nest_torch.parallel.scaling import scaled  # noqa: E402
 from nest_torch.parallel.splits import Cut, rank_by_rank, splits  # noqa: E402
-from nest_torch.parallel.stages import Stage, blocks_of, copy_sharing, recorded  # noqa: E402
+from nest_torch.parallel.stages import Stage, blocks_of  # noqa: E402
 
 TOKENS = {"tokens": torch.zeros(1, 16, dtype=torch.long)}
 
@@ -140,21 +142,45 @@ def test_splits_are_those_of_the_graph() -> None:
     assert not found["blocks.0.norm"].cuts
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 4])
-def test_stages_in_a_row_compute_what_the_module_does(cut: int) -> None:
+TWICE = {"embed.weight"}
+"""Parameters of a part that `Shared` calls twice: each of its stages has a copy."""
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", ["llama", "skips", "held", "in_place", "shared", "everywhere", "residual_around"])
+def test_stages_in_a_row_compute_what_the_module_does(name: str, cut: int) -> None:
+    """Whatever crosses the cut arrives, and its gradients go back; each parameter is on the stages that read it."""
     torch.manual_seed(0)
-    module = modules.Llama()
+    module = zoo.TRAINED[name]().double()
     layers = ["embedding", *(f"layers.{index}" for index in range(4)), "head"]
-    parts = recorded(module, TOKENS, blocks_of(module, layers))
-    tokens = torch.randint(0, 100, (1, 16))
-    expected = module(tokens)
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, zoo.LENGTH))
+    flow = recorded(module, {"tokens": tokens}, blocks_of(module, layers))
+    expected = copy_sharing(module)(tokens)
+    whole = torch.autograd.grad(expected.pow(2).mean(), [*module.parameters()])
     first, second = (
-        Stage(copy_sharing(module), parts, names, torch.device("cpu")) for names in (layers[:cut], layers[cut:])
+        Stage(copy_sharing(module), flow, names, torch.device("cpu")) for names in (layers[:cut], layers[cut:])
     )
-    assert torch.equal(second(first(tokens=tokens), tokens=tokens), expected)
-    names = [{name for name, _ in stage.module.named_parameters()} for stage in (first, second)]
-    assert names[0] | names[1] == {name for name, _ in module.named_parameters()}
-    assert not names[0] & names[1]
+    sent = first(tokens=tokens)
+    sent = sent if isinstance(sent, tuple) else (sent,)
+    made = second(*sent, tokens=tokens)
+    assert torch.equal(made, expected)
+    found = torch.autograd.grad(made.pow(2).mean(), [*module.parameters()])
+    assert all(torch.allclose(one, other, 1e-10, 1e-14) for one, other in zip(found, whole, strict=True))
+    names = [{key for key, _ in stage.module.named_parameters()} for stage in (first, second)]
+    assert names[0] | names[1] == {key for key, _ in module.named_parameters()}
+    assert names[0] & names[1] == (TWICE if name == "shared" else set())
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("llama", 1), ("skips", 2), ("held", 2), ("residual_around", 1)])
+def test_only_tensors_that_are_read_later_cross_a_cut(name: str, tensors: int) -> None:
+    module = on_meta(zoo.TRAINED[name])
+    flow = recorded(module, zoo_tokens(), blocks_of(module, [f"layers.{index}" for index in range(4)]))
+    cut = next(index for index, call in enumerate(flow.calls) if call.layer == "layers.2")
+    assert len(flow.crossing(cut)) == tensors
+
+
+def zoo_tokens() -> dict[str, Any]:
+    return {"tokens": torch.zeros(1, zoo.LENGTH, dtype=torch.long)}
 
 
 @pytest.mark.parametrize(

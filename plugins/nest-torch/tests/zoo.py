@@ -215,6 +215,34 @@ class Held(Decoder):
         return self.head(self.norm(source + self.kept))
 
 
+class InPlace(Decoder):
+    """Skips are added in place, also to a part of what a block returned."""
+
+    def forward(self, tokens):
+        source, kept = self.embed(tokens), []
+        for layer in self.layers:
+            source = layer(source)
+            kept.append(torch.tanh(source))
+            source.mul_(0.5)
+            source[:, 1:] += kept[0][:, 1:]
+        return self.head(self.norm(source.relu_()))
+
+
+class Shared(Decoder):
+    """The embedding is called again in front of the head, beside parameters of the module itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.late, self.early = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(1, LENGTH, WIDTH))
+
+    def forward(self, tokens):
+        early = self.early + 1
+        source = self.embed(tokens) * early
+        for layer in self.layers:
+            source = layer(source) + source
+        return self.head(self.norm(source * self.late + self.embed(tokens.flip(1)) * early))
+
+
 class Everywhere(Decoder):
     """Each block is given the embedding beside what the block before returns."""
 
@@ -339,6 +367,15 @@ class Average(Decoder):
         return self.head(self.norm(source))
 
 
+class WithoutRule(Average):
+    """A moving average that DTensor has no rule for, and literal sizes."""
+
+    def __init__(self):
+        super().__init__()
+        for layer in self.layers:
+            layer.attention = Attention("literal")
+
+
 class Noisy(Decoder):
     """Random numbers in every forward pass."""
 
@@ -384,6 +421,8 @@ TRAINED = {
     "mixture": mixture,
     "skips": Skips,
     "held": Held,
+    "in_place": InPlace,
+    "shared": Shared,
     "everywhere": Everywhere,
     "tuples": Tuples,
     "alibi": Alibi,
@@ -393,5 +432,6 @@ TRAINED = {
     "average": Average,
     "noisy": Noisy,
     "own_loss": OwnLoss,
+    "without_rule": WithoutRule,
 }
 """Every kind but dropout, which no two runs draw alike."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import nest_torch
 import zoo
+import zoo_families
 from nest.errors import InputError
 from nest_torch.parallel import agreement, trial
 from nest_torch.parallel.stages import first_tensor
@@ -21,7 +22,7 @@ TOKENS = {"tokens": torch.zeros(1, zoo.LENGTH, dtype=torch.long)}
 
 def made(name):
     torch.manual_seed(0)
-    model = zoo.TRAINED[name]().double()
+    model = {**zoo.TRAINED, **zoo_families.TRAINED}[name]().double()
     with torch.no_grad():
         for each in model.parameters():
             each.add_(torch.randn(each.shape) * 0.02)
@@ -133,10 +134,10 @@ def odd(plan, pipeline, several, wrong):
     dist.all_gather_object(every, getattr(gradient, "_local_tensor", gradient).tolist())
     found["dropout"] = "" if every[0] == every[1] else "ranks drop other numbers"
     torch.manual_seed(0)
-    skips = zoo.Skips()
-    before = {name: each.clone() for name, each in skips.state_dict().items()}
-    found["refused"] = refusal(lambda: nest_torch.apply(skips, pipeline, example_inputs=TOKENS))
-    found["untouched"] = "" if all(torch.equal(each, before[n]) for n, each in skips.state_dict().items()) else "no"
+    average = zoo.Average()
+    before = {name: each.clone() for name, each in average.state_dict().items()}
+    found["refused"] = refusal(lambda: nest_torch.apply(average, pipeline, example_inputs=TOKENS))
+    found["untouched"] = "" if all(torch.equal(each, before[n]) for n, each in average.state_dict().items()) else "no"
     with torch.device("meta"):
         bare = zoo.plain()
     parallel = nest_torch.apply(bare, plan, example_inputs=TOKENS)

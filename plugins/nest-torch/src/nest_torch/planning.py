@@ -12,7 +12,8 @@ from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.spec import PlanDocument
 from nest_torch.capturing import capture
-from nest_torch.parallel import cuts, shares
+from nest_torch.parallel import shares
+from nest_torch.parallel.flow import recorded
 from nest_torch.parallel.splits import TENSOR, splits
 from nest_torch.parallel.stages import blocks_of, named_inputs
 
@@ -82,26 +83,15 @@ def _strategies(model: nn.Module, graph: OperatorGraph, inputs: Mapping[str, Any
         found["cp"] = "it takes no position_ids, so ranks could not tell their tokens"
     split = splits(graph, model)
     own = [path for path, each in split.items() if each.cuts and not each.expert]
-    if any(isinstance(model.get_submodule(path), nn.MultiheadAttention) for path in own):
-        found["tp"] = "nn.MultiheadAttention counts the heads of the whole"
     blocks = blocks_of(model, graph.layers)
-    refused = shares.refused(model, split, list(blocks.values()), inputs) if own and "tp" not in found else None
+    refused = shares.refused(model, split, list(blocks.values()), inputs) if own else None
+    refused = refused and shares.refused_placed(model, split, list(blocks.values()), inputs)
     if refused is not None:
-        found["tp"] = (
-            f"its code does not run on a share of the heads or widths ({refused}); take sizes from tensors or from "
-            "attributes called `heads`"
-        )
+        found["tp"] = f"its code runs neither on a share of the heads or widths nor on placed tensors ({refused})"
     try:
-        around = cuts.skipped(model, inputs, blocks)
+        recorded(model, inputs, blocks)
     except InputError as error:
         found["pp"] = str(error).rstrip(".")
-    else:
-        for layer, part in around.items():
-            found["pp"] = (
-                f"what {part} returns goes around the cut in front of {layer}; hand it from layer to layer, as an "
-                "argument and a result"
-            )
-            break
     return found
 
 

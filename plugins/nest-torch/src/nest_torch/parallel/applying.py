@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from attrs import define, field
+from attrs import define, evolve, field
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.experimental import implicit_replication
 
 from nest.deployment import Deployment
 from nest.deployment.deployment import Run
@@ -17,8 +18,10 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest_torch.capturing import capture
-from nest_torch.parallel import agreement, contexts, experts, layout, saving, sharding, stages, statistics
+from nest_torch.parallel import agreement, contexts, experts, layout, saving, sharding, shares, stages, statistics
+from nest_torch.parallel.flow import copy_sharing, first_tensor, recorded
 from nest_torch.parallel.pipelines import pipeline_schedule
+from nest_torch.parallel.placed import Placed
 from nest_torch.parallel.splits import Split, splits
 from nest_torch.parallel.tensors import TensorParallel
 from nest_torch.parallel.trial import Subject, tried
@@ -81,7 +84,7 @@ class Parallel:
         agreement.same_samples(named, targets, self)
         agreement.same_random_state(self.meshes)
         given, targets = self.shared(named, targets)
-        with statistics.merged(self.stages, self.meshes):
+        with statistics.merged(self.stages, self.meshes), implicit_replication():
             if self._schedule is None:
                 loss = self._accumulated(given, targets)
             else:
@@ -155,7 +158,7 @@ class Parallel:
         for index, target in enumerate(targets.chunk(count)):
             sharding.before_backward(model, shape.zero[0], index == count - 1)
             made = model(**{name: part[index] for name, part in parts.items()})
-            loss = self.loss(stages.first_tensor(made), target) / count
+            loss = self.loss(first_tensor(made), target) / count
             loss.backward()
             total = total + loss.detach()
         return total
@@ -220,17 +223,35 @@ def apply(
     blocks = stages.blocks_of(model, layers)
     split = _splits(model, document, blocks, shape, example_inputs)
     place = torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
-    if check:
-        subject = Subject(model, shape, blocks, split, _example(model, example_inputs, shape))
-        tried(subject, lambda one: _parallel(one, one.shape.runs, found, cross_entropy, place), found, place)
+    subject = Subject(model, shape, blocks, split, _example(model, example_inputs, shape) if check else example_inputs)
+    subject = _feasible(subject, found, place, check)
     runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
     tied = tied_names(model)
-    subject = Subject(model, shape, blocks, split, example_inputs)
+    subject = evolve(subject, inputs=example_inputs)
     parallel = _parallel(subject, runs, found, loss, place, policy, compiled)
     if shape.stages > 1:
         parallel._schedule = pipeline_schedule(parallel.stages, document, shape, found, loss, place)
         parallel._tied = between_stages(parallel.stages, tied, shape, found)
     return parallel
+
+
+def _feasible(subject: Subject, meshes: layout.Meshes, place: Any, check: bool) -> Subject:
+    """A module split so that its code runs: on shares of heads and widths, else on placed tensors."""
+    split, ways = subject.split, [subject]
+    if subject.shape.tp > 1:
+        ways.append(evolve(subject, placed=True))
+        inputs = stages.named_inputs(subject.model, subject.inputs) if subject.inputs is not None else None
+        if inputs is not None and shares.refused(subject.model, split, list(subject.blocks.values()), inputs):
+            ways = ways[1:]
+    for way in ways if check else ():
+        try:
+            tried(way, lambda one: _parallel(one, one.shape.runs, meshes, cross_entropy, place), meshes, place)
+        except InputError:
+            if way is ways[-1]:
+                raise
+        else:
+            return way
+    return ways[0]
 
 
 def _parallel(
@@ -246,7 +267,7 @@ def _parallel(
     shape, model = subject.shape, subject.model
     made = [model] if shape.stages == 1 else _cut(model, shape, runs, subject.blocks, subject.inputs, place)
     for stage, run in zip(made, runs, strict=True):
-        _split_run(stage, run, meshes, subject.split, subject.blocks, policy, compiled)
+        _split_run(stage, run, meshes, subject, policy, compiled)
     return Parallel(
         made,
         meshes,
@@ -297,9 +318,9 @@ def _cut(
     if inputs is None:
         raise InputError("a pipeline is cut along the calls of a forward pass, so apply needs example_inputs.")
     given = _of_micro_batch(stages.named_inputs(model, inputs), shape, "position_ids" in _parameters_of(model))
-    parts = stages.recorded(model, given, blocks)
-    copies = [stages.copy_sharing(model) if len(runs) > 1 else model for _ in runs]
-    made = [stages.Stage(each, parts, run.layers, device) for each, run in zip(copies, runs, strict=True)]
+    flow = recorded(model, given, blocks)
+    copies = [copy_sharing(model) if len(runs) > 1 else model for _ in runs]
+    made = [stages.Stage(each, flow, run.layers, device) for each, run in zip(copies, runs, strict=True)]
     taken: set[int] = set()
     for stage in made:  # A stage scales and reduces the gradients of its own parameters only.
         for path, parameter in list(stage.named_parameters()):
@@ -335,16 +356,17 @@ def _split_run(
     stage: nn.Module,
     run: Run,
     meshes: layout.Meshes,
-    split: Mapping[str, Split],
-    blocks: Mapping[str, str],
+    subject: Subject,
     policy: Any,
     compiled: Mapping[str, Any] | None,
 ) -> None:
-    shape = meshes.shape
+    shape, split, blocks = meshes.shape, subject.split, subject.blocks
     model: Any = stage.module if isinstance(stage, stages.Stage) else stage
     own = [model.get_submodule(blocks[name]) for name in run.layers if name in blocks]
     if shape.tp > 1:
-        TensorParallel(model, meshes.dense["tp"], split, list(blocks.values()), shape.sequence_parallel).apply()
+        way = Placed if subject.placed else TensorParallel
+        way(model, meshes.dense["tp"], split, list(blocks.values()), shape.sequence_parallel).apply()
+        stage.mesh = meshes.dense["tp"] if subject.placed else None
     experts.split_experts(model, split, meshes)
     for place, block in enumerate(own):
         if shape.cp > 1:

@@ -22,6 +22,7 @@ from nest.spec import PlanDocument
 from nest_torch.parallel import agreement, layout, stages
 from nest_torch.parallel.applying import Parallel, apply, cross_entropy
 from nest_torch.parallel.execution import Execution, differences
+from nest_torch.parallel.flow import first_tensor
 from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.scaling import scaled
 
@@ -269,7 +270,7 @@ def _alone(task: _Task, model: nn.Module, batches: Any) -> dict[str, Any]:
                 outputs.append({})
                 handles = _noted(model, parts, outputs[-1])
             part = {n: e[rows] if isinstance(e, torch.Tensor) else e for n, e in given.items()}
-            loss = cross_entropy(stages.first_tensor(model(**part)), targets[rows]) / count
+            loss = cross_entropy(first_tensor(model(**part)), targets[rows]) / count
             loss.backward()
             total += float(loss.detach())
             for handle in handles if step == 0 else ():
@@ -294,7 +295,7 @@ def _noted(model: nn.Module, names: Sequence[str], found: dict[str, Any], ignore
         def note(_: Any, __: Any, made: Any) -> None:
             calls[name] = calls.get(name, 0) + 1
             if calls[name] > ignored:
-                found.setdefault(name, stages.first_tensor(made).detach().clone())
+                found.setdefault(name, first_tensor(made).detach().clone())
 
         return note
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nest_torch.parallel import stages
+from nest_torch.parallel.flow import first_tensor
 
 
 def observed(
@@ -33,7 +33,7 @@ def observed(
     model.eval()
     try:
         with torch.no_grad():
-            made = stages.first_tensor(model(**given))
+            made = first_tensor(model(**given))
     finally:
         for module, before in training.items():
             module.training = before

@@ -1,4 +1,7 @@
-"""A rank's share of a module under tensor parallelism, without numbers: whether its code takes the smaller sizes."""
+"""A module under tensor parallelism, without numbers or ranks: whether its code runs.
+
+It runs on a rank's share of heads and widths, if it takes sizes from tensors; else on placed tensors.
+"""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -6,36 +9,72 @@ from math import gcd
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from nest_torch.parallel.flow import first_tensor
+from nest_torch.parallel.placed import Placed
 from nest_torch.parallel.splits import TENSOR, Split
 from nest_torch.parallel.tensors import TensorParallel
+from nest_torch.tracing import quiet
 
 
 def refused(
     model: nn.Module, found: Mapping[str, Split], blocks: Sequence[str], inputs: Mapping[str, Any]
 ) -> str | None:
     """Try the code of a module on a share of its heads and widths; None if it runs, or cannot without numbers."""
-    sizes = [cut.size for each in found.values() for cuts in each.cuts.values() for cut in cuts if cut.axis in TENSOR]
-    common = gcd(*(size for size in sizes))
-    ranks = next((each for each in range(2, common + 1) if common % each == 0), None)
-    if ranks is None:
-        return None
-    given = {name: each.to("meta") if isinstance(each, torch.Tensor) else each for name, each in inputs.items()}
-    try:
-        _run(_bare(model), given)
-    except Exception:  # Whatever the module's code raises is nothing of the split.
+    ranks, given = _fewest(found), _without_numbers(inputs)
+    if ranks is None or not _runs(model, given):
         return None
     share = _bare(model)
     TensorParallel(share, _Ranks(ranks), found, blocks, False).shrink()
     return _run_share(share, given)
 
 
+def refused_placed(
+    model: nn.Module, found: Mapping[str, Split], blocks: Sequence[str], inputs: Mapping[str, Any]
+) -> str | None:
+    """Try the code of a module on placed tensors, both passes; None if it runs, or cannot without numbers."""
+    ranks, given = _fewest(found), _without_numbers(inputs)
+    if ranks is None or dist.is_initialized() or not _runs(model, given):
+        return None
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    try:
+        share = _bare(model)
+        Placed(share, init_device_mesh("cpu", (ranks,)), found, blocks, False).apply()
+        with implicit_replication(), quiet():
+            return _run_share(share, given)
+    finally:
+        dist.destroy_process_group()
+
+
+def _fewest(found: Mapping[str, Split]) -> int | None:
+    """The least number of ranks above 1 that divides every split axis."""
+    sizes = [cut.size for each in found.values() for cuts in each.cuts.values() for cut in cuts if cut.axis in TENSOR]
+    common = gcd(*(size for size in sizes))
+    return next((each for each in range(2, common + 1) if common % each == 0), None)
+
+
+def _without_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each.to("meta") if isinstance(each, torch.Tensor) else each for name, each in inputs.items()}
+
+
+def _runs(model: nn.Module, given: Mapping[str, Any]) -> bool:
+    try:
+        _run(_bare(model), given)
+    except Exception:  # Whatever the module's code raises is nothing of the split.
+        return False
+    return True
+
+
 def _run_share(share: nn.Module, given: Mapping[str, Any]) -> str | None:
     entered: list[str] = []
     for path, module in share.named_modules():
         module.register_forward_pre_hook(lambda _, __, path=path: entered.append(path))
-        module.register_forward_hook(lambda *_: entered.pop() and None)
+        module.register_forward_hook(lambda *_: (entered.pop(), None)[1])
     try:
         _run(share, given)
     except Exception as error:  # Whatever the module's code raises is what is told.
@@ -45,8 +84,9 @@ def _run_share(share: nn.Module, given: Mapping[str, Any]) -> str | None:
 
 
 def _run(model: nn.Module, given: Mapping[str, Any]) -> None:
-    with torch.no_grad():
-        model(**given)
+    made = first_tensor(model(**given))
+    if made.requires_grad:
+        made.float().mean().backward()
 
 
 def _bare(model: nn.Module) -> nn.Module:

@@ -14,10 +14,12 @@ import torch
 import torch.distributed as dist
 from attrs import evolve, frozen
 from torch import nn
+from torch.distributed.tensor.experimental import implicit_replication
 
 from nest.deployment import Deployment
 from nest.errors import InputError
-from nest_torch.parallel import agreement, cuts, layout, saving, sharding, stages, statistics
+from nest_torch.parallel import agreement, layout, saving, sharding, stages, statistics
+from nest_torch.parallel.flow import first_tensor
 from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.splits import Split
 from nest_torch.tracing import quiet
@@ -44,6 +46,7 @@ class Subject:
         blocks: by layer of the plan, the path of its module.
         split: what is split, by path.
         inputs: example inputs by name.
+        placed: whether tensor parallelism places tensors for code that does not run on shares.
     """
 
     model: nn.Module
@@ -51,6 +54,7 @@ class Subject:
     blocks: Mapping[str, str]
     split: Mapping[str, Split]
     inputs: Mapping[str, Any]
+    placed: bool = False
 
 
 @frozen
@@ -78,8 +82,6 @@ def tried(subject: Subject, build: Build, meshes: layout.Meshes, device: Any) ->
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), quiet():
         agreement.together(lambda: _same_weights(subject.model))
-        if subject.shape.stages > 1:
-            agreement.together(lambda: _nothing_around(subject))
         large = sum(p.numel() for p in subject.model.parameters()) > LARGE
         copied, alone = _begun(_shrunk(subject) if large else None, subject, meshes, device)
         agreement.together(
@@ -94,17 +96,6 @@ def _begun(smaller: Subject | None, subject: Subject, meshes: layout.Meshes, dev
             return _begun(None, smaller, meshes, device)
     copied, alone = agreement.together(lambda: _alone(subject, meshes, device), remedy=UNCHECKED)
     return evolve(subject, model=copied), alone
-
-
-def _nothing_around(subject: Subject) -> None:
-    """Refuse cuts that a tensor goes around."""
-    found = cuts.skipped(subject.model, subject.inputs, subject.blocks)
-    layer = next((run.layers[0] for run in subject.shape.runs if run.layers and run.layers[0] in found), None)
-    if layer is not None:
-        raise InputError(
-            f"what {found[layer]} returns goes around the cut in front of {layer}, and would be lost; hand it from "
-            "layer to layer, as an argument and a result, or plan with pp 1."
-        )
 
 
 def _under(shape: Deployment) -> str:
@@ -164,7 +155,7 @@ def _alone(subject: Subject, meshes: layout.Meshes, device: Any) -> tuple[nn.Mod
     reference = copy.deepcopy(model)
     loss = torch.zeros((), dtype=precision, device=device)
     for part, target in _micro_batches(given, targets, count):
-        made = distance(stages.first_tensor(reference(**part)), target) / count
+        made = distance(first_tensor(reference(**part)), target) / count
         made.backward()
         loss += made.detach()
     gradients = {
@@ -200,7 +191,7 @@ def _settle(model: nn.Module, given: Mapping[str, Any]) -> None:
     def made(seed: int) -> Any:
         torch.manual_seed(seed)
         with torch.no_grad():
-            return stages.first_tensor(copy.deepcopy(model)(**given))
+            return first_tensor(copy.deepcopy(model)(**given))
 
     if torch.equal(made(1), made(2)):
         return
@@ -252,7 +243,7 @@ def _compared(subject: Subject, build: Build, meshes: layout.Meshes, alone: _Alo
     count = _count(shape)
     given, targets = parallel.shared(dict(alone.inputs), alone.targets)
     total: Any = 0.0
-    with statistics.merged(parallel.stages, meshes):
+    with statistics.merged(parallel.stages, meshes), implicit_replication():
         for index, (part, target) in enumerate(_micro_batches(given, targets, count)):
             for stage in parallel.stages:
                 sharding.before_backward(stage, shape.zero[0], index == count - 1)
@@ -279,7 +270,7 @@ def _through(parts: Sequence[nn.Module], given: Mapping[str, Any]) -> Any:
     for stage in parts:
         made = stage(*received, **given)
         received = made if isinstance(made, tuple) and isinstance(stage, stages.Stage) else (made,)
-    return stages.first_tensor(received[0])
+    return first_tensor(received[0])
 
 
 def _gradients_apart(parts: Sequence[nn.Module], alone: _Alone, names: Mapping[str, str]) -> list[str]:

@@ -1,5 +1,6 @@
-"""Parameters that several modules share, where a pipeline puts those on several stages."""
+"""Parameters that several modules or calls share, where a pipeline puts those on several stages."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ class Tied:
 
     def add_up(self) -> None:
         """Give every copy the sum of all their gradients."""
+        for each in self.copies:
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
         local = [each.grad.to_local() if hasattr(each.grad, "to_local") else each.grad for each in self.copies]
         total = torch.stack(local).sum(0)
         if self.group is not None:
@@ -47,8 +50,11 @@ def tied_names(model: nn.Module) -> list[list[str]]:
 def between_stages(
     made: Sequence[nn.Module], tied: Sequence[Sequence[str]], shape: Deployment, meshes: layout.Meshes
 ) -> list[Tied]:
-    """The tied parameters whose copies are on several stages; every rank takes part in making their groups."""
-    if shape.stages == 1 or not tied:
+    """The parameters with copies on several stages: tied ones, and those of a part that several stages call.
+
+    Every rank takes part in making their groups.
+    """
+    if shape.stages == 1:
         return []
     dense, found = meshes.dense, []
     here: list[tuple[str, Any]] = [
@@ -57,7 +63,9 @@ def between_stages(
     every: list[Any] = [None] * shape.stages
     dist.all_gather_object(every, [name for name, _ in here], group=dense["pp"].get_group())
     place = dense["pp"].get_local_rank()
-    for names in tied:
+    met = {name for names in tied for name in names}
+    counts = Counter(name for held in every for name in held if name not in met)
+    for names in (*tied, *([name] for name, count in counts.items() if count > 1)):
         holders = [index for index, held in enumerate(every) if any(name in held for name in names)]
         own = [(name, parameter) for name, parameter in here if name in names]
         repeated = tuple(name for name, _ in own[0 if holders and place != holders[0] else 1 :])
