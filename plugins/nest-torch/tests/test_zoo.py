@@ -109,7 +109,7 @@ def test_ranks_that_differ_and_wrong_samples_are_refused(tmp_path: Path, monkeyp
     cases = [("plain", "tp"), ("plain", "pp"), ("fused_qkv", "tp"), ("query_norms", "sp")]
     rows = found(cases, tmp_path, 2, monkeypatch, "odd")["odd"]
     assert "embed.weight differs between ranks; make the module from the same seed" in rows.pop("weights")
-    assert "targets must have 16 rows" in rows.pop("rows")
+    assert "targets must have as many rows" in rows.pop("rows")
     assert "draw samples by `parallel.data_rank`" in rows.pop("samples")
     assert "save with parallel.state_dict()" in rows.pop("raw")
     assert "load with parallel.load_state_dict(state)" in rows.pop("raw load")
@@ -158,3 +158,14 @@ def test_a_plan_without_demands_leaves_out_what_the_code_has_no_room_for() -> No
     plan = nest_torch.plan(module, TOKENS, cluster, training={"global_batch": 16})
     assert plan.candidate is not None
     assert plan.candidate.degrees.get("tp", 1) == 1
+
+
+LOOPS = [("plain", "zero"), ("plain", "pp"), ("skips", "pp"), ("plain", "tp"), ("literal_views", "tp")]
+
+
+@pytest.mark.slow
+def test_a_usual_loop_trains_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clipping, a schedule of AdamW's rate, evaluation, a last batch of half the size, and two lengths."""
+    rows = found(LOOPS, tmp_path, 2, monkeypatch, "loop")
+    assert rows.keys() == {"-".join(each) for each in LOOPS}
+    assert all(row["apart"] < 1e-9 for row in rows.values()), rows  # AdamW divides by small moments.

@@ -94,6 +94,50 @@ def taken_over(parallel, saved):
     return again.keys() == saved.keys() and all(torch.equal(each, again[name]) for name, each in saved.items())
 
 
+def loop(name, plan):
+    """How far losses and weights of a usual loop are from one process: AdamW, clipping, evaluation, other sizes."""
+    parallel = nest_torch.apply(made(name), plan, example_inputs=TOKENS)
+    model, size = made(name), parallel.samples
+    pairs = []
+    for each in (parallel, model):
+        optimizer = torch.optim.AdamW(each.parameters(), lr=0.01, foreach=False)
+        pairs.append((optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))))
+    torch.manual_seed(2)
+    apart = []
+    for share, length in ((1, zoo.LENGTH), (1, zoo.LENGTH - 2), (2, zoo.LENGTH), (1, zoo.LENGTH - 2)):
+        batch = parallel.batch // share
+        tokens = torch.randint(0, zoo.VOCABULARY, (batch * parallel.data_ranks, length + 1))
+        mine = tokens[parallel.data_rank * batch :][:batch]
+        given = {"tokens": mine[:, :-1]}, mine[:, 1:]
+        seen = [float(parallel.eval_step(*given)), float(parallel.step(*given))]
+        seen.append(float(parallel.clip_grad_norm_(0.5)))
+        total = 0.0
+        for part in tokens.split(size):
+            logits = first_tensor(model(part[:, :-1]))
+            loss = functional.cross_entropy(logits.flatten(0, -2), part[:, 1:].flatten()) * size / len(tokens)
+            loss.backward()
+            total += float(loss.detach())
+        expected = [total, total, float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5))]
+        apart += [abs(one - other) / other for one, other in zip(seen, expected, strict=True)]
+        if share == 2:  # Resumed from what was saved.
+            state = [parallel.state_dict(), parallel.optimizer_state_dict(pairs[0][0])]
+            dist.broadcast_object_list(state)
+            with torch.no_grad():
+                for each in parallel.parameters():
+                    each.zero_()
+            pairs[0][0].state.clear()
+            parallel.load_state_dict(state[0])
+            parallel.load_optimizer_state_dict(pairs[0][0], state[1])
+        for optimizer, schedule in pairs:
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+    saved = parallel.state_dict()
+    whole = model.state_dict()
+    apart += [float((saved[key] - each).norm() / each.norm()) for key, each in whole.items() if saved]
+    return {"apart": max(apart)}
+
+
 def refusal(work):
     """What a call is refused with; empty: it is not."""
     try:
@@ -188,7 +232,7 @@ def main():
         if dist.get_rank() == 0:
             (folder / "odd.found").write_text(json.dumps(found))
     for path in sorted(folder.glob("*.plan.json")) if "odd" not in sys.argv else ():
-        found = trained(path.name.partition("-")[0], str(path))
+        found = (loop if "loop" in sys.argv else trained)(path.name.partition("-")[0], str(path))
         if dist.get_rank() == 0:
             path.with_suffix(".found").write_text(json.dumps(found))
     dist.destroy_process_group()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from nest.graph import OperatorGraph
     from nest.hooks.protocols import ModelImporter
     from nest.spec import PlanDocument
-    from nest_torch.parallel.applying import Parallel
     from nest_torch.parallel.execution import Execution
+    from nest_torch.parallel.training import Parallel
 
 __all__ = ["apply", "capture", "check", "mesh", "plan"]
 

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from nest.errors import InputError
 from nest_torch.parallel.layout import Meshes
 
 if TYPE_CHECKING:
-    from nest_torch.parallel.applying import Parallel
+    from nest_torch.parallel.training import Parallel
 
 CHANGE = "Use another plan, or change that part of the module"
 
@@ -93,26 +94,20 @@ def data_rank(meshes: Meshes) -> int:
 
 
 def same_samples(given: Mapping[str, Any], targets: Any, parallel: "Parallel") -> None:
-    """Refuse samples of another number than the plan's, and in the first step ranks of one replica that differ.
+    """Refuse samples of a number or of sizes that differ, and in the first step ranks of one replica that do.
 
     Raises:
         InputError: on every rank.
     """
+    tensors = {"targets": targets, **{n: e for n, e in given.items() if isinstance(e, torch.Tensor)}}
+    _same_sizes(tensors, parallel)
     if parallel._agreed:
         return
-    tensors = {"targets": targets, **{n: e for n, e in given.items() if isinstance(e, torch.Tensor)}}
     sums = {name: float(ordered(each)) for name, each in tensors.items() if each.device.type != "meta"}
-    short = [name for name, each in tensors.items() if each.dim() and each.shape[0] != parallel.batch]
     every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, (parallel.data_rank, sums, short))
-    strange = next((short[0] for _, _, short in every if short), None)
-    if strange is not None and (strange == "targets" or parallel.meshes.shape.stages > 1):
-        raise InputError(
-            f"{strange} must have {parallel.batch} rows, the samples of a step on each data-parallel rank "
-            "(`parallel.batch`)."
-        )
+    dist.all_gather_object(every, (parallel.data_rank, sums))
     first: dict[int, Any] = {}
-    for rank, (place, found, _) in enumerate(every):
+    for rank, (place, found) in enumerate(every):
         other = first.setdefault(place, found)
         name = next((name for name in other if repr(found.get(name)) != repr(other[name])), None)
         if name is not None:
@@ -121,6 +116,25 @@ def same_samples(given: Mapping[str, Any], targets: Any, parallel: "Parallel") -
                 "by `parallel.data_rank`."
             )
     parallel._agreed = True
+
+
+def _same_sizes(tensors: Mapping[str, Any], parallel: "Parallel") -> None:
+    """Refuse what is no whole number of micro-batches, or not of the same sizes on every rank."""
+    rows, stages = tensors["targets"].shape[0], parallel.meshes.shape.stages
+    short = [n for n, each in tensors.items() if each.dim() and each.shape[0] != rows and stages > 1]
+    wrong = rows % parallel.samples > 0 or not 0 < rows <= parallel.batch or bool(short)
+    sizes = zlib.crc32(repr([(name, tuple(each.shape)) for name, each in tensors.items()]).encode())
+    told = torch.tensor([sizes, -sizes, int(wrong)], device=parallel.meshes.dense.device_type)
+    dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    most, least, refused = told.tolist()
+    if refused:
+        raise InputError(
+            f"{short[0] if short else 'targets'} must have as many rows on each data-parallel rank as whole "
+            f"micro-batches have: {parallel.samples} to {parallel.batch} (`parallel.batch`), in steps of "
+            f"{parallel.samples}."
+        )
+    if most != -least:
+        raise InputError("ranks were given samples of different sizes; give all as many, padded to one length.")
 
 
 def same_random_state(meshes: Meshes) -> None:

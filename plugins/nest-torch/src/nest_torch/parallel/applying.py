@@ -1,14 +1,12 @@
-"""A plan applied to a module: `apply`, and what a training loop needs of it."""
+"""A plan applied to a module."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from attrs import define, evolve, field
+from attrs import evolve
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor.experimental import implicit_replication
 
 from nest.deployment import Deployment
 from nest.deployment.deployment import Run
@@ -18,161 +16,15 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest_torch.capturing import capture
-from nest_torch.parallel import agreement, contexts, experts, layout, saving, sharding, shares, stages, statistics
-from nest_torch.parallel.flow import copy_sharing, first_tensor, recorded
+from nest_torch.parallel import agreement, contexts, experts, layout, sharding, shares, stages
+from nest_torch.parallel.flow import copy_sharing, recorded
 from nest_torch.parallel.pipelines import pipeline_schedule
 from nest_torch.parallel.placed import Placed
 from nest_torch.parallel.splits import Split, splits
 from nest_torch.parallel.tensors import TensorParallel
+from nest_torch.parallel.training import Loss, Parallel, Pipeline, cross_entropy
 from nest_torch.parallel.trial import Subject, tried
-from nest_torch.parallel.tying import Tied, between_stages, tied_names
-
-Loss = Callable[[Any, Any], Any]
-
-
-def cross_entropy(made: Any, targets: Any) -> Any:
-    """The mean cross-entropy along the last dimension, for every position before it."""
-    return nn.functional.cross_entropy(made.flatten(0, -2), targets.flatten())
-
-
-@define
-class Parallel:
-    """A module as a plan trains it, on one rank.
-
-    Attributes:
-        stages: the runs of layers of this rank: the module itself where there is no pipeline.
-        meshes: of the plan.
-        loss: mean loss of the first tensor that the module returns, and targets.
-        data_rank: which of `data_ranks` this rank is: those of one number are given the same samples.
-        data_ranks: ranks that are given different samples.
-        batch: samples that each of them is given for a step.
-    """
-
-    stages: list[nn.Module]
-    meshes: layout.Meshes
-    loss: Loss
-    data_rank: int
-    data_ranks: int
-    batch: int
-    _positions: bool
-    _schedule: Any = field(default=None, init=False)
-    _tied: list[Tied] = field(factory=list, init=False)
-    _agreed: bool = field(default=False, init=False)
-
-    def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """Parameters of this rank, named as in the module."""
-        for stage in self.stages:
-            for name, parameter in stage.named_parameters():
-                yield (name.removeprefix("module.") if isinstance(stage, stages.Stage) else name), parameter
-
-    def parameters(self) -> list[Any]:
-        """Parameters of this rank, for an optimizer."""
-        return [parameter for _, parameter in self.named_parameters()]
-
-    def step(self, inputs: Any, targets: Any) -> Any:
-        """Forward and backward pass of a whole batch; gradients are complete afterwards.
-
-        Args:
-            inputs: of the module, by name or in order: `batch` samples of this data-parallel rank, whole sequences.
-            targets: what `loss` compares with, a row for each sample.
-
-        Returns:
-            The mean loss over all samples of the step, on every rank.
-        """
-        shape = self.meshes.shape
-        named = stages.named_inputs(self.stages[0], inputs)
-        agreement.same_samples(named, targets, self)
-        agreement.same_random_state(self.meshes)
-        given, targets = self.shared(named, targets)
-        with statistics.merged(self.stages, self.meshes), implicit_replication():
-            if self._schedule is None:
-                loss = self._accumulated(given, targets)
-            else:
-                losses: list[Any] = []
-                last = len(shape.runs) - 1
-                more = {"target": targets, "losses": losses} if self._holds(last) else {}
-                self._schedule.step(**given, **more, return_outputs=False)
-                mine = torch.stack([each.detach() for each in losses]).mean() if losses else targets.new_zeros(())
-                loss = mine.double()  # One format on all stages.
-                dist.all_reduce(loss, group=self.meshes.dense["pp"].get_group())
-        sharding.complete_gradients(self.parameters())
-        for tied in self._tied:
-            tied.add_up()
-        return self.mean(loss)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Parameters and buffers by name in the module, whole and in its order, on the first rank; empty on others.
-
-        Every rank must call it.
-        """
-        found = {name: each.to("cpu", copy=True) for name, each in saving.saved(self.stages).items()}
-        if self.meshes.shape.stages > 1:
-            first = dist.get_rank() in self.meshes.dense.mesh[0].flatten().tolist()
-            every: list[Any] = [None] * self.meshes.shape.stages
-            group = self.meshes.dense["pp"].get_group()
-            dist.gather_object(found, every if first else None, dist.get_global_rank(group, 0), group)
-            found = {name: each for part in reversed(every) if part for name, each in part.items()}
-        return found if dist.get_rank() == 0 else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; every rank must be given all of it.
-
-        Raises:
-            InputError: a tensor is missing, or has other sizes.
-        """
-        saving.load(self.stages, state)
-
-    def gradient_norm(self) -> Any:
-        """The norm of all gradients of the module, on every rank."""
-        return sum(self.squared_gradient_norms().values(), torch.zeros((), dtype=torch.float64)).sqrt()
-
-    def squared_gradient_norms(self) -> dict[str, Any]:
-        """By name of the parameter the squared norm of its gradient, of the whole module and on every rank."""
-        repeated = {name for tied in self._tied for name in tied.repeated}
-        own = [(name, each) for name, each in self.named_parameters() if name not in repeated]
-        found = {name: float(value) for name, value in sharding.squared_norms(own).items()}
-        if self.meshes.shape.stages > 1:
-            every: list[Any] = [None] * self.meshes.shape.stages
-            dist.all_gather_object(every, found, group=self.meshes.dense["pp"].get_group())
-            found = {name: value for part in every for name, value in part.items()}
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
-
-    def shared(self, given: dict[str, Any], targets: Any) -> tuple[dict[str, Any], Any]:
-        """This rank's run of every sequence."""
-        if self.meshes.shape.cp == 1:
-            return given, targets
-        mesh = self.meshes.dense["cp"]
-        length = _sequence(given)
-        given = contexts.with_positions(given, length, self._positions)
-        return (
-            {name: contexts.share_of_sequence(each, mesh, length) for name, each in given.items()},
-            contexts.share_of_sequence(targets, mesh, length),
-        )
-
-    def _accumulated(self, given: Mapping[str, Any], targets: Any) -> Any:
-        shape, model = self.meshes.shape, self.stages[0]
-        count = shape.micro_batches
-        rows = targets.shape[0]
-        parts = {name: _chunks(each, rows, count) for name, each in given.items()}
-        total: Any = 0.0
-        for index, target in enumerate(targets.chunk(count)):
-            sharding.before_backward(model, shape.zero[0], index == count - 1)
-            made = model(**{name: part[index] for name, part in parts.items()})
-            loss = self.loss(first_tensor(made), target) / count
-            loss.backward()
-            total = total + loss.detach()
-        return total
-
-    def mean(self, loss: Any) -> Any:
-        """The mean of a loss over the ranks with different samples."""
-        shape, dense = self.meshes.shape, self.meshes.dense
-        for name in ("dp_replicate", "dp_shard", "cp"):
-            if dense[name].size() > 1:
-                dist.all_reduce(loss, group=dense[name].get_group())
-        return loss / (shape.data_parallel * shape.cp)
-
-    def _holds(self, run: int) -> bool:
-        return bool(self.meshes.shape.runs[run].stage == self.meshes.dense["pp"].get_local_rank())
+from nest_torch.parallel.tying import between_stages, tied_names
 
 
 def apply(
@@ -226,13 +78,33 @@ def apply(
     subject = Subject(model, shape, blocks, split, _example(model, example_inputs, shape) if check else example_inputs)
     subject = _feasible(subject, found, place, check)
     runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
-    tied = tied_names(model)
+    tied, bare = tied_names(model), shares.bare(model) if shape.stages > 1 else model
     subject = evolve(subject, inputs=example_inputs)
     parallel = _parallel(subject, runs, found, loss, place, policy, compiled)
     if shape.stages > 1:
-        parallel._schedule = pipeline_schedule(parallel.stages, document, shape, found, loss, place)
+        parallel._pipeline = _pipeline(parallel, document, shape, found, place, blocks, bare)
+        pipeline_schedule(parallel.stages, document, shape, found, loss, place)  # Refuses what PyTorch lacks.
         parallel._tied = between_stages(parallel.stages, tied, shape, found)
     return parallel
+
+
+def _pipeline(
+    parallel: Parallel,
+    plan: PlanDocument,
+    shape: Deployment,
+    meshes: layout.Meshes,
+    device: Any,
+    blocks: Mapping[str, str],
+    bare: nn.Module,
+) -> Pipeline:
+    """Make schedules of the plan for any number of micro-batches, and for inputs of any sizes."""
+
+    def made(given: Mapping[str, Any], count: int, training: bool) -> Any:
+        flow = recorded(bare if training else copy_sharing(bare).eval(), given, blocks)
+        fewer = evolve(shape, micro_batches=count)
+        return pipeline_schedule(parallel.stages, plan, fewer, meshes, parallel.loss, device), flow
+
+    return made
 
 
 def _feasible(subject: Subject, meshes: layout.Meshes, place: Any, check: bool) -> Subject:
@@ -275,6 +147,7 @@ def _parallel(
         agreement.data_rank(meshes),
         shape.data_parallel,
         shape.micro_batches * _samples(shape),
+        _samples(shape),
         "position_ids" in _parameters_of(model),
     )
 
@@ -342,7 +215,7 @@ def _of_micro_batch(given: Mapping[str, Any], shape: Deployment, positions: bool
     inputs = {name: sized(each) for name, each in given.items()}
     if shape.cp == 1:
         return inputs
-    length = _sequence(inputs)
+    length = contexts.length_of(inputs)
     inputs = contexts.with_positions(inputs, length, positions)
     return {
         name: each[:, : length // shape.cp]
@@ -378,17 +251,6 @@ def _split_run(
     routed = [path for path, each in split.items() if each.expert]
     inside = [path for path in routed if any(path.startswith(f"{blocks[n]}.") for n in run.layers if n in blocks)]
     sharding.shard(stage, own, [model.get_submodule(path) for path in inside], meshes, policy)
-
-
-def _sequence(inputs: Mapping[str, Any]) -> int:
-    """Tokens of a sample: the second dimension of the first input that has one."""
-    return next(int(v.shape[1]) for v in inputs.values() if isinstance(v, torch.Tensor) and v.dim() > 1)
-
-
-def _chunks(each: Any, rows: int, count: int) -> Any:
-    if isinstance(each, torch.Tensor) and each.dim() and each.shape[0] == rows:
-        return each.chunk(count)
-    return [each] * count
 
 
 def _parameters_of(model: nn.Module) -> Mapping[str, Any]:

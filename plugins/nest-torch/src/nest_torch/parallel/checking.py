@@ -20,11 +20,12 @@ from torch import nn
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_torch.parallel import agreement, layout, stages
-from nest_torch.parallel.applying import Parallel, apply, cross_entropy
+from nest_torch.parallel.applying import apply
 from nest_torch.parallel.execution import Execution, differences
 from nest_torch.parallel.flow import first_tensor
 from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.scaling import scaled
+from nest_torch.parallel.training import Parallel, cross_entropy
 
 STEPS, TOLERANCE, MOST_RANKS, SECONDS = 5, 1e-5, 16, 600.0
 """Of a check: steps, the relative difference it accepts, ranks it starts at most, and seconds it waits for them."""

@@ -3,7 +3,7 @@
 Keys and values are gathered before attention (Llama 3, arXiv 2407.21783, section 3.3.2).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -79,3 +79,8 @@ def with_positions(inputs: dict[str, Any], length: int, accepts: bool) -> dict[s
     first = next(each for each in inputs.values() if isinstance(each, torch.Tensor))
     places = torch.arange(length, device=first.device).expand(first.shape[0], length)
     return {**inputs, "position_ids": places}
+
+
+def length_of(inputs: Mapping[str, Any]) -> int:
+    """Tokens of a sample: the second dimension of the first input that has one."""
+    return next(int(v.shape[1]) for v in inputs.values() if isinstance(v, torch.Tensor) and v.dim() > 1)

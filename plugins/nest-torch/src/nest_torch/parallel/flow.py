@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
@@ -24,6 +24,8 @@ Key = tuple[int, int, int]
 
 END = 10**9
 """Place of the result of a forward pass, behind all calls."""
+
+CHANGED = "the code between two layers ran in another way than when the pipeline was cut; keep it free of chance."
 
 OF_SIZES = ("zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full")
 """Functions of the sizes of a tensor only."""
@@ -61,12 +63,14 @@ class Flow:
         last_use: by key of a tensor that depends on parts or parameters, the last place that reads it.
         loose: by name of a parameter beside the parts, the places that read it.
         changed: keys of tensors that code writes to after they are made.
+        functions: by place, the name of the function that made those tensors; empty: a part did.
     """
 
     calls: tuple[Call, ...]
     last_use: Mapping[Key, int]
     loose: Mapping[str, tuple[int, ...]]
-    changed: frozenset[Key] = field(default=frozenset())
+    changed: frozenset[Key]
+    functions: Mapping[tuple[int, int], str]
 
     def crossing(self, call: int) -> tuple[Key, ...]:
         """Tensors made before the call of that index and read by it or later."""
@@ -121,6 +125,11 @@ def tensors_in(given: Any) -> list[Any]:
     return [each for each in tree_leaves(given) if isinstance(each, torch.Tensor)]
 
 
+def name_of(function: Any) -> str:
+    """Name of a function; empty: there is none."""
+    return getattr(function, "__name__", "")
+
+
 def written(read: list[Any], made: Any) -> list[Any]:
     """What a function made: its results; of one that returns nothing, as `x[0] = y`, what it wrote to."""
     return read[:1] if made is None else tensors_in(made)
@@ -132,7 +141,7 @@ def replaced(read: list[Any], made: Any, changes: Mapping[int, Any]) -> Any:
     rows = written(read, made)
     for index, each in changes.items():
         if tuple(rows[index].shape) != tuple(each.shape):
-            raise InputError("the code between two layers ran in another way than when the pipeline was cut.")
+            raise InputError(CHANGED)
         if id(rows[index]) in given:
             rows[index].copy_(each)
         else:
@@ -165,7 +174,8 @@ def recorded(model: nn.Module, inputs: Mapping[str, Any], blocks: Mapping[str, s
         if count > 1:
             raise InputError(f"the model calls {path} more than once in a forward pass, which cannot be cut.")
     loose = {name: tuple(sorted(places)) for name, places in recorder.loose.items()}
-    return Flow(tuple(_with_layers(recorder.calls, layer_of)), recorder.last_use, loose, frozenset(recorder.changed))
+    calls = tuple(_with_layers(recorder.calls, layer_of))
+    return Flow(calls, recorder.last_use, loose, frozenset(recorder.changed), recorder.functions)
 
 
 def units(model: nn.Module, blocks: set[str]) -> Iterator[str]:
@@ -204,6 +214,7 @@ class _Recorder:
         self.calls: list[tuple[str, Any]] = []
         self.last_use: dict[Key, int] = {}
         self.changed: set[Key] = set()
+        self.functions: dict[tuple[int, int], str] = {}
         self.loose: dict[str, set[int]] = {name: set() for name in loose.values()}
         self._names = loose
         self._keys: dict[int, Key] = {}
@@ -239,7 +250,8 @@ class _Recorder:
     def _seen(self, place: tuple[int, int], function: Any, given: Any, made: Any) -> Any:
         read = tensors_in(given)
         depends = [self.read(each, place[0]) for each in read]
-        if (any(depends) or function is None) and getattr(function, "__name__", "") not in OF_SIZES:
+        if (any(depends) or function is None) and name_of(function) not in OF_SIZES:
+            self.functions[place] = name_of(function)
             rows = written(read, made)
             own = {id(each) for each in read}
             self._changed(each for each in rows if id(each) in own)

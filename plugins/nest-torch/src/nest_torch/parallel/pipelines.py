@@ -36,8 +36,12 @@ def pipeline_schedule(
     if name is None:
         if passes is None:
             raise InputError(f"the pipeline schedule {shape.schedule!r} does not say in which order stages work.")
+        if shape.micro_batches != plan.micro_batches:
+            raise InputError(f"the schedule {shape.schedule!r} runs steps of {plan.micro_batches} micro-batches only.")
         return _from_order(parts, shape, passes, loss)
     if shape.schedule == "1f1b" and shape.micro_batches < shape.stages:
+        if shape.micro_batches != plan.micro_batches:  # A last batch, as small in memory in any order.
+            return get_schedule_class("GPipe")(parts[0], shape.micro_batches, loss_fn=loss)
         raise InputError(
             f"PyTorch's 1F1B wants as many micro-batches as stages, and the plan has {shape.micro_batches} for "
             f"{shape.stages} stages; plan with search.target: pytorch."

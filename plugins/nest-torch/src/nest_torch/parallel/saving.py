@@ -1,6 +1,7 @@
 """Whole parameters in the module's own order, whatever a rank holds of them and however its pieces are stored."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 import torch
@@ -75,9 +76,49 @@ def load(parts: Sequence[nn.Module], state: Mapping[str, Any]) -> None:
             )
     with torch.no_grad():
         for path, owner, name, tensor in held:
-            given = state[path].to(tensor.device, tensor.dtype)
-            for cut, ranks in getattr(owner, _STORED, {}).get(name, ()):
-                given = rank_by_rank(given, cut, ranks)
-            if isinstance(tensor, DTensor):
-                given = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=None)
-            tensor.copy_(given)
+            tensor.copy_(_laid(owner, name, tensor, state[path]))
+
+
+def _laid(owner: nn.Module, name: str, tensor: Any, given: Any) -> Any:
+    """What this rank holds of a whole tensor, as it holds the parameter `name`, which is `tensor`."""
+    given = given.to(tensor.device, tensor.dtype)
+    for cut, ranks in getattr(owner, _STORED, {}).get(name, ()):
+        given = rank_by_rank(given, cut, ranks)
+    if isinstance(tensor, DTensor):
+        given = distribute_tensor(given, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    return given
+
+
+def saved_moments(parts: Sequence[nn.Module], optimizer: Any) -> dict[str, dict[str, Any]]:
+    """By name of each parameter what an optimizer keeps of it: whole tensors, and numbers such as its steps."""
+    return {
+        path: {
+            key: whole(owner, name, each).detach().to("cpu", copy=True) if _as_large(each, tensor) else copy(each)
+            for key, each in optimizer.state[tensor].items()
+        }
+        for stage in parts
+        for path, owner, name, tensor in owners(stage)
+        if tensor in optimizer.state
+    }
+
+
+def load_moments(parts: Sequence[nn.Module], optimizer: Any, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give an optimizer what `saved_moments` returned, laid out as the parameters of this rank.
+
+    Raises:
+        InputError: a parameter is missing.
+    """
+    for stage in parts:
+        for path, owner, name, tensor in owners(stage):
+            if not isinstance(tensor, nn.Parameter) or not tensor.requires_grad:
+                continue
+            if path not in state:
+                raise InputError(f"the optimizer's state has no {path!r}; give what optimizer_state_dict() returned.")
+            optimizer.state[tensor] = {
+                key: _laid(owner, name, tensor, each) if _as_large(each, tensor) else copy(each)
+                for key, each in state[path].items()
+            }
+
+
+def _as_large(each: Any, parameter: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.dim() > 0 and each.shape == parameter.shape

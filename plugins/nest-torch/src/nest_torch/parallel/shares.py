@@ -29,7 +29,7 @@ def refused(
     ranks, given = _fewest(found), _without_numbers(inputs)
     if ranks is None or not _runs(model, given):
         return None
-    share = _bare(model)
+    share = bare(model)
     TensorParallel(share, _Ranks(ranks), found, blocks, False).shrink()
     return _run_share(share, given)
 
@@ -43,7 +43,7 @@ def refused_placed(
         return None
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
-        share = _bare(model)
+        share = bare(model)
         Placed(share, init_device_mesh("cpu", (ranks,)), found, blocks, False).apply()
         with implicit_replication(), quiet():
             return _run_share(share, given)
@@ -64,7 +64,7 @@ def _without_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _runs(model: nn.Module, given: Mapping[str, Any]) -> bool:
     try:
-        _run(_bare(model), given)
+        _run(bare(model), given)
     except Exception:  # Whatever the module's code raises is nothing of the split.
         return False
     return True
@@ -89,7 +89,7 @@ def _run(model: nn.Module, given: Mapping[str, Any]) -> None:
         made.float().mean().backward()
 
 
-def _bare(model: nn.Module) -> nn.Module:
+def bare(model: nn.Module) -> nn.Module:
     """A copy without memory for weights."""
     kept = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
     kept |= {id(each): each.detach().to("meta") for each in model.buffers()}

@@ -17,7 +17,18 @@ from torch.utils._pytree import tree_map
 
 from nest.deployment.deployment import ENDS
 from nest.errors import InputError
-from nest_torch.parallel.flow import Flow, Key, Sizes, Watch, first_tensor, replaced, tensors_in, written
+from nest_torch.parallel.flow import (
+    CHANGED,
+    Flow,
+    Key,
+    Sizes,
+    Watch,
+    first_tensor,
+    name_of,
+    replaced,
+    tensors_in,
+    written,
+)
 from nest_torch.parallel.placements import Dense, placed, whole
 
 
@@ -110,9 +121,8 @@ class Stage(nn.Module):  # type: ignore[misc]
         here = [index for index, call in enumerate(flow.calls) if call.layer in layers]
         if not here:
             raise InputError(f"no module of the model runs in the layers {', '.join(layers)}.")
-        self._end = here[-1] + 1
-        self._arriving = flow.crossing(here[0]) if here[0] else ()
-        self._leaving = flow.crossing(self._end) if self._end < len(flow.calls) else ()
+        self._end, self._count = here[-1] + 1, here[-1] + 1 - here[0]
+        self._arriving, self._leaving = self._crossing(flow, here[0]), self._crossing(flow, self._end)
         self.sized = True  # False: the next pass is no training, PyTorch only looks at sizes.
         self.mesh: Any = None  # Where tensors are placed; None: they are plain.
         self._watch: Watch | None = None
@@ -122,6 +132,23 @@ class Stage(nn.Module):  # type: ignore[misc]
             parent, _, name = path.rpartition(".")
             setattr(model.get_submodule(parent), name, Elsewhere(model.get_submodule(path), self._sizes, device))
         self._drop_loose(range(here[0] + 1 if here[0] else 0, self._end + 1), device)
+
+    def follow(self, flow: Flow) -> None:
+        """Run with inputs of the sizes of another flow.
+
+        Raises:
+            InputError: other tensors cross the stage's cuts.
+        """
+        start = self._end - self._count
+        arriving, leaving = self._crossing(flow, start), self._crossing(flow, self._end)
+        paths = [[call.path for call in each.calls] for each in (flow, self.flow)]
+        if paths[0] != paths[1] or arriving != self._arriving or leaving != self._leaving:
+            raise InputError("with inputs of these sizes other tensors cross the cuts of the pipeline; keep the sizes.")
+        self.flow = flow
+
+    @staticmethod
+    def _crossing(flow: Flow, call: int) -> tuple[Key, ...]:
+        return flow.crossing(call) if 0 < call < len(flow.calls) else ()
 
     def forward(self, *received: Any, **inputs: Any) -> Any:
         """The tensors that the next stage receives; on the last, the first tensor that the module returns."""
@@ -135,10 +162,12 @@ class Stage(nn.Module):  # type: ignore[misc]
         arriving = {key: self._arrived(key, each) for key, each in zip(self._arriving, received, strict=True)}
         leaving: dict[Key, Any] = {}
 
-        def seen(place: tuple[int, int], _: Any, given: Any, made: Any) -> Any:
+        def seen(place: tuple[int, int], function: Any, given: Any, made: Any) -> Any:
             rows = {key[2]: each for key, each in arriving.items() if key[:2] == place}
             wanted = [key for key in self._leaving if key[:2] == place]
             if rows or wanted:
+                if self.flow.functions[place] != name_of(function):
+                    raise InputError(CHANGED)
                 read = tensors_in(given)
                 made = replaced(read, made, rows) if rows else made
                 results = written(read, made)
@@ -164,7 +193,7 @@ class Stage(nn.Module):  # type: ignore[misc]
 
     def _left(self, leaving: Mapping[Key, Any]) -> Any:
         if leaving.keys() != set(self._leaving):
-            raise InputError("the code between two layers ran in another way than when the pipeline was cut.")
+            raise InputError(CHANGED)
         made = tuple(whole(leaving[key]) for key in self._leaving)
         # PyTorch detaches in place what a stage returns; of several, one may be what a block saved for recomputation.
         dense = torch.contiguous_format

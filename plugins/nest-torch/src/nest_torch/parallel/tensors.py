@@ -1,5 +1,6 @@
 """Tensor and sequence parallelism of one module's blocks, as DTensor styles and functions on local shards."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ def replace_forward(module: nn.Module, around: Callable[..., Any]) -> None:
     """Let `around(forward, *arguments)` stand for the forward pass of a module, below its hooks."""
     forward = module.forward
 
+    @functools.wraps(forward)
     def replaced(*arguments: Any, **keywords: Any) -> Any:
         return around(forward, *arguments, **keywords)
 
