@@ -103,77 +103,50 @@ class Family(InFile):
         return made
 
 
+FAMILIES = {
+    "bert": "bert=importer",
+    "composed": "gemma4_text=gemma4 minimax_m3_vl=minimax_m3 step3p5=step3",
+    "deepseek": "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe_lite glm_moe_dsa mistral4 youtu",
+    "ernie": "ernie4_5_moe=moe",
+    "gpt2": "gpt2=importer",
+    "gpt_neox": "falcon gpt_neox",
+    "hunyuan": "hunyuan_v1_dense=dense hunyuan_v1_moe=moe",
+    "hybrids": (
+        "bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba "
+        "mamba2 minimax nemotron_h qwen3_5 qwen3_5_moe qwen3_next"
+    ),
+    "llama": "llama4_text=llama4",
+    "qwen": "mimo mimo_v2_flash=mimo_v2 qwen2 qwen2_moe qwen3 qwen3_moe",
+    "rows": (
+        "apertus arcee cohere cohere2 ernie4_5=ernie exaone4 exaone_moe gemma gemma2 gemma3_text=gemma3 glm4 "
+        "glm4_moe gpt_oss granite granitemoe llama minimax_m2 ministral3 mistral mixtral olmo2 olmo3 phi3 "
+        "seed_oss smollm3 solar_open"
+    ),
+}
+"""Families by the module of their importers; `name=variable` where an importer is not called like its `model_type`."""
+
+ALSO = {
+    "deepseek_v3": "kimi_k2",
+    "gemma4_text": "gemma4_unified_text",
+    "minimax": "minimax_text_01 minimax_m1",
+    "minimax_m3_vl": "minimax_m3_vl_text minimax_m3",
+    "qwen2": "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+    "qwen3": "qwen3_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "qwen3_moe": "qwen3_vl_moe_text",
+    "step3p5": "step3p7",
+}
+"""Further `model_type`s of the same architecture."""
+
+
 @hook
 def nest_model_importers() -> list[ModelImporter]:
     """Return the families nest knows without plug-ins."""
-    return [
-        Family("apertus", "rows.apertus"),
-        Family("arcee", "rows.arcee"),
-        Family("bamba", "hybrids.bamba"),
-        Family("gemma4_text", "composed.gemma4", also=("gemma4_unified_text",)),
-        Family("minimax_m3_vl", "composed.minimax_m3", also=("minimax_m3_vl_text", "minimax_m3")),
-        Family("step3p5", "composed.step3", also=("step3p7",)),
-        Family("bert", "bert.importer"),
-        Family("cohere", "rows.cohere"),
-        Family("cohere2", "rows.cohere2"),
-        Family("deepseek_v2", "deepseek.deepseek_v2"),
-        Family("deepseek_v3", "deepseek.deepseek_v3", also=("kimi_k2",)),
-        Family("deepseek_v32", "deepseek.deepseek_v32"),
-        Family("deepseek_v4", "deepseek.deepseek_v4"),
-        Family("ernie4_5", "rows.ernie"),
-        Family("ernie4_5_moe", "ernie.moe"),
-        Family("exaone4", "rows.exaone4"),
-        Family("exaone_moe", "rows.exaone_moe"),
-        Family("gemma", "rows.gemma"),
-        Family("gemma2", "rows.gemma2"),
-        Family("gemma3_text", "rows.gemma3"),
-        Family("glm4", "rows.glm4"),
-        Family("glm4_moe", "rows.glm4_moe"),
-        Family("glm4_moe_lite", "deepseek.glm4_moe_lite"),
-        Family("glm_moe_dsa", "deepseek.glm_moe_dsa"),
-        Family("gpt2", "gpt2.importer"),
-        Family("falcon_h1", "hybrids.falcon_h1"),
-        Family("granitemoehybrid", "hybrids.granitemoehybrid"),
-        Family("nemotron_h", "hybrids.nemotron_h"),
-        Family("qwen3_next", "hybrids.qwen3_next"),
-        Family("mamba", "hybrids.mamba"),
-        Family("falcon_mamba", "hybrids.falcon_mamba"),
-        Family("mamba2", "hybrids.mamba2"),
-        Family("jamba", "hybrids.jamba"),
-        Family("lfm2", "hybrids.lfm2"),
-        Family("lfm2_moe", "hybrids.lfm2_moe"),
-        Family("minimax", "hybrids.minimax", also=("minimax_text_01", "minimax_m1")),
-        Family("kimi_linear", "hybrids.kimi_linear"),
-        Family("bailing_hybrid", "hybrids.bailing_hybrid"),
-        Family("qwen3_5", "hybrids.qwen3_5", also=("qwen3_5_text",)),
-        Family("qwen3_5_moe", "hybrids.qwen3_5_moe", also=("qwen3_5_moe_text",)),
-        Family("falcon", "gpt_neox.falcon"),
-        Family("gpt_neox", "gpt_neox.gpt_neox"),
-        Family("gpt_oss", "rows.gpt_oss"),
-        Family("granite", "rows.granite"),
-        Family("granitemoe", "rows.granitemoe"),
-        Family("hunyuan_v1_dense", "hunyuan.dense"),
-        Family("hunyuan_v1_moe", "hunyuan.moe"),
-        Family("llama", "rows.llama"),
-        Family("llama4_text", "llama.llama4"),
-        Family("mimo", "qwen.mimo"),
-        Family("mimo_v2_flash", "qwen.mimo_v2"),
-        Family("minimax_m2", "rows.minimax_m2"),
-        Family("ministral3", "rows.ministral3"),
-        Family("mistral", "rows.mistral"),
-        Family("mistral4", "deepseek.mistral4"),
-        Family("mixtral", "rows.mixtral"),
-        Family("olmo2", "rows.olmo2"),
-        Family("olmo3", "rows.olmo3"),
-        Operators("operator_graph", "operator_graph.importer"),
-        Family("phi3", "rows.phi3"),
-        Family("qwen2", "qwen.qwen2", also=("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")),
-        Family("qwen2_moe", "qwen.qwen2_moe"),
-        Family("qwen3", "qwen.qwen3", also=("qwen3_vl_text",)),
-        Family("qwen3_moe", "qwen.qwen3_moe", also=("qwen3_vl_moe_text",)),
-        Family("seed_oss", "rows.seed_oss"),
-        Family("smollm3", "rows.smollm3"),
-        Family("solar_open", "rows.solar_open"),
-        Described("transformer", "transformer.importer"),
-        Family("youtu", "deepseek.youtu"),
+    named = ((module, *word.partition("=")) for module, words in FAMILIES.items() for word in words.split())
+    families = [
+        Family(name, f"{module}.{variable or name}", tuple(ALSO.get(name, "").split()))
+        for module, name, _, variable in named
     ]
+    others = [Operators("operator_graph", "operator_graph.importer"), Described("transformer", "transformer.importer")]
+    return sorted([*families, *others], key=lambda importer: importer.name)
