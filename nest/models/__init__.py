@@ -105,17 +105,17 @@ class Family(InFile):
 
 FAMILIES = {
     "bert": "bert=importer",
-    "composed": "gemma4_text=gemma4 minimax_m3_vl=minimax_m3 step3p5=step3",
+    "composed": (
+        "ernie4_5_moe=ernie_moe gemma4_text=gemma4 hunyuan_v1_dense=dense hunyuan_v1_moe=moe llama4_text=llama4 "
+        "minimax_m3_vl=minimax_m3 step3p5=step3"
+    ),
     "deepseek": "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe_lite glm_moe_dsa mistral4 youtu",
-    "ernie": "ernie4_5_moe=moe",
     "gpt2": "gpt2=importer",
     "gpt_neox": "falcon gpt_neox",
-    "hunyuan": "hunyuan_v1_dense=dense hunyuan_v1_moe=moe",
     "hybrids": (
         "bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba "
         "mamba2 minimax nemotron_h qwen3_5 qwen3_5_moe qwen3_next"
     ),
-    "llama": "llama4_text=llama4",
     "qwen": "mimo mimo_v2_flash=mimo_v2 qwen2 qwen2_moe qwen3 qwen3_moe",
     "rows": (
         "apertus arcee cohere cohere2 ernie4_5=ernie exaone4 exaone_moe gemma gemma2 gemma3_text=gemma3 glm4 "

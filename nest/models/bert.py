@@ -1,6 +1,7 @@
 """BERT with its masked-language-model head, without pooler (arXiv 1810.04805)."""
 
-from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
+from nest.models.building.config import ConfigImporter, ConfigReader
+from nest.models.building.left_out import MOST_LAYERS
 from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, TransformerBlock
 
 

@@ -1,4 +1,4 @@
-"""Attention that differs from layer to layer: Gemma 4, MiniMax-M3 and Step 3.5 and 3.7.
+"""Families with details of their own: Llama 4, Gemma 4, MiniMax-M3, Step 3.5 and 3.7, ERNIE 4.5, Hunyuan.
 
 Classes of Hugging Face transformers 5.24.0, whose defaults stand for missing keys.
 """
@@ -15,11 +15,13 @@ from nest.models.building.config import (
     decoder_widths,
     dense_and_sparse,
     grouped_query_attention,
+    layer_kinds,
     layer_words,
     mixture_of_experts,
+    rotated_layers,
 )
 from nest.models.rows import example
-from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer
+from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer, MixtureOfExperts
 
 
 def _read_gemma4(config: ConfigReader) -> Architecture:
@@ -125,3 +127,74 @@ gemma4 = ConfigImporter("gemma4_text", "Gemma4ForCausalLM", _read_gemma4, exampl
 M3, STEP = "MiniMaxM3SparseForCausalLM", "Step3p5ForCausalLM Step3p7FlashForCausalLM"
 minimax_m3 = ConfigImporter("minimax_m3_vl", M3, _read_minimax_m3, examples=example("minimax_m3_vl"))
 step3 = ConfigImporter("step3p5", STEP, _read_step3, examples=example("step3p5"))
+
+
+def _read_llama4(config: ConfigReader) -> Architecture:
+    """Read Llama 4's text model, whose layers differ in rotation, attention within chunks and experts.
+
+    Queries and keys are normalised in rotated layers. The scale of queries in others, one pass, is left out.
+    """
+    widths = decoder_widths(config)
+    bias = config.boolean("attention_bias", False)
+    # 8 key-value heads of 128 channels, chunks of 8192 tokens: defaults of Llama4TextConfig.
+    attention = grouped_query_attention(config, widths, head=128, kv_heads=8, bias=bias, output_bias=bias)
+    rotated = evolve(attention, normalised=config.boolean("use_qk_norm", True), norm="unlearned")
+    chunk, rotates = config.optional_integer("attention_chunk_size", 8192), rotated_layers(config, widths.layers)
+    chunked = layer_kinds(
+        config, widths.layers, "chunked_attention", lambda index: rotates[index : index + 1] != (False,)
+    )
+    attentions = tuple(
+        evolve(rotated if rotate else evolve(attention, rotary=False), chunk=chunk if cut else None)
+        for rotate, cut in zip(rotates, chunked, strict=False)
+    )
+    step, width = config.integer("interleave_moe_layer_step", 1), "intermediate_size"
+    sparse = config.integers("moe_layers") if config.has("moe_layers") else range(step - 1, widths.layers, step)
+    mixture = mixture_of_experts(config, experts="num_local_experts", width=width, shared_width=config.integer(width))
+    has_experts = [index in sparse for index in range(widths.layers)]
+    networks = dense_and_sparse(config, has_experts, mixture, "intermediate_size_mlp")
+    return decoder(config, widths, attentions, networks)
+
+
+llama4 = ConfigImporter("llama4_text", "Llama4ForCausalLM", _read_llama4)
+
+
+def _read_ernie(config: ConfigReader) -> Architecture:
+    """Read a mixture of experts; the router's correction bias and layers for further tokens are left out."""
+    widths = decoder_widths(config, tied=True)
+    if config.boolean("use_bias", False):
+        config.problem("`use_bias` is true, but mixtures of experts are only built without biases")
+    # 4 key-value heads, 2 shared experts, experts from the second layer on: defaults of Ernie4_5_MoeConfig.
+    attention = grouped_query_attention(config, widths, kv_heads=4)
+    shared = config.integer("moe_num_shared_experts", 2, minimum=0) * config.integer("moe_intermediate_size")
+    mixture = mixture_of_experts(config, experts="moe_num_experts", top_k="moe_k", shared_width=shared)
+    first, every = config.integer("moe_layer_start_index", 1, minimum=0), config.integer("moe_layer_interval", 1)
+    last = config.integer("moe_layer_end_index", -1, minimum=-1)
+    last = widths.layers if last == -1 else last
+    sparse = [first <= index <= last and (index + 1) % every == 0 for index in range(widths.layers)]
+    return decoder(config, widths, attention, dense_and_sparse(config, sparse, mixture))
+
+
+ernie_moe = ConfigImporter("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", _read_ernie)
+
+
+def _read_hunyuan(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    config.builds(use_qk_norm=True, use_cla=False)
+    bias = config.boolean("attention_bias", False)
+    attention = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
+    network: Network = FeedForward(config.integer("intermediate_size"))
+    if config.family == "hunyuan_v1_moe":
+        network = _hunyuan_experts(config)
+    return decoder(config, widths, evolve(attention, norm="rotated"), network)
+
+
+def _hunyuan_experts(config: ConfigReader) -> MixtureOfExperts:
+    """Read the experts of every layer and the one all tokens visit, each as wide as `intermediate_size`."""
+    width = config.integer("intermediate_size")
+    config.builds(moe_intermediate_size=width, num_shared_expert=1)
+    alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)
+    return mixture_of_experts(alike, top_k="moe_topk", width="intermediate_size", shared_width=width)
+
+
+dense = ConfigImporter("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", _read_hunyuan)
+moe = ConfigImporter("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", _read_hunyuan)

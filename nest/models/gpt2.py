@@ -1,6 +1,7 @@
 """GPT-2 and GPT-3's shape (arXiv 2005.14165): learned positions, LayerNorm, biases, tied head."""
 
-from nest.models.building.config import MOST_LAYERS, ConfigImporter, ConfigReader
+from nest.models.building.config import ConfigImporter, ConfigReader
+from nest.models.building.left_out import MOST_LAYERS
 from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, TransformerBlock
 
 

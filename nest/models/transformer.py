@@ -56,7 +56,7 @@ class TransformerImporter:
 
 def _contradictions(spec: TransformerSpec) -> list[str]:
     """List the contradictions in `spec`, each naming its keys."""
-    from nest.models.building.config import MOST_LAYERS
+    from nest.models.building.left_out import MOST_LAYERS
 
     kv_heads = spec.kv_heads or spec.heads
     checks = {

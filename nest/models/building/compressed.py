@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 from nest.graph import Parameter, Tensor
-from nest.models.building.layer import FP32, INDEX, LayerBuilder
+from nest.models.building.keys import INT32, mean_keys
+from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import CompressedAttention
-
-INT32 = INDEX / 2  # Bytes of the position of a kept key.
 
 
 def mean_blocks(sequence: int, rate: int, kept: int | None) -> float:
@@ -33,8 +32,7 @@ def add_compressed(layer: LayerBuilder, attention: CompressedAttention, source: 
     rotated = layer.tensor("rotated_query", heads, head), layer.tensor("rotated_key", head)
     layer.add("rotary", "elementwise", (query, key), rotated)
     operands: tuple[Tensor, ...] = rotated
-    window = min(attention.window, layer.sequence)
-    met = window - window * (window - 1) / (2 * layer.sequence)
+    met = mean_keys(layer.sequence, True, attention.window)
     if attention.rate and layer.sequence >= attention.rate:
         kept = attention.indexer.keys if attention.indexer is not None else None
         operands += (_compress(layer, "block", source, attention.rate, attention.head, kept is not None),)

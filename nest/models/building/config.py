@@ -1,6 +1,6 @@
 """Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
@@ -8,6 +8,7 @@ from attrs import define, evolve, field, frozen
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.models.building.graph import build_graph
+from nest.models.building.left_out import AROUND, LARGEST, MOST_LAYERS, further_layers, left_out
 from nest.records import Record
 from nest.spec import Training
 from nest.spec.architecture import (
@@ -24,9 +25,6 @@ from nest.spec.architecture import (
 
 Network = FeedForward | MixtureOfExperts
 
-LARGEST = 10**9  # Largest width accepted: no transformer comes near, and a slip beyond it would build for hours.
-MOST_LAYERS = 10_000  # Largest number of blocks accepted.
-AROUND = "ForConditionalGeneration"  # End of class names of pictures, sound and text around a language model.
 SLIDING = "sliding_attention"  # Word of `layer_types` for a layer with windowed attention.
 FULL = "full_attention"  # Word of `layer_types` for a layer without a window.
 LINEAR = "linear_attention"  # Word of `layer_types` for a layer with a state.
@@ -359,32 +357,6 @@ def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> Mix
     return mixture_of_experts(config, experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
 
 
-PARTS = {"vision_config": "vision tower", "audio_config": "audio tower"}
-"""Parts of models of pictures, sound and text beside the language model, by their keys."""
-
-
-def left_out(config: Mapping[str, Any]) -> Iterator[str]:
-    """Name the parts of a configuration's model that its class of language model does not build, a sentence each."""
-    towers = [key for key in PARTS if isinstance(config.get(key), Mapping)]
-    for key in towers:
-        yield f"The plan leaves out the {PARTS[key]}{_size(config[key])}."
-    for name in config.get("architectures") or ():
-        if str(name).endswith(AROUND) and not towers:
-            yield f"The plan leaves out all of {name} but its language model."
-    further = [] if config.get("mtp") else [key for key in FURTHER if _count(config, key)]
-    for key in further:
-        yield (
-            f"The plan leaves out multi-token prediction (`{key}: {config[key]}`); `training.mtp: true` trains these "
-            "layers."
-        )
-
-
-def _count(config: Mapping[str, Any], key: str) -> int:
-    """Return the number at `key`; 0 without one."""
-    count = config.get(key)
-    return count if type(count) is int and 0 < count <= MOST_LAYERS else 0
-
-
 def _with_further_layers(built: Architecture, count: int, block: HybridBlock | None) -> Architecture:
     """Add blocks that predict further tokens: copies of `block`, else of the last, with a choice of keys of its own."""
     if built.blocks:
@@ -394,22 +366,6 @@ def _with_further_layers(built: Architecture, count: int, block: HybridBlock | N
             last = evolve(last, attention=own)
         return evolve(built, blocks=built.blocks + (last,) * count, predicting=count)
     return evolve(built, hybrid=built.hybrid + (block or built.hybrid[-1],) * count, predicting=count)
-
-
-def _size(part: Mapping[str, Any]) -> str:
-    """Say how large a tower is: its attention and networks, without embeddings, projector and perhaps gates."""
-
-    def first(*keys: str) -> int:
-        return next((value for value in map(part.get, keys) if type(value) is int and value > 0), 0)
-
-    layers = first("depth", "num_hidden_layers", "vt_num_hidden_layers", "encoder_layers")
-    width = first("embed_dim", "hidden_size", "vt_hidden_size", "d_model")
-    inner = first("intermediate_size", "vt_intermediate_size", "encoder_ffn_dim")
-    ratio = part.get("mlp_ratio")
-    inner = inner or int(width * ratio if isinstance(ratio, int | float) and ratio < LARGEST else 0)
-    if not (layers and width and inner):
-        return ""
-    return f" ({layers * width * (4 * width + 2 * inner) / 1e6:,.0f} million parameters or more)"
 
 
 @frozen(eq=False, repr=False)
@@ -442,5 +398,5 @@ class ConfigImporter(Record):
         config.head(self.head)
         built = self.read(config)
         config.finish()
-        further = next(filter(None, (_count(source, key) for key in FURTHER)), 0)
+        further = next(filter(None, (further_layers(source, key) for key in FURTHER)), 0)
         return _with_further_layers(built, further, config.further) if further and source.get("mtp") is True else built
