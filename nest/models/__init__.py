@@ -144,9 +144,10 @@ ALSO = {
 def nest_model_importers() -> list[ModelImporter]:
     """Return the families nest knows without plug-ins."""
     named = ((module, *word.partition("=")) for module, words in FAMILIES.items() for word in words.split())
-    families = [
+    families: list[ModelImporter] = [
         Family(name, f"{module}.{variable or name}", tuple(ALSO.get(name, "").split()))
         for module, name, _, variable in named
     ]
-    others = [Operators("operator_graph", "operator_graph.importer"), Described("transformer", "transformer.importer")]
-    return sorted([*families, *others], key=lambda importer: importer.name)
+    families.append(Operators("operator_graph", "operator_graph.importer"))
+    families.append(Described("transformer", "transformer.importer"))
+    return sorted(families, key=lambda importer: importer.name)

@@ -8,7 +8,7 @@ from attrs import define, evolve, field, frozen
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.models.building.graph import build_graph
-from nest.models.building.left_out import AROUND, LARGEST, MOST_LAYERS, further_layers, left_out
+from nest.models.building.left_out import AROUND, LARGEST, MOST_LAYERS, further_layers, left_out, with_further_layers
 from nest.records import Record
 from nest.spec import Training
 from nest.spec.architecture import (
@@ -357,17 +357,6 @@ def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> Mix
     return mixture_of_experts(config, experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
 
 
-def _with_further_layers(built: Architecture, count: int, block: HybridBlock | None) -> Architecture:
-    """Add blocks that predict further tokens: copies of `block`, else of the last, with a choice of keys of its own."""
-    if built.blocks:
-        last = built.blocks[-1]
-        if isinstance(last.attention, LatentAttention) and last.attention.indexer is not None:
-            own = evolve(last.attention, indexer=evolve(last.attention.indexer, choice_of=None))
-            last = evolve(last, attention=own)
-        return evolve(built, blocks=built.blocks + (last,) * count, predicting=count)
-    return evolve(built, hybrid=built.hybrid + (block or built.hybrid[-1],) * count, predicting=count)
-
-
 @frozen(eq=False, repr=False)
 class ConfigImporter(Record):
     """The importer of one family's configurations."""
@@ -399,4 +388,4 @@ class ConfigImporter(Record):
         built = self.read(config)
         config.finish()
         further = next(filter(None, (further_layers(source, key) for key in FURTHER)), 0)
-        return _with_further_layers(built, further, config.further) if further and source.get("mtp") is True else built
+        return with_further_layers(built, further, config.further) if further and source.get("mtp") is True else built

@@ -1,9 +1,11 @@
-"""Parts of a configuration's model that its class of language model does not build."""
+"""Parts of a configuration's model that its class of language model does not build: told, or added on demand."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nest.spec.architecture import FURTHER
+from attrs import evolve
+
+from nest.spec.architecture import FURTHER, Architecture, HybridBlock, LatentAttention
 
 AROUND = "ForConditionalGeneration"  # End of class names of pictures, sound and text around a language model.
 LARGEST = 10**9  # Largest width accepted: no transformer comes near, and a slip beyond it would build for hours.
@@ -49,3 +51,14 @@ def _size(part: Mapping[str, Any]) -> str:
     if not (layers and width and inner):
         return ""
     return f" ({layers * width * (4 * width + 2 * inner) / 1e6:,.0f} million parameters or more)"
+
+
+def with_further_layers(built: Architecture, count: int, block: HybridBlock | None) -> Architecture:
+    """Add blocks that predict further tokens: copies of `block`, else of the last, with a choice of keys of its own."""
+    if built.blocks:
+        last = built.blocks[-1]
+        if isinstance(last.attention, LatentAttention) and last.attention.indexer is not None:
+            own = evolve(last.attention, indexer=evolve(last.attention.indexer, choice_of=None))
+            last = evolve(last, attention=own)
+        return evolve(built, blocks=built.blocks + (last,) * count, predicting=count)
+    return evolve(built, hybrid=built.hybrid + (block or built.hybrid[-1],) * count, predicting=count)
