@@ -12,14 +12,23 @@ from nest.formulate.risk import accepted_risk
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.calls import PluginError, TimedOut, attribute, call_limit
 from nest.hooks.kinds import KINDS
-from nest.hooks.limited import call_within
 from nest.hooks.loader import only_own
 from nest.plan.check import check
 from nest.plan.document import document
 from nest.plan.layout import runs_of_stages
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.decisions import decision_text, degrees_text, ranges
-from nest.report.other_plans import UNPROVED, by_refusal, grown, less_bandwidth, relative_text, restriction, why
+from nest.report.decisions import (
+    Decided,
+    decision_text,
+    degrees_text,
+    difference,
+    differs,
+    in_usual_order,
+    ranges,
+    values_of,
+    whole,
+)
+from nest.report.other_plans import causes, grown, less_bandwidth, why
 from nest.report.plan_summary import SHARE_NAMES, figures, needed_memory, trained_text, upper_memory
 from nest.report.text.stage_tables import MEMORY_NAMES, MOST_ROWS
 from nest.reuse import once
@@ -37,13 +46,13 @@ from nest.whatif.starts import MOST_STARTS, WarmStarts
 
 __all__ = [
     "BESIDE_CANDIDATES", "KEPT", "KINDS", "MEMORY_NAMES", "MOST_ROWS", "MOST_STARTS", "PLENTY", "SHARE_NAMES",
-    "UNPROVED", "USUAL_MICRO_BATCHES", "Nodes", "Parameter", "PluginError", "Solver", "TimedOut", "WarmStarts",
-    "accepted_risk", "admitted", "at_most", "attribute", "build_instance", "by_levels_notice", "by_refusal",
-    "call_limit", "call_within", "changes_of", "check", "contributors", "decided_instance", "decision_text",
-    "decisions", "degrees_of", "degrees_text", "devices_used", "document", "engine_called", "figures",
-    "fixed_plan", "grown", "is_alike", "kept", "less_bandwidth", "needed_memory", "never_slower",
-    "on_other_problem", "once", "one_run_each", "only_own", "parameters", "participating",
-    "permission_violations", "problem_of", "processes", "ranges", "recomputes_parts", "relative_text",
-    "require_held", "restriction", "runs_of_stages", "structure_violations", "takes_pools", "trained_text",
-    "upper_memory", "why", "with_levels", "with_memory",
+    "USUAL_MICRO_BATCHES", "Decided", "Nodes", "Parameter", "PluginError", "Solver", "TimedOut", "WarmStarts",
+    "accepted_risk", "admitted", "at_most", "attribute", "build_instance", "by_levels_notice", "call_limit",
+    "causes", "changes_of", "check", "contributors", "decided_instance", "decision_text", "decisions",
+    "degrees_of", "degrees_text", "devices_used", "difference", "differs", "document", "engine_called",
+    "figures", "fixed_plan", "grown", "in_usual_order", "is_alike", "kept", "less_bandwidth", "needed_memory",
+    "never_slower", "on_other_problem", "once", "one_run_each", "only_own", "parameters", "participating",
+    "permission_violations", "problem_of", "processes", "ranges", "recomputes_parts", "require_held",
+    "runs_of_stages", "structure_violations", "takes_pools", "trained_text", "upper_memory", "values_of",
+    "whole", "why", "with_levels", "with_memory",
 ]  # fmt: skip

@@ -2,19 +2,7 @@
 
 from nest.report.decisions import Decided, chunk_ranges, counted, difference, is_mixed, whole
 from nest.report.framework_words import chosen_as, layout_difference, layout_text, near_enough, other_plan_texts
-from nest.report.other_plans import (
-    FREEING,
-    ON_NETWORK,
-    Answer,
-    alternative_notes,
-    alternative_rows,
-    apart,
-    because,
-    freeing_rows,
-    runner_up_text,
-    slower_by,
-    without_alternative,
-)
+from nest.report.other_plans import ON_NETWORK, apart, runner_up_text
 from nest.report.plan_summary import (
     COPIES,
     SECONDS_AN_HOUR,
@@ -30,6 +18,16 @@ from nest.report.plan_summary import (
 )
 from nest.report.subject import layers_of, model_name, title
 from nest.report.text.first_screen import format_tokens, memory_verdict
+from nest_whatif.text.tables import (
+    FREEING,
+    Answer,
+    alternative_notes,
+    alternative_rows,
+    because,
+    freeing_rows,
+    slower_by,
+    without_alternative,
+)
 
 __all__ = [
     "COPIES", "FREEING", "ON_NETWORK", "SECONDS_AN_HOUR", "UNCALIBRATED", "Answer", "Decided",

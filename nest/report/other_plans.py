@@ -1,6 +1,6 @@
-"""Other plans beside one: why the second-best lost, and tables of explanations for text and HTML."""
+"""Other plans beside one: why the second-best lost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, fields
@@ -12,19 +12,12 @@ from nest.io import structure, unstructure
 from nest.plan.document import document
 from nest.plan.evaluate import PricedPlan
 from nest.report.decisions import (
-    Decided,
-    decision_text,
     degrees_text,
-    difference,
-    differs,
-    in_usual_order,
-    values_of,
-    whole,
 )
-from nest.report.plan_summary import SHARE_NAMES, time_shares
+from nest.report.plan_summary import time_shares
 from nest.spec import Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
-from nest.units import format_seconds, percent
+from nest.units import percent
 
 _WORDS = {
     "compute": "computation of its slowest stage",
@@ -201,106 +194,3 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
 def apart(plan: PlanDocument) -> float:
     """Return the least share by which another plan of a cluster is surely slower; 0: any, for measured layers."""
     return 0.0 if plan.batch_time_range is None else time_spread().apart
-
-
-Answer = Mapping[str, Any]
-"""A record of `nest.whatif` in the form of its `to_dict`."""
-
-UNPROVED = "search stopped early"  # Note on plans that a time limit cut short.
-UNSHOWN = 5e-5  # Least relative difference of step times not shown as 0.00%.
-
-FREEING = ("without", "instead", "plan", "step time")
-"""Header of `freeing_rows`."""
-
-
-def freeing_rows(prices: Sequence[Answer]) -> list[tuple[str, str, str, str]]:
-    """Return the restrictions without which there is a plan, if with all of them there is none."""
-    return [
-        (restriction(each), each["instead"] or "nothing", whole(each["decided"]), format_seconds(each["batch_time"]))
-        for each in prices
-        if each["plan"] is not None
-    ]
-
-
-def restriction(each: Answer) -> str:
-    """Return a restriction as written in the problem."""
-    return f"`{each['written']}`" if each["place"].startswith("constraints[") else f"{each['place']} {each['written']}"
-
-
-def alternative_rows(alternatives: Sequence[Answer], decided: Decided) -> list[tuple[str, str, str, str]]:
-    """Return the best plans that decide one thing otherwise, the closest first, each plan once.
-
-    Args:
-        alternatives: of `nest_whatif.alternatives.Alternative.to_dict`.
-        decided: decisions of the explained plan.
-
-    Returns:
-        the changed decision, time difference, further changes, and cause.
-    """
-    plans: dict[str, list[Answer]] = {}
-    for each in sorted((each for each in alternatives if each["plan"]), key=lambda each: each["relative"]):
-        plans.setdefault(f"{each['decided']} {each['batch_time']}", []).append(each)
-    rows = []
-    for same in plans.values():
-        first, names = same[0], [each["decision"] for each in same]
-        independent = [name for name in names if differs(name, decided, first["decided"])] or names
-        instead = (decision_text(name, values_of(first["decided"], name)) for name in in_usual_order(independent))
-        slower = slower_by(first, proved=all(each["proved"] for each in same))
-        rows.append(
-            (", ".join(instead), slower, difference(decided, first["decided"], independent) or "-", because(first))
-        )
-    return rows
-
-
-def alternative_notes(alternatives: Sequence[Answer], least: float) -> list[str]:
-    """Return notes below rows of alternatives; those slower by less than `least` cannot be told from the plan."""
-    notes = []
-    if any(not each["proved"] for each in alternatives if each["plan"]):
-        notes.append(f"At most: {UNPROVED}.")
-    if any(each["reason"] is not None and each["relative"] < least for each in alternatives if each["plan"]):
-        notes.append(f"Differences below {percent(least, 0)} are within our error; measure both plans.")
-    return notes
-
-
-def without_alternative(alternatives: Sequence[Answer]) -> list[tuple[str, str, bool]]:
-    """Return decisions without an alternative, why, and whether a search found that."""
-    none = [each for each in alternatives if each["plan"] is None and each["asked"]]
-    unasked = [each for each in alternatives if not each["asked"]]
-    return [
-        (decision, why, searched)
-        for searched, some in ((True, none), (False, unasked))
-        for why, decision in by_refusal(some, lambda each: decision_text(each["decision"], [each["value"]]))
-    ]
-
-
-def by_refusal(refused: Sequence[Answer], name: Callable[[Answer], str]) -> list[tuple[str, str]]:
-    """Group by the reason why there is no plan."""
-    reasons: dict[str, list[str]] = {}
-    for each in refused:
-        reasons.setdefault(each["refusal"], []).append(name(each))
-    return [(why, " or ".join(names)) for why, names in reasons.items()]
-
-
-def slower_by(each: Answer, *, proved: bool = True) -> str:
-    """Return a plan's time difference; not `proved`, it is an upper bound."""
-    relative = each["relative"]
-    if each["reason"] is None:
-        return "as fast"
-    if relative < -UNSHOWN:  # Beside a first plan that is simpler than the fastest.
-        return f"{'' if proved else 'at least '}{percent(-relative)} faster"
-    return relative_text(relative, "" if proved else "at most ")
-
-
-def relative_text(relative: float, begin: str) -> str:
-    """Format a relative difference of step times; `begin` marks it as a bound."""
-    if abs(relative) < UNSHOWN:
-        return f"{'slower' if relative > 0 else 'faster'} by {percent(relative)}"
-    return f"{begin}{percent(relative)}"
-
-
-def because(each: Answer) -> str:
-    """Name the parts of the step time that make the difference, as shares of it."""
-    if each["reason"] is None:
-        return ""
-    parts = causes(each["grown"], slower=each["relative"] > 0)
-    return ", ".join(f"{SHARE_NAMES[name]} {percent(share)} {word}" for name, share, word in parts)

@@ -3,7 +3,8 @@
 import pytest
 
 from nest.instance import Solution, StageDecision
-from nest.report.other_plans import label, slower_by
+from nest.report.other_plans import label
+from nest_whatif.text.tables import slower_by
 from tests.small_instances import candidate, instance
 
 PROBLEM = instance(

@@ -22,7 +22,6 @@ from nest.public.changes import (
     build_instance,
     by_levels_notice,
     call_limit,
-    call_within,
     changes_of,
     contributors,
     document,
@@ -38,6 +37,7 @@ from nest.public.planning import evaluate as price
 from nest.public.verbs import Guarded
 from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest_whatif.comparison import Comparison, Entry
+from nest_whatif.limited import call_within
 from nest_whatif.planner_context import planner_context
 from nest_whatif.runs_of_today import same_price, trains_otherwise
 

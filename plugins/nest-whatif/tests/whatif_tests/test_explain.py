@@ -14,7 +14,6 @@ import pytest
 import nest
 from nest.errors import InputError, InternalError
 from nest.hooks.registry import Registry, registry
-from nest.report.other_plans import UNPROVED
 from nest.units import percent
 from nest.whatif.solver import Solver
 from nest_studies.engines import local
@@ -22,6 +21,7 @@ from nest_studies.engines.local import Local
 from nest_whatif import questions
 from nest_whatif.explain import PARTS
 from nest_whatif.text.explanation import STEPS, explanation_text
+from nest_whatif.text.tables import UNPROVED
 from tests.shared_answers import FOLDER
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")

@@ -4,34 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nest.instance import recompute_words
-from nest.public.changes import (
-    MEMORY_NAMES,
-    SHARE_NAMES,
-    UNPROVED,
-    by_refusal,
-    decision_text,
-    less_bandwidth,
-    ranges,
-    relative_text,
-    restriction,
-    trained_text,
-)
+from nest.public.changes import MEMORY_NAMES, SHARE_NAMES, decision_text, less_bandwidth, ranges, trained_text
 from nest.public.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
-from nest.public.text import (
+from nest.public.text import Decided, counted, difference, whole
+from nest.tolerances import AGREEMENT, HARDLY_FASTER
+from nest.units import format_bytes, format_seconds, percent, three_digits
+from nest_whatif.text.tables import (
     FREEING,
+    UNPROVED,
     Answer,
-    Decided,
     alternative_notes,
     alternative_rows,
     because,
-    counted,
-    difference,
+    by_refusal,
     freeing_rows,
-    whole,
+    relative_text,
+    restriction,
     without_alternative,
 )
-from nest.tolerances import AGREEMENT, HARDLY_FASTER
-from nest.units import format_bytes, format_seconds, percent, three_digits
 
 STEPS = ("plan", "binding", "best", "constraints", "pools", "alternatives", "flips", "loses")
 """Steps in which an explanation is found and shown."""

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from nest.hooks.calls import LONGEST, Worker
-from nest.hooks.process_state import process_state_restored
+from nest.public.checks import LONGEST, Worker, process_state_restored
 
 Answer = TypeVar("Answer")
 
