@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from certificate_tests.certified import certificate_of, mutated
+from nest.errors import InputError
 from nest_certificate import rules
+from nest_certificate.verbs import certify
+from tests.agreement.compare import solved
+from tests.command_line import call
 from tests.oracle.brute_force import solve
 from tests.seeds import seeds
 
@@ -39,6 +43,43 @@ def test_a_mutated_certificate_claims_no_more_than_the_optimum(seed, number):
     if accepted is not None:
         least = brute_force(problem).batch_time
         assert accepted <= (inf if least is None else least * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5, 13])
+@pytest.mark.parametrize("rule", rules.RULES)
+def test_no_bound_exceeds_the_plan(rule, seed):
+    certificate = json.loads(certificate_of("plain", seed)[1])
+    instance, plan = rules.Instance(certificate["instance"]), certificate["plan"]
+    decided = [plan[name] for name in ("candidate", "replicas", "order", "schedule", "degree")]
+    own = (case for case in instance.cases() if case.stages == len(plan["stages"]))
+    case = next(c for c in own if [c.candidate, c.replicas, c.order, c.schedule, c.degree] == decided)
+    # A claim that no plan reaches leaves no stage out.
+    bounds = [getattr(rules.Rules(instance, 1e3 * certificate["price"]), rule)(case, s) for s in instance.choices(case)]
+    assert min(bounds) <= certificate["price"] * (1 + 1e-9)
+
+
+def test_solve_writes_a_certificate_and_certify_the_same(monkeypatch, tmp_path, capsys):
+    problem, _ = certificate_of("plain", 0)
+    files = {name: str(tmp_path / name) for name in ("problem.json", "plan.json", "one.gz", "two.gz")}
+    Path(files["problem.json"]).write_text(json.dumps(problem))
+    solving = ("solve", files["problem.json"], "--output", files["plan.json"], "--certificate", files["one.gz"])
+    assert call(monkeypatch, *solving) == 0
+    assert call(monkeypatch, "certify", files["plan.json"], "--output", files["two.gz"]) == 0
+    assert Path(files["one.gz"]).read_bytes() == Path(files["two.gz"]).read_bytes()
+    assert rules.main([files["one.gz"]]) == 0
+    assert call(monkeypatch, "certify", files["plan.json"], "--compare", files["one.gz"]) == 0
+    problem["training"]["global_batch"] *= 2
+    Path(files["problem.json"]).write_text(json.dumps(problem))
+    assert call(monkeypatch, "solve", files["problem.json"], "--output", files["plan.json"]) == 0
+    assert call(monkeypatch, "certify", files["plan.json"], "--compare", files["one.gz"]) == 1
+    assert "global_batch are not this problem's" in capsys.readouterr().err
+
+
+def test_what_certificates_do_not_cover_is_refused():
+    problem, _ = certificate_of("plain", 0)
+    mixed = problem | {"search": (problem.get("search") or {}) | {"mixed": True}}
+    with pytest.raises(InputError, match="stages of several candidates"):
+        certify(solved(mixed))
 
 
 def test_the_checker_imports_the_standard_library_alone():
