@@ -207,3 +207,27 @@ def test_nanotron_fills_a_stage_with_its_share_of_the_products() -> None:
     for stage, count in enumerate(found[:-1], 1):
         done += count * block
         assert done > stage * share >= done - block
+
+
+def test_hybrids_are_refused_by_what_they_have_or_keep_their_states_whole() -> None:
+    model = {**HYBRID, "model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}
+    told = "nemotron_h has Mamba-2 layers and blocks without a feed-forward network"
+    for name in ("megatron", "torchtitan", "maxtext", "galvatron"):
+        with pytest.raises(InputError, match=told):
+            limits_of(name, model)
+    with pytest.raises(InputError, match="built like Llama"):
+        limits_of("nanotron", model)
+    for name in ("accelerate", "deepspeed", "transformers"):
+        constraints = limits_of(name, model).constraints
+        assert told in constraints["tp == 1"]
+        assert told in constraints["cp == 1"]
+    assert "tp == 1" not in limits_of("pytorch", model).constraints
+
+
+HYBRID = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+}

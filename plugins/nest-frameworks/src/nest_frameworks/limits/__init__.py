@@ -120,14 +120,31 @@ class Asked:
         return self.cluster.devices_per_host or (prod(sizes) // len(hosts) if hosts else sizes[0])
 
 
+OWN_MODELS = ("torchtitan", "maxtext", "galvatron")
+"""Frameworks whose files name one of their models; others wrap the user's."""
+
+
+def whole_states(asked: Asked, framework: str) -> dict[str, str]:
+    """Constraints of frameworks that split attention alone, and run layers with a state whole on every rank."""
+    if asked.hybrid is None:
+        return {}
+    reason = f"{framework} splits attention only, and {asked.hybrid.family} has {unwritten_parts(asked.hybrid)}"
+    return dict.fromkeys(("tp == 1", "cp == 1", f"{ULYSSES} == 1"), reason)
+
+
 def refuse_layers(asked: Asked, framework: str) -> None:
     """Refuse layers that are no transformer blocks, as far as a problem tells.
 
     Raises:
-        InputError: layers are measured ones of other names, operators are planned one by one, or layers predict
-            further tokens.
+        InputError: layers are measured ones of other names, operators are planned one by one, layers predict
+            further tokens, or the framework lacks what mixes tokens.
     """
-    model = asked.model
+    model, hybrid = asked.model or asked.hybrid, asked.hybrid
+    if hybrid is not None and framework in OWN_MODELS:
+        raise InputError(
+            f"the exporter for {framework} writes models that it has itself, and {hybrid.family} has "
+            f"{unwritten_parts(hybrid)}; export for pytorch, accelerate or deepspeed."
+        )
     if model is not None and model.predicting:
         raise InputError(
             f"the model has layers that predict further tokens (mtp_layers), which the exporter for {framework} does "

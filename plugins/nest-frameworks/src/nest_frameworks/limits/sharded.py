@@ -18,6 +18,7 @@ from nest_frameworks.limits import (
     refuse_training,
     shard_groups,
     whole_batches,
+    whole_states,
 )
 
 # torch/distributed/pipelining (2.13): stage.py, `backward_maybe_with_nosync`, reduces gradients once, at the end;
@@ -156,7 +157,7 @@ def accelerate(asked: Asked) -> Limits:
         asked.training, "accelerate", "Accelerate", precisions=("bf16", "fp16", "fp32"), gradients=gradients
     )
     constraints = ACCELERATE | shard_groups(asked, "Accelerate") | whole_batches(asked, "Accelerate")
-    constraints |= even_launch(asked, "Accelerate") | _in_bits(asked)
+    constraints |= even_launch(asked, "Accelerate") | _in_bits(asked) | whole_states(asked, "Accelerate")
     if mixture(asked.model or asked.hybrid) is not None:
         constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
     return Limits(
@@ -266,7 +267,7 @@ def deepspeed(asked: Asked) -> Limits:
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
     )
-    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed") | _in_bits(asked)
+    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed") | _in_bits(asked) | whole_states(asked, "DeepSpeed")
     if (wide := gradient_format(asked.training)) != asked.training.precision:
         # runtime/engine.py, `_do_optimizer_sanity_check`.
         reason = f"DeepSpeed adds up gradients of {asked.training.precision} in {wide} from ZeRO 1 on"
