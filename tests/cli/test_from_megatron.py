@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,31 @@ def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(
     assert json.loads(capsys.readouterr().out)["batch_time"] == found["best"]["batch_time"]
     assert call(monkeypatch, *arguments) == 0
     assert "The best plan takes" in capsys.readouterr().out
+
+
+@pytest.mark.longer
+def test_every_command_prices_a_script_alike(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, problem, plan = files[0], tmp_path / "problem.yaml", tmp_path / "plan.json"
+    widths = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 1024}"
+    training = "{global_batch: 32, sequence_length: 512, overlap: {data: true, tensor: true}}"
+    problem.write_text(f"nest: 1\nmodel: {{transformer: {widths}}}\ntraining: {training}\n{CLUSTER}")
+
+    def told(*arguments: str) -> dict[str, Any]:
+        assert call(monkeypatch, *arguments, "--json") == 0
+        printed = capsys.readouterr().out
+        plan.write_text(printed)
+        return json.loads(printed)  # type: ignore[no-any-return]
+
+    run = ("--from-megatron", script)
+    compared = told("compare", str(problem), "--planner", "manual", *run)["others"]
+    (row,) = (each for each in compared if each["summary"] == "a file of megatron")
+    best = told("evaluate", str(problem), *run, "--against-best")["plan"]
+    evaluated = told("evaluate", str(problem), *run)
+    explained = told("explain", str(plan), "--only", "binding")
+    assert row["batch_time"] == best["batch_time"] == evaluated["batch_time"] == explained["batch_time"]
+    assert "overlap" in " ".join(row["reasons"])
 
 
 def test_a_problem_says_what_flags_do_not(

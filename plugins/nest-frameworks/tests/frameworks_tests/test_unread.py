@@ -156,8 +156,8 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
         (
             maxtext_reading.read,
-            f"{MAXTEXT} model_name=llama3-8b override_model_config=true base_num_decoder_layers=4",
-            "override_model_config has base_num_decoder_layers change llama3-8b",
+            f"{MAXTEXT} model_name=llama3-8b override_model_config=true base_emb_dim=4",
+            "override_model_config has base_emb_dim change llama3-8b",
         ),
         (read_megatron, f"{RUN} --virtual-shard-degree 2", "--virtual-shard-degree"),
     ],
