@@ -1,6 +1,7 @@
 """The command: `python -m benchmarks.fidelity [RUNS...] [--output FOLDER] [--nested | ...]`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--spread", type=Path, metavar="FILE", help="with --nested: write the spreads of errors to this file, too"
     )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="with --nested: at a time (all cores)"
+    )
     parser.add_argument("--folds", type=int, default=FOLDS, metavar="N", help=f"parts held out in turn ({FOLDS})")
     return parser.parse_args(given)
 
@@ -106,7 +110,8 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.calibrate is not None:
         return calibrate(taken, costs, options)
     if options.nested:
-        together = nested(taken, by_published_figures(taken, known), costs, tell)
+        bare = by_published_figures(taken, known)
+        together = nested(taken, bare, costs, tell, processes=options.processes)
         tell("")
         printed = nested_text(together)
         print("\n".join(printed))

@@ -88,11 +88,15 @@ class Joint:
                 found[places[its]] = weights(names)
         return found
 
-    def fitted(self) -> "Fitted":
-        """The fit to all runs, with slopes found anew for each line."""
+    def less(self, off: Sequence[Term]) -> "Joint":
+        """The same runs without the unknowns, and the figures of devices, of the terms `off`."""
+        return _together([_without(each, off) for each in self.seen], self.places)
+
+    def fitted(self, near: "Fitted | None" = None) -> "Fitted":
+        """The fit to all runs, with slopes found anew for each line; begun at the prior, or at what `near` ended at."""
         prior = self.prior
         weight = self.weighed(numpy.ones(self.count, dtype=bool))
-        at = prior.center
+        at = prior.center if near is None else near.known_to(self)
         here = self.off(at)
         value = objective(weight * here, at, prior, OUTLIER, NOISE)
         for _ in range(ROUNDS):
@@ -121,6 +125,14 @@ class Fitted:
     at: Array
     off: Array
     slopes: Array
+
+    def known_to(self, other: Joint) -> Array:
+        """The logarithms of the unknowns of `other`, all of which are among these."""
+        found = other.prior.center.copy()
+        for mine, here, its, there in zip(self.joint.seen, self.joint.own, other.seen, other.own, strict=True):
+            known = dict(zip([each.name for each in mine.unknowns], self.at[here], strict=True))
+            found[there] = [known[each.name] for each in its.unknowns]
+        return found
 
     def without(self, held: Mask) -> tuple[Array, Array]:
         """The unknowns fitted to runs that are not `held`, and logarithms of predicted over measured of all runs."""
@@ -165,8 +177,10 @@ def joint(runs: Sequence[MeasuredRun], costs: CostModel, off: Sequence[Term] = (
             costs = Without(costs, term.price)
     names = [generation(each.breakdown.pricing.device) for each in runs]
     places = [numpy.array([i for i, each in enumerate(names) if each == name]) for name in sorted(set(names))]
-    seen = [evidence([runs[i] for i in its], costs) for its in places]
-    seen = [_without(each, off) for each in seen]
+    return _together([_without(evidence([runs[i] for i in its], costs), off) for its in places], places)
+
+
+def _together(seen: Sequence[Evidence], places: Sequence[NDArray[numpy.int64]]) -> Joint:
     every, own = together(seen)
     return Joint(tuple(seen), tuple(places), tuple(each.name for each in every), expected(every), tuple(own))
 

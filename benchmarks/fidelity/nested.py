@@ -4,7 +4,9 @@ For each source the terms of `CHOSEN` are kept or dropped by what the others say
 the coefficients are fitted to all others, and predict it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing import get_context
+from typing import Any
 
 import numpy
 from attrs import evolve, frozen
@@ -116,30 +118,39 @@ def with_one_run(off: Array) -> float:
 
 
 def nested(
-    runs: Sequence[MeasuredRun], bare: Array, costs: CostModel, told: Told, names: Sequence[str] = CHOSEN
+    runs: Sequence[MeasuredRun],
+    bare: Array,
+    costs: CostModel,
+    told: Told,
+    names: Sequence[str] = CHOSEN,
+    processes: int = 1,
 ) -> Nested:
-    """Leave out each source of `runs`; `bare` are seconds predicted from published figures of their devices."""
+    """Leave out each source of `runs`; `bare` are seconds predicted from published figures of their devices.
+
+    `names` are those of terms with unknowns or figures of devices. The answer is the same with any number of
+    `processes`.
+    """
     terms = [next(each for each in TERMS if each.name == name) for name in names]
     sources = numpy.array([each.run.group or "runs" for each in runs])
     held = {name: sources == name for name in sorted(set(sources.tolist()))}
-    fits = _Fits(runs, costs, told)
-    singles = {term.name: fits([term]) for term in terms}
-    everything = fits([])
-    outer: dict[str, Array] = {}
-    dropped: dict[str, tuple[str, ...]] = {}
+    told("fitting")
+    everything = joint(runs, costs).fitted()
+    fits = _Fits(everything, told, processes)
+    switched: dict[str, Sequence[Term]] = {"": [], **{term.name: [term] for term in terms}, "none": terms}
+    fits.make(switched.values())
+    off: dict[str, Sequence[Term]] = {}
     for name, its in held.items():
         told(f"choosing without {name}")
         others = {each: own for each, own in held.items() if each != name}
         on = _inner(everything, its, others)
-        off = [
-            term
-            for term in terms
-            if not kept(on, _inner(singles[term.name], its, others), _about(everything, term, others))
+        off[name] = [
+            term for term in terms if not kept(on, _inner(fits([term]), its, others), _about(everything, term, others))
         ]
-        dropped[name] = tuple(term.name for term in off)
-        outer[name] = fits(off).without(its)[1][its]
-    fixed = {name: _outer(fit, held) for name, fit in [*singles.items(), ("none", fits(terms))]}
-    always = _outer(everything, held)
+    fits.make(off.values())
+    outer = dict(zip(held, fits.outer([(off[name], its) for name, its in held.items()]), strict=True))
+    every = iter(fits.outer([(without, its) for without in switched.values() for its in held.values()]))
+    fixed = {name: dict(zip(held, every, strict=False)) for name in switched}
+    always = fixed.pop("")
     rows = tuple(
         Row(
             source=name,
@@ -148,7 +159,7 @@ def nested(
             nested=float(errors_of(outer[name]).mean()),
             own=with_one_run(outer[name]),
             bias=float(numpy.exp(numpy.median(outer[name])) - 1.0),
-            dropped=dropped[name],
+            dropped=tuple(term.name for term in off[name]),
             kept=float(errors_of(always[name]).mean()),
             without={term: float(errors_of(each[name]).mean()) for term, each in fixed.items()},
         )
@@ -185,26 +196,61 @@ def _spreads(runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Map
 
 
 class _Fits:
-    """Fits to all runs without some of the terms, each made once."""
+    """Fits to all runs without some of the terms, each made once, several at a time in forked processes."""
 
-    def __init__(self, runs: Sequence[MeasuredRun], costs: CostModel, told: Told) -> None:
-        self._runs, self._costs, self._told = runs, costs, told
-        self._known: dict[tuple[str, ...], Fitted] = {}
+    def __init__(self, whole: Fitted, told: Told, processes: int) -> None:
+        self._told, self._processes = told, processes
+        self._known: dict[tuple[str, ...], Fitted] = {(): whole}
 
     def __call__(self, off: Sequence[Term]) -> Fitted:
-        key = tuple(sorted(term.name for term in off))
-        if key not in self._known:
-            self._told(f"fitting without {', '.join(key) or 'nothing'}")
-            self._known[key] = joint(self._runs, self._costs, off).fitted()
-        return self._known[key]
+        return self._known[_key(off)]
+
+    def make(self, wanted: Iterable[Sequence[Term]]) -> None:
+        """Make the fits without each of `wanted`."""
+        new = [off for key, off in {_key(off): off for off in wanted}.items() if key not in self._known]
+        self._told(f"fitting without {len(new)} choices of terms")
+        whole = self._known[()]
+        for off, (at, here, slopes) in zip(new, self._each(self._made, new), strict=True):
+            self._known[_key(off)] = Fitted(whole.joint.less(off), at, here, slopes)
+
+    def _made(self, off: Sequence[Term]) -> tuple[Array, Array, Array]:
+        whole = self._known[()]
+        fit = whole.joint.less(off).fitted(whole)
+        return fit.at, fit.off, fit.slopes
+
+    def outer(self, wanted: Sequence[tuple[Sequence[Term], Mask]]) -> list[Array]:
+        """Return errors of the runs of each mask, left out of the fit without the terms beside it."""
+        self._told(f"leaving out sources of {len(wanted)} fits")
+        return self._each(self._left_out, wanted)
+
+    def _left_out(self, task: tuple[Sequence[Term], Mask]) -> Array:
+        off, its = task
+        return self(off).without(its)[1][its]
+
+    def _each(self, made: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        """Apply `made` to `tasks`, in forked processes, since prices cannot be sent."""
+        if self._processes < 2:
+            return [made(task) for task in tasks]
+        _SHARED[:] = [made, tasks]
+        with get_context("fork").Pool(self._processes) as pool:
+            return pool.map(_do, range(len(tasks)), chunksize=1)
+
+
+_SHARED: list[Any] = []
+"""What forked processes work on: a function, and what it is to be applied to."""
+
+
+def _do(index: int) -> Any:
+    made, tasks = _SHARED
+    return made(tasks[index])
+
+
+def _key(off: Sequence[Term]) -> tuple[str, ...]:
+    return tuple(sorted(term.name for term in off))
 
 
 def _inner(fit: Fitted, outer: Mask, others: Mapping[str, Mask]) -> dict[str, Array]:
     return {name: errors_of(fit.nearly(outer | its)[its]) for name, its in others.items()}
-
-
-def _outer(fit: Fitted, held: Mapping[str, Mask]) -> dict[str, Array]:
-    return {name: fit.without(its)[1][its] for name, its in held.items()}
 
 
 def _about(fit: Fitted, term: Term, held: Mapping[str, Mask]) -> list[str]:

@@ -32,6 +32,9 @@ USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
 
+USUAL_PRODUCT = 3e10
+"""FLOP of an expert's product at which `grouped` is stated: about those that it is fitted to."""
+
 KERNELS = {"cudnn": "cudnn", "flash3": "cudnn"}
 """The entry of `efficiency` below `attention` for a kernel: those written for Hopper are equally fast
 (FlashAttention-3, arXiv 2407.08608, figures 5 and 6), and others have none."""
@@ -77,7 +80,7 @@ class Roofline:
         read, written, trained = operator.bytes_read, operator.bytes_written, operator.trained_count
         tensors = operator.passes * (read + written) * _times_through_memory(operator, device, training)
         moved = tensors + _parameter_traffic(operator, training)
-        forward, backward = _seconds(operator, device, peak, moved / bandwidth)
+        forward, backward = _seconds(operator, device, training, peak, moved / bandwidth)
         if peak.narrow:
             forward += device.calibration.cast * read / bandwidth
             backward += device.calibration.cast * written / bandwidth
@@ -102,7 +105,9 @@ class Roofline:
             backward + launching if learns else 0.0,
             update=update,
             transient=_gradient_bytes(operator) + converted,
-            host=(operator.steps + bool(converted)) * _launches(operator, device, peak) * training.host_launch(device),
+            host=(operator.steps + bool(converted))
+            * _launches(operator, device, training, peak)
+            * training.host_launch(device),
         )
 
     def _update_bytes(self, training: Training) -> float:
@@ -114,7 +119,9 @@ class Roofline:
         return found
 
 
-def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:
+def _seconds(
+    operator: Operator, device: DeviceSpec, training: Training, peak: Peak, traffic: float
+) -> tuple[float, float]:
     """Return seconds forward and backward, without launches and conversion.
 
     Args:
@@ -130,12 +137,18 @@ def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float)
     if shape is None:
         longer = max(operator.backward_flops / peak.reached, BACKWARD_TRAFFIC * traffic)
         return max(operator.flops / peak.reached, traffic), longer
-    forward = max(operator.flops / peak.reached * _slowdown(shape, shape, device, peak), traffic)
+    switching = 0.0
+    if _is_of_experts(operator):
+        if training.sequential_experts:
+            shape = Product(shape.count / _experts(operator), shape.rows, shape.columns, shape.contracted)
+        else:
+            switching = _experts(operator) * (1 / device.calibration.grouped - 1) * USUAL_PRODUCT / peak.wide
+    forward = max(operator.flops / peak.reached * _slowdown(shape, shape, device, peak) + switching, traffic)
     # Beside a frozen weight there is the gradient of what comes in alone.
     frozen = operator.parameters and not operator.trained_count
     gradients = shape.backward[:1] if frozen else shape.backward
     share = operator.backward_flops / len(gradients) / peak.reached
-    return forward, sum(max(share * _slowdown(each, shape, device, peak), traffic) for each in gradients)
+    return forward, sum(max(share * _slowdown(each, shape, device, peak) + switching, traffic) for each in gradients)
 
 
 def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) -> float:
@@ -167,10 +180,22 @@ def _attention_share(operator: Operator, device: DeviceSpec) -> float:
     return float(channels * keys / (keys + terms.sequence_half) * max(sharing, 1.0) ** terms.shared_keys)
 
 
-def _launches(operator: Operator, device: DeviceSpec, peak: Peak) -> float:
+def _launches(operator: Operator, device: DeviceSpec, training: Training, peak: Peak) -> float:
     if operator.kind == "router":
         return device.calibration.routing_launches
-    return NARROW_LAUNCHES if peak.narrow else 1.0
+    experts = _experts(operator) if training.sequential_experts else 1
+    return experts * (NARROW_LAUNCHES if peak.narrow else 1.0)
+
+
+def _is_of_experts(operator: Operator) -> bool:
+    """Return whether it multiplies by a weight with one matrix per expert."""
+    return any(parameter.group == "expert" for parameter in operator.parameters)
+
+
+def _experts(operator: Operator) -> int:
+    """Return the matrices of a weight with one per expert; 1 for other weights."""
+    weight = max(operator.parameters, key=lambda parameter: parameter.count, default=None)
+    return 1 if weight is None else prod(size for axis, size in weight.shape if not has_axis(operator.space, axis))
 
 
 def _times_through_memory(operator: Operator, device: DeviceSpec, training: Training) -> float:
@@ -199,9 +224,9 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
     usual = kind == "attention" and axis_size(operator.space, "head") <= USUAL_HEAD
     detail = KERNELS.get(training.attention_kernel or "", chosen) if usual else chosen
     share = efficiency(device, kind, detail) * device.calibration.sustained
-    if any(parameter.group == "expert" for parameter in operator.parameters):
+    if _is_of_experts(operator):
         # The rank with the busiest experts is waited for.
-        share *= device.calibration.grouped / (training.expert_imbalance or 1.0)
+        share /= training.expert_imbalance or 1.0
     return Peak(nominal * min(share, 1.0), nominal, wide, chosen != wide_format)
 
 
@@ -278,7 +303,7 @@ def product(operator: Operator) -> Product | None:
     if len(operands) < 2:
         return None
     left, right = ({axis for axis, _ in shape} for shape in operands)
-    experts = prod(size for axis, size in operands[1] if axis not in {name for name, _ in space})
+    experts = _experts(operator)
     shared = (left & right) - contracted
     rows = {axis for axis, _ in space} - right - contracted
     return _product(space, contracted, rows, shared, experts)

@@ -368,11 +368,34 @@ def near_even(instance: Instance, count: int) -> Runs:
         InputError: there are too few of both.
     """
     blocks = _blocks_of_one_stage(instance)
+    if instance.space.by_products and count <= len(blocks):
+        return _shares_of_products(instance, blocks, count)
     if count > len(blocks) and count <= len(instance.space.blocks_and_ends):
         blocks = list(instance.space.blocks_and_ends)
     if count > len(blocks):
         raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks; use fewer stages.")
     return _shares(blocks, count)
+
+
+def _shares_of_products(instance: Instance, blocks: Sequence[tuple[int, ...]], count: int) -> Runs:
+    """Layers of each stage: one is full once it has its share of the parameters behind the embedding.
+
+    Source: `build_model` of src/nanotron/models/base.py, huggingface/nanotron, commit 2411b022.
+    """
+    weights = [
+        sum(own) for own in zip(*(group.weights.tolist() for group in instance.candidates[0].state), strict=True)
+    ]
+    ends = instance.space.blocks_and_ends
+    embedding = ends[0] if ends and set(ends[0]) < set(blocks[0]) else ()
+    shares = [sum(weights[layer] for layer in block if layer not in embedding) for block in blocks]
+    runs: list[tuple[int, ...]] = [()] * count
+    stage, done = 0, 0.0
+    for index, (block, share) in enumerate(zip(blocks, shares, strict=True)):
+        runs[stage] += block
+        done += share
+        full = done * count > sum(shares) * (stage + 1) or len(blocks) - index == count - stage
+        stage = min(stage + full, count - 1)
+    return tuple(runs)
 
 
 def _shares(blocks: Sequence[tuple[int, ...]], count: int) -> Runs:

@@ -178,6 +178,7 @@ def build_space(
             global_batch=training.global_batch,
             uneven_batch=training.uneven_batch,
             whole_gradients=training.accumulation == "whole",
+            by_products=training.stage_split == "products",
             adapters=training.trained is not None and not training.trained.layers,
             schedules=schedules if layers is None else _following(schedules, layers, graph),
             rank_orders=options.rank_orders,

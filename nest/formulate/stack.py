@@ -195,8 +195,9 @@ def data_parallel_exposure(training: Training, device: DeviceSpec | None, modell
     if modelled and training.exposed is None:
         terms = Coefficients() if device is None else device.calibration
         hiding = bool(training.overlap.data)
-        exposed = terms.data_exposed if hiding else 1.0
         often = terms.gathers_exposed if hiding else None
+        once = terms.gathers_exposed if training.reductions == "layers" else terms.data_exposed
+        exposed = once if hiding else 1.0
         if not hiding and training.synchronisation is None:
             waiting, sharded = terms.synchronisation, terms.sharded_synchronisation
     return Exposure(

@@ -35,6 +35,7 @@ class Space(Record):
             costs and memory of ZeRO 1; else as in PROBLEM.md section 4.
         adapters: only adapters beside frozen weights are trained, so ZeRO 1 and 2 shard almost nothing: they cost and
             keep the same as ZeRO 0, as no framework gathers weights that no step changes.
+        by_products: undecided stages have equal shares of the parameters behind the embedding, not of blocks.
         schedules: pipeline schedules to choose from, preferred first.
         rank_orders: rank orders to choose from, preferred first.
         zero: ZeRO stages to choose from, preferred first.
@@ -92,6 +93,7 @@ class Space(Record):
     exposed_often: float | None = None
     whole_gradients: bool = False
     adapters: bool = False
+    by_products: bool = False
     direct: bool = False
     hidden_messages: tuple[str, ...] = ()
     alike: bool = False

@@ -46,7 +46,7 @@ class Coefficients(Record):
         contracted_half: contracted elements that take as long as filling and draining a tile of a matrix product: a
             product of that depth takes twice as long as its FLOP alone.
         rows_half: rows (tokens) at which a matrix product takes twice as long as its FLOP alone.
-        grouped: share of a matrix product's speed that products with one matrix per expert reach.
+        grouped: share of a matrix product's speed that grouped products of 3e10 FLOP per expert reach.
         attention_backward: speed of the backward pass of a fused attention kernel over the forward pass.
         head_half: channels per head at which fused attention runs at half its speed.
         sequence_half: keys at which fused attention runs at half its speed.

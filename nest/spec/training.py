@@ -20,10 +20,13 @@ EXCHANGES = ("ring", "all_gather")
 REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
 ACCUMULATIONS = ("sharded", "whole")
+SPLITS = ("blocks", "products")
+REDUCTIONS = ("layers", "buckets")
 GRADIENTS = ("fp32", "bf16", "fp16")
 LOSSES = ("unfused", "fused", "eager", "chunked")
 KERNELS = ("fused", "eager")
 NORMS = ("fused", "eager")
+EXPERT_PRODUCTS = ("grouped", "sequential")
 SAVED = ("wide", "narrow")
 STORED = {"nf4": 0.5 + 4 / 64, "nf4-double": 0.5 + 1 / 64 + 4 / 64 / 256, "int4": 0.5 + 2.5 / 128, "int8": 1.0}
 """Bytes per frozen weight, by format.
@@ -77,6 +80,9 @@ class StackDefaults(Record):
         attention_kernel: kernel of fused attention.
         graphs: extent of CUDA graphs.
         norms: whether a norm is one kernel.
+        expert_products: whether one kernel multiplies all experts of a device.
+        reductions: units of overlapped data-parallel communication once per batch.
+        stage_split: what the framework divides evenly among stages.
     """
 
     overlap: Overlap = Overlap()
@@ -100,6 +106,9 @@ class StackDefaults(Record):
     attention_kernel: str | None = field(default=None, validator=one_of(ATTENTION_KERNELS))
     graphs: str | None = field(default=None, validator=one_of(GRAPHS))
     norms: str | None = field(default=None, validator=one_of(NORMS))
+    expert_products: str | None = field(default=None, validator=one_of(EXPERT_PRODUCTS))
+    reductions: str | None = field(default=None, validator=one_of(REDUCTIONS))
+    stage_split: str | None = field(default=None, validator=one_of(SPLITS))
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -288,8 +297,16 @@ class Training(Record):
             for each node with some of them, which forwards it; None: the stack's, else `all-to-all`.
         expert_imbalance: tokens of the rank with the busiest experts over those of the average rank; None: the stack's,
             else 1.
+        expert_products: whether one kernel multiplies all experts of a device (`grouped`), or one each (`sequential`:
+            Megatron Core without `--moe-grouped-gemm`); None: the stack's, else `grouped`.
         accumulation: ZeRO 2's handling of the gradients of several micro-batches: `sharded`, reduce each of them, or
             `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: the stack's, else `sharded`.
+        reductions: units of data-parallel communication once per batch that overlaps: `layers`, one behind the other in
+            a stream of its own, as ZeRO 3's in every micro-batch (FSDP, arXiv 2304.11277, section 3.3), or `buckets` of
+            many parameters (Megatron Core); None: the stack's, else `buckets`.
+        stage_split: what stages that nothing else gives share evenly: `blocks`, or `products`: parameters of products,
+            so that the stage of the vocabulary projection has fewer blocks (nanotron); None: the stack's, else
+            `blocks`.
         loss: how the cross-entropy reads the logits: `unfused`, from a copy in single precision that its softmax
             replaces; `fused`, directly; `chunked`, those of some tokens at a time; or `eager`, from such a copy, in
             operators with separate results, as PyTorch runs it uncompiled; None: the stack's, else `unfused`.
@@ -341,7 +358,10 @@ class Training(Record):
     overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
     dispatch: str | None = field(default=None, validator=one_of(DISPATCHES))
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
+    expert_products: str | None = field(default=None, validator=one_of(EXPERT_PRODUCTS))
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
+    reductions: str | None = field(default=None, validator=one_of(REDUCTIONS))
+    stage_split: str | None = field(default=None, validator=one_of(SPLITS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
     norms: str | None = field(default=None, validator=one_of(NORMS))
@@ -409,6 +429,11 @@ class Training(Record):
     def eager_norms(self) -> bool:
         """True if a norm is several kernels."""
         return (self.norms or self.kernels) == "eager"
+
+    @property
+    def sequential_experts(self) -> bool:
+        """True if each expert's products are kernels of their own."""
+        return self.expert_products == "sequential"
 
     @property
     def stores_scores(self) -> bool:

@@ -258,10 +258,14 @@ def test_narrow_products_convert_their_operands() -> None:
     assert price(product, without, "fp8", cast=1.5) == price(product, without, "fp8")
 
 
-def test_experts_are_slower_by_their_own_share() -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_each_expert_of_a_grouped_product_takes_a_while_of_its_own(precision: str) -> None:
+    """At half the speed for 3e10 FLOP, 4 experts take 4 times 3e10 FLOP longer, in each of the three products."""
     experts = (Parameter("weight", (("experts", 4), ("ffn", 512), ("hidden", 256)), "expert"),)
     grouped = matmul(64, 512, 256, parameters=experts)
-    assert price(grouped, FAST_MEMORY, grouped=0.5).forward == pytest.approx(2 * price(grouped, FAST_MEMORY).forward)
+    half, plain = (price(grouped, FAST_MEMORY, precision, grouped=share) for share in (0.5, 1.0))
+    assert half.forward - plain.forward == pytest.approx(4 * 3e10 / 1e12)
+    assert half.backward - plain.backward == pytest.approx(2 * 4 * 3e10 / 1e12)
     assert price(matmul(64, 512, 256), FAST_MEMORY, grouped=0.5) == price(matmul(64, 512, 256), FAST_MEMORY)
 
 
@@ -347,6 +351,18 @@ def test_kernels_written_for_a_device_count_for_heads_they_are_published_for() -
     for head, times in ((64, 0.5), (128, 1.0), (192, 3.0), (256, 4.0)):  # of 128 channels at twice the speed
         found = priced(attention(head=head), hopper, {"attention_kernel": "cudnn"}).forward
         assert found == pytest.approx(times * priced(attention(), hopper, {"attention_kernel": "cudnn"}).forward)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_sequential_experts_are_products_of_their_own(precision: str) -> None:
+    device = evolve(FAST_MEMORY, multiprocessors=132)
+    terms = {"grouped": 0.5, "host_launch": 1e-5, "contracted_half": 150.0}
+    experts = (Parameter("weight", (("experts", 4), ("ffn", 2048), ("hidden", 256)), "expert"),)
+    four, one = matmul(4 * 768, 2048, 256, parameters=experts), matmul(768, 2048, 256)
+    alone = priced(one, device, {"precision": precision}, **terms)
+    sequential = priced(four, device, {"precision": precision, "expert_products": "sequential"}, **terms)
+    assert (sequential.forward, sequential.host) == pytest.approx((4 * alone.forward, 4 * alone.host))
+    assert priced(four, device, {"precision": precision}, **terms).host == alone.host
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import tests.bundled  # noqa: F401
 from networks_tests import field_files
 from tests.docs import (
     calibration_reference,
+    curves,
     first_plan,
     hook_reference,
     mistakes,
@@ -72,7 +73,7 @@ def refresh(path: Path) -> list[str]:
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
     text = published_runs.refreshed(calibration_reference.refreshed(text))
-    text = trust.refreshed(first_plan.refreshed(text))
+    text = curves.refreshed(trust.refreshed(first_plan.refreshed(text)))
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text

@@ -15,7 +15,7 @@ from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
 from nest.testing import MODULES
 from nest.version import __version__
-from tests.docs import generated, room_sizes, trust
+from tests.docs import curves, generated, room_sizes, trust
 from tests.docs import rooms as rooms_drawn
 from tests.docs.document import REPOSITORY, blocks, documents
 
@@ -181,3 +181,10 @@ def test_tables_on_trust_are_those_of_the_benchmark() -> None:
     text = (REPOSITORY / trust.PAGE).read_text()
     assert all(generated.begin("trust", part) in text for part in trust.PARTS)
     assert trust.refreshed(text) == text, f"python -m tests.docs.refresh {trust.PAGE}"
+
+
+@pytest.mark.longer
+def test_curves_and_their_points_are_those_of_predictions() -> None:
+    text = (REPOSITORY / curves.PAGE).read_text()
+    assert curves.refreshed(text) == text, "python -m tests.docs.curves"
+    assert all((curves.FOLDER / name).read_text() == svg for name, svg in curves.pictures().items())

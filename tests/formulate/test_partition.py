@@ -164,3 +164,29 @@ def test_stages_that_part_a_region_are_refused() -> None:
     assert nest.solve({**diamond, "fixed": {"stages": stages}}).status == "optimal"
     with pytest.raises(InputError, match=r"'l1' is in stage 0 and 'l2' in stage 1, but .*granularity block"):
         nest.solve({**diamond, "search": {"granularity": "block"}, "fixed": {"stages": stages}})
+
+
+@pytest.mark.parametrize(
+    ("training", "tied", "expected"),
+    [
+        ({}, False, [3, 3]),
+        # A block has 4 x 64 x 64 + 3 x 64 x 256 = 65,536 parameters, the head 1,024 x 64 as many.
+        ({"stage_split": "products"}, False, [4, 2]),
+        ({"stage_split": "products"}, True, [4, 2]),
+        ({"stage_split": "products"}, False, [3, 2, 1]),
+        ({"stage_split": "products"}, False, [1, 1, 1, 1, 1, 1]),
+        ({"stack": "nanotron"}, False, [4, 2]),
+    ],
+)
+def test_stages_may_share_products_evenly(training: dict[str, Any], tied: bool, expected: list[int]) -> None:
+    widths = {"layers": 6, "hidden": 64, "ffn": 256, "heads": 4, "kv_heads": 4, "vocab": 1024, "gated_mlp": True}
+    plan = nest.evaluate(
+        {
+            "nest": 1,
+            "model": {"transformer": {**widths, "tied_embeddings": tied}},
+            "training": {"global_batch": 8, "sequence_length": 64, **training},
+            "cluster": {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": "450 GB/s"}]},
+            "fixed": {"pp": len(expected), "dp": 1},
+        }
+    )
+    assert [sum(layer not in ("embedding", "head") for layer in stage.layers) for stage in plan.stages] == expected

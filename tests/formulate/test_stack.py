@@ -105,6 +105,7 @@ def test_each_key_that_is_written_wins() -> None:
 def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_out() -> None:
     whole = StackDefaults(Overlap(True, True, True, True), "domain", "per-node", 1.5, "whole", "flash", "ring", "bf16")
     whole = evolve(whole, all_ports=True, attention_kernel="flash3", graphs="layers", norms="eager")
+    whole = evolve(whole, expert_products="sequential", reductions="layers", stage_split="products")
     found = filled(problem({"stack": "whole"}), bringing(StackSpec("whole", training=whole)))
     for each in fields(StackDefaults):
         assert getattr(found, each.name) == getattr(whole, each.name)
@@ -328,6 +329,9 @@ HIDDEN = {"overlap": Overlap(data=True)}
     [
         ({}, Exposure(1.0, False, 3.0, 1.5)),
         (HIDDEN, Exposure(0.25, True, 1.0, 1.0, 0.4)),
+        ({**HIDDEN, "reductions": "layers"}, Exposure(0.4, True, 1.0, 1.0, 0.4)),
+        ({**HIDDEN, "reductions": "buckets"}, Exposure(0.25, True, 1.0, 1.0, 0.4)),
+        ({"reductions": "layers"}, Exposure(1.0, False, 3.0, 1.5)),
         ({"synchronisation": 2.0}, Exposure(1.0, False, 2.0, 1.0)),
         ({"sharded_synchronisation": 2.0}, Exposure(1.0, False, 3.0, 2.0)),
         ({**HIDDEN, "synchronisation": 2.0, "sharded_synchronisation": 4.0}, Exposure(0.25, True, 2.0, 4.0, 0.4)),

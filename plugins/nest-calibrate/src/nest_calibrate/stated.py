@@ -12,6 +12,8 @@ WORDS: Mapping[str, Mapping[Any, Mapping[str, str]]] = {
         **{each: {"attention_kernel": each} for each in ("flash2", "flash3", "cudnn")},
         "unfused": {"attention": "unfused"},
     },
+    "dispatcher": {"alltoall": {"dispatch": "all-to-all"}},
+    "grouped_gemm": {True: {"expert_products": "grouped"}, False: {"expert_products": "sequential"}},
     "fused_norm": {True: {"norms": "fused"}, False: {"norms": "eager"}},
     "graphs": {
         "layers": {"graphs": "layers"},

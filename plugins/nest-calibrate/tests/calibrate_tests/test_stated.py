@@ -13,6 +13,8 @@ from nest_calibrate.stated import with_stated
     [
         ({"attention_kernel": "cudnn"}, "attention_kernel", "cudnn"),
         ({"attention_kernel": "unfused"}, "attention", "unfused"),
+        ({"dispatcher": "alltoall"}, "dispatch", "all-to-all"),
+        ({"grouped_gemm": False}, "expert_products", "sequential"),
         ({"host": "grace"}, "host", "grace"),
         ({"fused_norm": False}, "norms", "eager"),
         ({"fused_norm": True}, "norms", "fused"),

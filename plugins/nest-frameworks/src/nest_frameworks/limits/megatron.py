@@ -274,7 +274,9 @@ def _has_master_gradients(training: Training) -> bool:
     narrow = gradient_format(training) != "fp32"
     if training.master_gradients:
         return narrow
-    return not narrow or (training.gradients == "bf16" and training.optimizer.startswith("adam"))
+    # Those of fp16 are given up before the next forward pass (megatron/core/optimizer/optimizer.py, `zero_grad`).
+    given_up = gradient_format(training) == "fp16"
+    return not narrow or given_up or (training.gradients == "bf16" and training.optimizer.startswith("adam"))
 
 
 def precision_aware(training: Training) -> bool:

@@ -88,7 +88,9 @@ def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str
     if limits is None:
         training = evolve(training, loss="unfused")  # Its `validate_args` refuses Transformer Engine's.
     return {
-        "MODEL_ARGS": model_flags(model, training.sequence_length or 1) | detail_flags(problem.model, model),
+        "MODEL_ARGS": model_flags(model, training.sequence_length or 1)
+        | detail_flags(problem.model, model)
+        | ({"--moe-grouped-gemm": None} if training.sequential_experts else {}),
         "PARALLEL_ARGS": parallel_flags(shape, model),
         "BATCH_ARGS": batch_flags(shape),
         "COMMUNICATION_ARGS": communication_flags(shape, training, model, domain_of(plan)),

@@ -227,6 +227,7 @@ SPEAKERS = {
     "stack": (),
     "overlap": ("--overlap-grad-reduce", "--DDP-impl", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
     "dispatch": ("--moe-token-dispatcher-type",),
+    "expert_products": ("--moe-grouped-gemm",),
     "context_exchange": ("--cp-comm-type",),
     "selective": ("--recompute-modules",),
     "expert_capacity": ("--moe-expert-capacity-factor",),
@@ -323,7 +324,7 @@ disable-symmetric-registration dist-* distributed-backend distributed-timeout-mi
 enable-experimental enable-ft-* eod-mask-loss eval-* exit-* fp4-recipe fp8-amax-compute-algo fp8-amax-history-len
 fsdp-double-buffer hidden-dropout init-* load local-rank log-* logging-* lr lr-* make-vocab-size-divisible-by
 manual-gc manual-gc-eval manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-*
-moe-grouped-gemm moe-permute-fusion moe-router-* moe-token-dispatcher-type moe-z-* mscale mscale-all-dim mtp-loss-*
+moe-permute-fusion moe-router-* moe-token-dispatcher-type moe-z-* mscale mscale-all-dim mtp-loss-*
 nccl-* no-bias-dropout-fusion no-check-* no-ckpt-* no-create-*
 no-gradient-accumulation-fusion no-load-* no-masked-softmax-fusion no-mmap-bin-files no-persist-layer-norm
 no-position-embedding no-rope-fusion no-save-* norm-epsilon num-workers one-logger-* per-split-* profile*

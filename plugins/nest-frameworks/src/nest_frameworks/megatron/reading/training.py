@@ -43,6 +43,7 @@ def read_training(
         "stack": OLD_STACK if flags.has("--fp16") else STACK,
         "overlap": _overlap(flags),
         "dispatch": _dispatch(flags),
+        "expert_products": None if not flags.has("--num-experts") or flags.has("--moe-grouped-gemm") else "sequential",
         "context_exchange": _context_exchange(flags),
         "selective": _selective(flags, model),
         "expert_capacity": _capacity(flags),
