@@ -3,6 +3,7 @@
 from nest.api import blocks, read_plan
 from nest.documents.document import plan_summary, result_document, solved_document
 from nest.documents.first_plan import with_first_plan
+from nest.documents.unknown import with_unknown
 from nest.formulate.cluster import (
     any_cluster,
     as_measured,
@@ -74,5 +75,5 @@ __all__ = [
     "refuse_contradictions", "replay", "replica_sizes", "result_document", "runs_on", "schedule_of",
     "searched_at_risk", "self_contained", "simpler_within", "solution_of", "solve", "solve_beside",
     "solved_document", "start", "trace", "usual_spread", "whole_problem", "with_decisions", "with_first_plan",
-    "with_target",
+    "with_target", "with_unknown",
 ]  # fmt: skip

@@ -160,7 +160,7 @@ def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
 
 
 def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:
-    """Tell where the level of a cluster makes predictions no better: of each run, by the level the others tell."""
+    """Tell where the level of a cluster makes predictions no better: each run by the level of the others."""
     usual = usual or seen[0].usual
     off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     if not off:
@@ -169,7 +169,7 @@ def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Do
         others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
         after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))
         before = fmean(abs(expm1(-each)) for each in off)
-        doubt_better("the mean error of each run, by the level that the others tell,", before, after, doubt)
+        doubt_better("the mean error, each run at the level of the others,", before, after, doubt)
 
 
 def calibration_text(calibration: ClusterCalibration) -> str:

@@ -81,13 +81,14 @@ def test_memory_is_as_the_calibration_says() -> None:
 
 
 def test_a_range_holds_the_share_of_a_normal_variable_that_it_names() -> None:
-    plan = nest.evaluate(on_slower(SMALL, time_spread=0.2))
+    known = {**SMALL, "training": {**SMALL["training"], "unknown": {}}}
+    plan = nest.evaluate(on_slower(known, time_spread=0.2))
     span = plan.batch_time_range
     assert span is not None
     assert plan.batch_time is not None
     drawn = plan.batch_time * numpy.exp(0.2 * numpy.random.default_rng(0).standard_normal(100_000))
     assert ((drawn > span.low) & (drawn < span.high)).mean() == pytest.approx(span.probability, abs=0.01)
-    stranger = nest.evaluate(SMALL).batch_time_range
+    stranger = nest.evaluate(known).batch_time_range
     assert stranger is not None
     usual = time_spread("hopper")
     assert log(stranger.high / stranger.low) == pytest.approx(

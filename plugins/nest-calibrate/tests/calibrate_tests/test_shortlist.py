@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 import pytest
+from attrs import evolve
 
 import nest
 from calibrate_tests.conftest import Command
@@ -24,7 +25,7 @@ PROBLEM = {
 
 
 def choice(name: str, taken: float, other: float, measured: float | None = None, failed: bool = False) -> Choice:
-    return Choice(name, {TAKEN: taken, FACT: other}, measured, failed)
+    return Choice(name, {TAKEN: taken, FACT: other}, 1.0, measured, failed)
 
 
 def test_nothing_measured_begins_with_the_plan_itself() -> None:
@@ -71,6 +72,14 @@ def test_expected_gains_are_those_of_many_draws() -> None:
     found = ranked([choice("plan", 10.0, 10.0, 10.0), choice("safer", 10.3, 10.3)], USUAL, 0.01)
     draws = [10.3 * (1 + log(1.1) / TRUSTED * NormalDist().inv_cdf((i + 0.5) / 1000)) for i in range(1000)]
     assert found.gains["safer"] == pytest.approx(sum(max(10.0 - each, 0.0) for each in draws) / 1e4, rel=0.01)
+
+
+def test_plans_that_may_not_fit_are_launched_later() -> None:
+    tight, safe = choice("plan", 10.0, 10.0), choice("safer", 10.4, 10.4)
+    assert ranked([tight, safe], USUAL, 0.01).following == "plan"
+    assert ranked([evolve(tight, fit=0.6), evolve(safe, fit=0.95)], USUAL, 0.01).following == "safer"
+    begun = [choice("simpler", 10.5, 10.5, 11.0), evolve(tight, fit=0.5), evolve(safe, fit=1.0)]
+    assert ranked(begun, USUAL, 0.01).following == "safer"
 
 
 def test_a_plan_out_of_memory_is_last_and_not_launched_again() -> None:

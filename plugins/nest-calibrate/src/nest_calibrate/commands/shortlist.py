@@ -45,13 +45,14 @@ def shortlist(
     """
     from nest.io import write_files
     from nest.public.planning import read_plan
-    from nest_calibrate.shortlist import choices_of, plan_of, ranked, spread_of
+    from nest_calibrate.shortlist import choices_of, names_of, plan_of, ranked, spread_of
 
     read, known = read_plan(plan), registry(strict=strict_plugins)
     if read.batch_time is None:
         raise InputError(f"{plan} has no plan: {read.diagnosis}")
-    ranking = ranked(choices_of(read, _times(measured, read)), spread_of(read), LEAST)
-    plans = {each.name: plan_of(read, each.name, known) for each in ranking.choices}
+    times = _times(measured, read)
+    plans = {name: plan_of(read, name, known) for name in names_of(read)}
+    ranking = ranked(choices_of(plans, times), spread_of(read), LEAST)
     warn_of_plugins()
     if output is not None:
         write_files(output, {f"{name}.json": to_json(each.to_dict()) + "\n" for name, each in plans.items()})

@@ -30,6 +30,7 @@ from nest.public.planning import (
     simpler_within,
     whole_problem,
     with_target,
+    with_unknown,
 )
 from nest.public.questions import MOST_STARTS, WarmStarts
 from nest.public.verbs import named_plugins
@@ -153,7 +154,7 @@ class PointSolver:
         if plan.batch_time is not None:
             neighbours.starts.keep(plan)
         # What a search did depends on the points before.
-        return evolve(plan, statistics={})
+        return evolve(with_unknown(plan, whole, known), statistics={})
 
 
 def normalised(written: Mapping[str, Any], folder: Path, known: Registry) -> Problem:
