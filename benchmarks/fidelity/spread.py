@@ -212,13 +212,16 @@ def student(degrees: int) -> float:
 
 
 def with_own_runs(runs: Strangers, known: Known, count: int) -> OwnRuns | None:
-    """Errors of a cluster's other runs when `count` of its runs are known; None: no cluster has more."""
+    """Errors of a cluster's other runs when `count` of its runs are known; None: no cluster has enough.
+
+    Every count is tried on the same clusters, those with more than the largest of `OWN_RUNS`.
+    """
     clusters, drawn = numpy.array(runs.clusters), numpy.random.default_rng(0)
     rows: list[tuple[float, float, str]] = []
     for name in sorted(set(runs.clusters)):
         its = clusters == name
         part = runs.chosen(its)
-        if len(part.off) <= count:
+        if len(part.off) <= max(OWN_RUNS):
             continue
         usual = known.of(part.generations[0], any(part.experts))
         errors, inside = [], []
