@@ -71,8 +71,11 @@ def test_every_command_prices_a_script_alike(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, problem, plan = files[0], tmp_path / "problem.yaml", tmp_path / "plan.json"
-    widths = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 1024}"
-    training = "{global_batch: 32, sequence_length: 512, overlap: {data: true, tensor: true}}"
+    large = SCRIPT.replace("256", "4096").replace("512", "4096").replace("heads 8", "heads 32")
+    large = large.replace("--pipeline-model-parallel-size 2", "--use-distributed-optimizer")
+    Path(script).write_text(large)
+    widths = "{layers: 8, hidden: 4096, ffn: 10880, heads: 32, vocab: 32000}"
+    training = "{global_batch: 32, sequence_length: 4096, overlap: {data: true, tensor: true}}"
     problem.write_text(f"nest: 1\nmodel: {{transformer: {widths}}}\ntraining: {training}\n{CLUSTER}")
 
     def told(*arguments: str) -> dict[str, Any]:
