@@ -89,7 +89,7 @@ def compare(
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Compare the best plan with other planners, plan files and launch scripts.
+    """Compare the best plan with planners, plan files and scripts.
 
     A folder of problems gives a table of ratios per planner. Exit code 0: done; 1: no feasible plan, or a plan beats
     a proved bound (a bug in nest); 2: bad input.

@@ -37,7 +37,7 @@ def explain(
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Explain a plan: bottleneck, cost of restrictions, and alternatives.
+    """Explain a plan: bottleneck, restrictions and alternatives.
 
     Every part but `binding` runs searches. Exit code 0: done; 1: the plan is infeasible (nest explains why); 2: bad
     input.
