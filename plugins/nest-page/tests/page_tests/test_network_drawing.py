@@ -22,8 +22,8 @@ from nest_page.network_drawing import (
 )
 from nest_page.network_layout import Layout
 from nest_page.svg import WIDTHS
+from page_tests.browser.plans import HOSTILE
 from page_tests.networks import rails, routers, served, torus
-from tests.browser.plans import HOSTILE
 
 GRAPHS = {
     "cube": (torus(4, 4, 4), (4, 4, 4)),

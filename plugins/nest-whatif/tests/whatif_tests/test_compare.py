@@ -16,6 +16,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies
 
 import nest
+from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
 from nest.errors import InputError, InternalError
 from nest.formulate import from_flags
@@ -32,7 +33,6 @@ from nest_whatif.comparison import Entry
 from nest_whatif.text.comparison import comparison_text
 from planners_tests.instances import PLANNERS, candidate, problem
 from tests.agreement.problems import KINDS, random_problem
-from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.seeds import seeds
 
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import nest
+from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
 from nest.deployment import LaunchOptions, deployment
 from nest.formulate.from_flags import start
@@ -14,7 +15,6 @@ from nest.io import structure
 from nest.spec import Problem
 from nest.whatif.changes import changes_of
 from nest.whatif.nodes import on_devices
-from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 
 MODEL = "{layers: 8, hidden: 256, ffn: 640, heads: 8, vocab: 1024, gated_mlp: true}"
 PROBLEM = f"nest: 1\nmodel: {{transformer: {MODEL}}}\ntraining: {{global_batch: 32, sequence_length: 512}}\n{CLUSTER}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nest
 from nest_page.page_of_plan import PARTS
-from tests.browser.plans import HOSTILE, PLANS
+from page_tests.browser.plans import HOSTILE, PLANS
 
 SEARCHED_LONG = {"many-stages"}
 """Plans whose frontier and sensitivity take long; their pages go without."""

@@ -17,7 +17,7 @@ from benchmarks.planners.judge import Judge, Row
 from benchmarks.planners.run import planners, rows
 from benchmarks.planners.tracks import Task, tasks
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "planners"
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "planners"
 TASKS = {task.name: task for track in ("traps", "optimum") for task in tasks(track)}
 
 CUTS = """

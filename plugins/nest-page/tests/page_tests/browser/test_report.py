@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser.layout import cut_off, faint, overlapping, sticking_out
-from tests.browser.pages import PAGES
-from tests.browser.visit import HEIGHT, Visit
+from page_tests.browser.layout import cut_off, faint, overlapping, sticking_out
+from page_tests.browser.pages import PAGES
+from page_tests.browser.visit import HEIGHT, Visit
 
 Open = Callable[..., Visit]
 WIDTHS = (360, 390, 768, 1024, 1440, 2560)

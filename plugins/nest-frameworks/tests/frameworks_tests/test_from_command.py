@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest.deployment import Reading
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.hooks.spec import hook
 from nest.testing import check_plan_reader
-from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.command_line import call
 
 PROBLEM = f"""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nest
-from tests.browser.perfetto import Perfetto, perfetto
-from tests.browser.plans import of_llama
+from page_tests.browser.perfetto import Perfetto, perfetto
+from page_tests.browser.plans import of_llama
 from tests.command_line import call
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 

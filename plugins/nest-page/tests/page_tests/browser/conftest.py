@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.pages import written
-from tests.browser.visit import Visit, visited
+from page_tests.browser.pages import written
+from page_tests.browser.visit import Visit, visited
 
 HERE = Path(__file__).parent
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

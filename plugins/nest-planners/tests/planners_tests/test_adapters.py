@@ -57,7 +57,7 @@ def test_decisions_alone_are_a_plan(tmp_path: Path) -> None:
 
 
 def test_the_plan_that_the_page_shows_is_the_best_of_a_trap(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs/reference/planner-adapters.md"
+    page = Path(__file__).resolve().parents[4] / "docs/reference/planner-adapters.md"
     shown = page.read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0]
     assert answered(writing(tmp_path, json.loads(shown))).ratio == 1
 

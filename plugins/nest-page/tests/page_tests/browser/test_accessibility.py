@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.pages import PAGES
-from tests.browser.visit import Visit
+from page_tests.browser.pages import PAGES
+from page_tests.browser.visit import Visit
 
 _RUN = "() => axe.run(document, {resultTypes: ['violations', 'incomplete']})"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
 from nest.catalogue import library_models
-from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.command_line import call
 
 LARGE = (

@@ -11,7 +11,7 @@ from nest.cli import output
 from nest.cli.schema import text as schema_text
 from nest.io import read
 from nest.spec import ClusterOfFile
-from tests.cli.test_topology import PROFILE
+from networks_tests.test_topology_command import PROFILE
 from tests.command_line import call
 
 CONF = "SwitchName=root Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_accessibility import axe, violations  # noqa: F401
+from page_tests.browser.test_accessibility import axe, violations  # noqa: F401
 from tests.docs.test_site import built
 
 PAGES = (

@@ -8,7 +8,7 @@ import pytest
 import nest
 from tests.command_line import call
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
+REPOSITORY = Path(__file__).resolve().parents[4]
 EXAMPLE = str(REPOSITORY / "examples" / "measured-layers" / "problem.yaml")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.pages import PAGES
+from page_tests.browser.pages import PAGES
 
 PACKAGED = Path("vnu-jar", "build", "dist", "vnu.jar")
 SECONDS = 240
