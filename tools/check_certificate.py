@@ -253,7 +253,8 @@ class Instance:
                     for order in range(len(self.orders)):
                         for schedule in range(len(self.schedules)):
                             for stages in range(1, min(size // width, self.layers) + 1):
-                                if self.admits(schedule, batches, stages):
+                                given = len(self.data.get("partition") or ()) in (0, stages)
+                                if given and self.admits(schedule, batches, stages):
                                     yield Case(index, d, order, schedule, degree, stages, batches, size)
 
     def degrees(self, costs: Any, replicas: Any) -> Any:
@@ -625,8 +626,13 @@ class Instance:
         for stage in route:
             layers = following[stage].pop(0) if following[stage] else []
             rest = cut & ~sum(1 << layer for layer in set(layers))
-            if not layers or rest == cut or any(not cut >> layer & 1 for layer in layers) or rest not in self.place:
-                raise Refused("a chunk of the plan is not the difference of two closed sets")
+            if (
+                not layers
+                or rest == cut
+                or any(not cut >> layer & 1 for layer in layers)
+                or self.place.get(rest) not in self.free
+            ):
+                raise Refused("a chunk of the plan does not lie between two allowed cuts")
             chunks.append((stage, (self.place[rest], self.place[cut])))
             cut = rest
         if cut or any(following):
