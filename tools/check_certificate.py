@@ -292,7 +292,8 @@ class Instance:
         allowed = self.data.get("allowed")
         if allowed is None:
             names = self.candidates[case.candidate].data["choices"]
-            return (tuple((mode, zero) for mode in names for zero in self.data["zero"]),)
+            every = tuple((mode, zero) for mode in names for zero in self.data["zero"])
+            return (every,) if every else ()
         key = ",".join(map(str, (case.candidate, case.replicas, case.order, case.schedule, case.degree)))
         found = allowed["cases"].get(key, {}).get(str(case.stages))
         if found is None:
