@@ -344,6 +344,7 @@ def export(
     *,
     output: str | Path | None = None,
     nearest: bool = False,
+    release: str | None = None,
     strict_plugins: bool = False,
 ) -> dict[str, str]:
     """Check a plan, and write the files of a framework, a launcher or another tool for it.
@@ -354,6 +355,7 @@ def export(
         output: folder for the files, created if needed; None: write none.
         nearest: if the exporter's framework cannot run the plan, export the nearest one; it is then among the files, as
             `plan.json`.
+        release: of the framework that the files are for, such as 0.16; None: the newest.
         strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
 
     Returns:
@@ -366,7 +368,7 @@ def export(
     from nest.io import write_files
     from nest.report.text.comparison import nearest_text
 
-    made = exported(plan, (to,), near=nearest, strict_plugins=strict_plugins)
+    made = exported(plan, (to,), near=nearest, release=release, strict_plugins=strict_plugins)
     files = {**made.plans, **made.files}
     for line in (*made.warnings, *(nearest_text(each.to_dict()) for each in made.nearest.values())):
         warnings.warn(line, stacklevel=2)
@@ -380,6 +382,7 @@ def exported(
     to: Sequence[str],
     *,
     near: bool = False,
+    release: str | None = None,
     progress: Progress | None = None,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
@@ -390,6 +393,7 @@ def exported(
         plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
         to: names of exporters.
         near: if a framework cannot run the plan, export the nearest one.
+        release: of the framework that the files are for; None: the newest.
         progress: called regularly with the state of a search for a nearest plan.
         strict_plugins: raise on a plug-in error; otherwise its object is disabled with a warning.
         plugins: registered exporters and the like; default: those installed.
@@ -403,14 +407,14 @@ def exported(
     from nest.whatif.solver import require_held
 
     with registered(plugins, strict_plugins) as known:
-        known.run(lambda: [exporter_called(name, known) for name in to])  # Report slips before working.
+        known.run(lambda: [exporter_called(name, known, release) for name in to])  # Report slips before working.
         read = _feasible(plan, "export")
         known.run(lambda: require_held(plan, read, known, "so nest does not export it"))
 
         def search(problem: Problem) -> PlanDocument:
             return solve(problem, progress=progress, plugins=known)
 
-        return export_checked(read, to, known, search if near else None)
+        return export_checked(read, to, known, search if near else None, release=release)
 
 
 @restarted

@@ -61,6 +61,7 @@ def evaluate(
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
+    release: str | None = typer.Option(None, "--for", metavar="RELEASE", help="With --from: release of the framework."),
     vocabulary: int | None = VOCABULARY,
     model: str | None = MODEL,
     against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the fastest plan."),
@@ -97,11 +98,11 @@ def evaluate(
         started = started_run(framework, flags, problems or [], cluster, options, vocabulary, model)
         _evaluate_run(started, framework, flags, decisions, against_best, write_problem, as_json)
         return
-    of_flags = (cluster, nodes, devices_per_node, part, vocabulary, model, write_problem)
+    of_flags = (cluster, nodes, devices_per_node, part, release, vocabulary, model, write_problem)
     if against_best or any(option is not None for option in of_flags):
         raise InputError(
-            "--cluster, --nodes, --devices-per-node, --part, --vocabulary, --model, --against-best and --write-problem "
-            "need --from or --from-megatron."
+            "--cluster, --nodes, --devices-per-node, --part, --for, --vocabulary, --model, --against-best and "
+            "--write-problem need --from or --from-megatron."
         )
     if not problems:
         raise InputError("nest evaluate needs a problem file, or --from or --from-megatron.")

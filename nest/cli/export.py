@@ -30,6 +30,9 @@ def export(
         help="Exporter, such as megatron; repeatable.",
     ),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the files into this folder."),
+    release: str | None = typer.Option(
+        None, "--for", metavar="RELEASE", help="Release of the framework, such as 0.16; the newest if left out."
+    ),
     near: bool = typer.Option(False, "--nearest", help="If needed, export the nearest plan it can run."),
     listing: bool = typer.Option(False, "--list", help="List the exporters and the plans they support."),
     as_json: bool = JSON,
@@ -46,19 +49,24 @@ def export(
 
     if listing:
         rows = exporters(None if plan is None else api.read_plan(plan))
-        show_listing(as_json, "exporters", rows, {"name": "name", "writes": "summary", "limits": "limits"})
+        show_listing(
+            as_json,
+            "exporters",
+            rows,
+            {"name": "name", "releases": "releases", "writes": "summary", "limits": "limits"},
+        )
         return
     if plan is None or not to:
         raise InputError("nest export needs a plan and --to NAME; `nest export --list` lists the names.")
     if plan.is_dir():
-        _export_folder(plan, tuple(to), output, near, as_json)
+        _export_folder(plan, tuple(to), output, near, release, as_json)
         return
     read = api.read_plan(plan)
     if read.status == "infeasible":
         note(f"{plan}: nothing to export; the problem has no feasible plan: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     try:
-        made = _made(plan, tuple(to), near)
+        made = _made(plan, tuple(to), near, release)
     except NothingNear as nothing:
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
@@ -71,12 +79,14 @@ def export(
     _tell(made, output, as_json)
 
 
-def _made(plan: Path, to: tuple[str, ...], near: bool) -> "Exported":
+def _made(plan: Path, to: tuple[str, ...], near: bool, release: str | None) -> "Exported":
     with progress_line("searching for the nearest plan") as progress:
-        return api.exported(plan, to, near=near, progress=progress)
+        return api.exported(plan, to, near=near, release=release, progress=progress)
 
 
-def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near: bool, as_json: bool) -> None:
+def _export_folder(
+    folder: Path, to: tuple[str, ...], output: Path | None, near: bool, release: str | None, as_json: bool
+) -> None:
     """Write the files of every plan in a folder into a separate folder beside the plan.
 
     Those that cannot be exported are reported, and the others are written.
@@ -93,7 +103,7 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
     refused = []
     for path in plans:
         try:
-            made = _made(path, to, near)
+            made = _made(path, to, near, release)
         except (InputError, NothingNear) as error:
             refused.append(f"{path}: {error}")
             continue

@@ -279,6 +279,7 @@ class LaunchOptions(Record):
         folder: of the file, for other files that it reads; None: unknown.
         model: of the problem or an option; None: unknown.
         machine: devices of a machine of the cluster, if neither the file nor the user says; None: unknown.
+        release: of the framework, such as 0.16; None: the one in the file, or the newest.
     """
 
     nodes: int | None = None
@@ -289,6 +290,7 @@ class LaunchOptions(Record):
     folder: Path | None = None
     model: Architecture | None = None
     machine: int | None = None
+    release: str | None = None
 
 
 MODEL_LEFT = "the model is the problem's."

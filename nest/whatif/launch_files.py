@@ -54,6 +54,7 @@ def export_checked(
     known: Registry,
     search: Search | None = None,
     before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    release: str | None = None,
 ) -> Exported:
     """Export a feasible plan whose numbers hold.
 
@@ -62,6 +63,7 @@ def export_checked(
         to: names of exporters.
         search: solves problems to find the nearest plan if a framework cannot run this one; None: refuse it.
         before: by framework, earlier files of its exporter for this plan.
+        release: of the framework that the files are for; None: the newest.
 
     Raises:
         NothingNear: an exporter's framework can run no feasible plan.
@@ -80,7 +82,9 @@ def export_checked(
         if made is None:
             # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own
             # copy.
-            made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
+            made = known.run(
+                lambda name=name, plan=exported: exporter_called(name, known, release).export(deepcopy(plan))  # type: ignore[misc]
+            )
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
             raise InputError(f"{name!r} and another exporter both write {clash!r}; export to one at a time.")
@@ -142,6 +146,7 @@ def _row(exporter: Exporter, problem: Problem, known: Registry) -> dict[str, Any
         "name": exporter.name,
         "summary": str(getattr(exporter, "summary", "")),
         "limits": limits_text(limits),
+        "releases": ", ".join(getattr(exporter, "releases", ())),
         "rules": {} if limits is None else dict(limits.constraints),
         "distribution": distribution,
         "version": version,
@@ -173,18 +178,21 @@ def _words(what: str, names: tuple[str, ...] | None) -> str:
     return "" if names is None else f"{what} {', '.join(names) or 'none'}"
 
 
-def exporter_called(name: str, known: Registry) -> Exporter:
-    """Registered exporter of a name.
+def exporter_called(name: str, known: Registry, release: str | None = None) -> Exporter:
+    """Registered exporter of a name, for a release of its framework; None: the newest.
 
     Raises:
         InputError: there is none.
     """
     exporters = known.exporters()
-    if name in exporters:
-        return exporters[name]
     if name in known.missing("exporters"):
         raise InputError(f"the exporter {name!r} failed and is disabled; run `nest plugins doctor`.")
-    raise unknown_name("--to", "exporter", name, exporters)
+    if name not in exporters:
+        raise unknown_name("--to", "exporter", name, exporters)
+    if release is not None and not hasattr(exporters[name], "for_release"):
+        raise InputError(f"--for {release:.40}: the exporter {name!r} writes for no release of a framework.")
+    found: Exporter = exporters[name] if release is None else exporters[name].for_release(release)  # type: ignore[attr-defined]
+    return found
 
 
 def _warnings(plan: PlanDocument) -> tuple[str, ...]:

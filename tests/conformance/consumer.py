@@ -1,20 +1,26 @@
 """Runs a few lines of Python in the interpreter that has a real consumer of nest's files.
 
-`NEST_CONFORMANCE_PYTHON` names that interpreter; left out, it is this one. The consumers need not be installed beside
-nest: what they are given and what they answer are JSON.
+`tools/frameworks make` makes an environment for each consumer. Without one, `NEST_CONFORMANCE_PYTHON` names the
+interpreter; left out, it is this one. The consumers need not be installed beside nest: what they are given and what
+they answer are JSON.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
 INTERPRETER = "NEST_CONFORMANCE_PYTHON"
+HOME = "NEST_FRAMEWORKS"
+REPOSITORY = Path(__file__).parents[2]
 SECONDS = 240
 MARK = "\nANSWER "
 """Consumers write to standard output too; the answer is what follows the last of these."""
@@ -28,14 +34,26 @@ def answer(value):
 """
 
 
-def interpreter() -> str:
-    """Path of the interpreter that has the consumers."""
-    return os.environ.get(INTERPRETER) or sys.executable
+@cache
+def environments() -> dict[str, Path]:
+    """Interpreter of each made environment, by the distributions that it is for."""
+    home = Path(os.environ.get(HOME, REPOSITORY / "build" / "frameworks"))
+    found: dict[str, Path] = {}
+    for name, pinned in tomllib.loads((REPOSITORY / "tools" / "frameworks.toml").read_text()).items():
+        python = home / name / "bin" / "python"
+        for package in [*pinned["frameworks"], *pinned.get("alone", [])] if python.exists() else []:
+            found.setdefault(re.split("[=<>]", package)[0], python)
+    return found
+
+
+def interpreter(of: str = "") -> str:
+    """Path of the interpreter that has the consumers, or the distribution `of`."""
+    return str(environments().get(of) or os.environ.get(INTERPRETER) or sys.executable)
 
 
 @cache
 def versions(*distributions: str) -> tuple[str | None, ...]:
-    """Installed version of each distribution there; None: it is not."""
+    """Installed version of each distribution, where the first one is; None: it is not."""
     found = _run(
         "from importlib.metadata import version, PackageNotFoundError\n"
         "def known(name):\n"
@@ -46,6 +64,7 @@ def versions(*distributions: str) -> tuple[str | None, ...]:
         "answer([known(name) for name in given])\n",
         list(distributions),
         {},
+        distributions[0],
     )
     return tuple(found)
 
@@ -54,24 +73,29 @@ def needs(*distributions: str) -> None:
     """Skip the test unless the interpreter has all of `distributions`."""
     missing = [name for name, found in zip(distributions, versions(*distributions), strict=True) if found is None]
     if missing:
-        pytest.skip(f"{interpreter()} has no {', '.join(missing)}; set {INTERPRETER} to a Python that has it")
+        pytest.skip(
+            f"{interpreter(distributions[0])} has no {', '.join(missing)}; run `tools/frameworks make`, or set "
+            f"{INTERPRETER} to a Python that has it"
+        )
 
 
-def consume(script: str, given: Any = None, **environment: str) -> Any:
+def consume(script: str, given: Any = None, *, of: str = "", seconds: float = SECONDS, **environment: str) -> Any:
     """What `script` passes to `answer(...)`, run where the consumers are.
 
     Args:
         script: Python; finds what it is asked about in `given`, and calls `answer` once with what JSON can hold.
         given: anything JSON can hold.
+        of: the distribution that is asked; empty: the interpreter of all tests.
+        seconds: time limit.
         environment: further environment variables.
 
     Raises:
         AssertionError: the script failed; the text is the end of what it wrote to standard error.
     """
-    return _run(dedent(script), given, environment)
+    return _run(dedent(script), given, environment, of, seconds)
 
 
-def refusal(script: str, given: Any = None, **environment: str) -> str | None:
+def refusal(script: str, given: Any = None, *, of: str = "", **environment: str) -> str | None:
     """The message of what `script` raises, without the traceback; None: it raises nothing.
 
     Raises:
@@ -84,17 +108,17 @@ def refusal(script: str, given: Any = None, **environment: str) -> str | None:
         "else:\n"
         "    answer(None)\n"
     )
-    found: str | None = _run(wrapped, given, environment)
+    found: str | None = _run(wrapped, given, environment, of)
     return found
 
 
-def _run(script: str, given: Any, environment: dict[str, str]) -> Any:
+def _run(script: str, given: Any, environment: dict[str, str], of: str = "", seconds: float = SECONDS) -> Any:
     done = subprocess.run(
-        [interpreter(), "-c", _PRELUDE.format(mark=MARK) + script],
+        [interpreter(of), "-c", _PRELUDE.format(mark=MARK) + script],
         input=json.dumps(given),
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
     )

@@ -4,12 +4,17 @@ The wheel asks for Python 3.12, and for kernels that only GPUs run. `typing.over
 parser calls, are stood in for; everything else is the wheel's.
 """
 
+import shlex
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nest.hooks.pipelines import deployed
+from nest.spec import PlanDocument
+from nest_frameworks.megatron.flags import export
 from tests.conformance.consumer import interpreter
 
 NEWEST = ("--no-deps", "--only-binary=:all:", "--python-version", "3.12", "--platform", "manylinux_2_28_x86_64")
@@ -72,3 +77,24 @@ def wheel(folder: Path) -> Path:
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(folder / "src")
     return folder / "src"
+
+
+FLAGS = "megatron_flags.sh"
+
+
+def case(plan: PlanDocument) -> dict[str, Any]:
+    """What bash makes of a plan's exported file, and how many ranks it is for."""
+    return case_of(export(plan)[FLAGS], deployed(plan).world_size)
+
+
+def case_of(text: str, world: int) -> dict[str, Any]:
+    """What bash makes of an exported file for `world` ranks."""
+    script = f"set -eu; eval {shlex.quote(text)}; env -0; printf '\\n'; printf '%s\\0' \"${{MEGATRON_ARGS[@]}}\""
+    done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True)
+    variables, _, words = done.stdout.partition("\0\n")
+    return {
+        "words": words.split("\0")[:-1],
+        "environment": dict(each.split("=", 1) for each in variables.split("\0") if "=" in each and each[0] != "_"),
+        "unset": [line.split()[1] for line in text.splitlines() if line.startswith("unset ")],
+        "world": world,
+    }

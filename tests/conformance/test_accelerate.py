@@ -59,7 +59,7 @@ def _files(kind: str) -> dict[str, Any]:
 def test_the_configuration_is_loaded(kind: str) -> None:
     if kind == "dense":  # Its tensor parallelism is that of Transformers.
         needs("transformers")
-    found = consume(READ, _files(kind))
+    found = consume(READ, _files(kind), of="accelerate")
     assert found["type"] == "FSDP"
     assert (found["processes"], found["machines"]) == (16, 2)
     assert found["mesh"] == ({"dp_shard": 8, "tp": 2} if kind == "dense" else {"dp_shard": 16})
@@ -71,7 +71,7 @@ def test_the_configuration_is_loaded(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "zero3"])
 def test_the_batch_is_the_plans(kind: str) -> None:
-    steps, each, batch = consume(SCRIPT, _files(kind))
+    steps, each, batch = consume(SCRIPT, _files(kind), of="accelerate")
     assert batch == steps * each * (8 if kind == "dense" else 16)
 
 
@@ -83,4 +83,4 @@ def test_what_it_cannot_run_is_refused_by_us(kind: str) -> None:
 def test_an_unknown_key_would_be_refused() -> None:
     broken = _files("dense")
     broken["accelerate.yaml"] += "pipeline_size: 2\n"
-    assert refusal(READ, broken) is not None
+    assert refusal(READ, broken, of="accelerate") is not None

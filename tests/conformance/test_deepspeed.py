@@ -56,6 +56,7 @@ answer({"parts": found.parts, "mine": [found._local_start, found._local_stop],
 INITIALIZE = """
 import torch
 import torch.multiprocessing as processes
+import deepspeed
 
 class LlamaAttention(torch.nn.Module):
     def __init__(self):
@@ -85,7 +86,6 @@ class LlamaModel(torch.nn.Module):
         return x
 
 def told(config):
-    import deepspeed
     model = LlamaModel()
     optimizer = torch.optim.AdamW(model.parameters())
     try:
@@ -105,8 +105,8 @@ def told(config):
 
 def rank(number, store, configs, answers):
     import os
-    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE="2")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=2)
+    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(given["ranks"]))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=given["ranks"])
     for config in configs:
         answers.put((number, told(config)))
     torch.distributed.destroy_process_group()
@@ -115,9 +115,9 @@ import tempfile
 answers = processes.get_context("fork").SimpleQueue()
 with tempfile.TemporaryDirectory() as folder:
     arguments = (f"{folder}/store", given["configs"], answers)
-    processes.start_processes(rank, arguments, 2, start_method="fork")
-    found = [answers.get() for _ in range(2 * len(given["configs"]))]
-answer([[each for number, each in found if number == rank] for rank in (0, 1)])
+    processes.start_processes(rank, arguments, given["ranks"], start_method="fork")
+    found = [answers.get() for _ in range(given["ranks"] * len(given["configs"]))]
+answer([[each for number, each in found if number == rank] for rank in range(given["ranks"])])
 """
 
 EXTENSIONS = str(Path(tempfile.gettempdir()) / "nest-torch-extensions")
@@ -138,7 +138,7 @@ def _given(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "interleaved"])
 def test_its_configuration_accepts_the_json(kind: str) -> None:
-    found = consume(READ, _given(kind), **CPU)
+    found = consume(READ, _given(kind), of="deepspeed", **CPU)
     plan = plan_for("deepspeed", kind)
     assert found["micro"] * found["steps"] * RANKS[kind] == 32
     if found["tp"] == 0:  # Beside AutoTP it counts tensor-parallel ranks too.
@@ -150,38 +150,36 @@ def test_its_configuration_accepts_the_json(kind: str) -> None:
     assert found["checkpoints"] == (8 if kind in ("dense", "uneven") else None)
 
 
-def _on_two(fixed: dict[str, Any], **training: Any) -> dict[str, Any]:
-    """What is written for a plan on two devices."""
-    levels = [{"name": "node", "fanout": 2, "bandwidth": "450 GB/s", "latency": "3 us"}]
+def _on(ranks: int, fixed: dict[str, Any], **training: Any) -> dict[str, Any]:
+    """What is written for a plan on the devices of a node."""
+    levels = [{"name": "node", "fanout": ranks, "bandwidth": "450 GB/s", "latency": "3 us"}]
     given = {**problem(DENSE_MODEL, training, fixed), "cluster": {"device": "h100-sxm", "levels": levels}}
     written: dict[str, Any] = json.loads(nest.export(nest.evaluate(given), "deepspeed")["deepspeed.json"])
     return written
 
 
 @pytest.mark.slow
-def test_it_starts_on_two_ranks_with_what_we_write() -> None:
-    """`deepspeed.initialize` and a backward pass over gloo, without an `mpu`."""
+@pytest.mark.parametrize(("ranks", "tp"), [(2, 2), (4, 2), (8, 4)])
+def test_it_starts_with_what_we_write(ranks: int, tp: int) -> None:
+    """`deepspeed.initialize` and a backward pass over gloo, without an `mpu`; AutoTP among the plans."""
     needs("deepspeed", "torch", "transformers")
-    narrow = _on_two({"dp": 2, "zero": 0}, gradients="bf16")
-    split = _on_two({"tp": 2, "dp": 1, "zero": 1})
+    narrow = _on(ranks, {"dp": ranks, "zero": 0}, gradients="bf16")
+    # DeepSpeed adds up gradients of several data-parallel ranks in fp32 from ZeRO 1 on.
+    splits = [_on(ranks, {"tp": tp, "dp": ranks // tp, "zero": zero}) for zero in ((1, 2) if tp < ranks else (1, 0))]
     mixed = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
-    configs = [
-        narrow,
-        _on_two({"dp": 2, "zero": 2}),
-        _on_two({"dp": 2, "zero": 3}),
-        narrow | mixed,
-        split | {"train_batch_size": 32},
-        split,  # AutoTP comes last: DeepSpeed keeps it switched on.
-        _on_two({"tp": 2, "dp": 1, "zero": 0}),
-    ]
+    wholes = [_on(ranks, {"dp": ranks, "zero": zero}) for zero in (1, 2, 3)]
+    # AutoTP comes last: DeepSpeed keeps it switched on.
+    configs = [narrow, *wholes, narrow | mixed, splits[0] | {"train_batch_size": 32}, *splits]
     wide = {"micro": 1, "sequence": 1, "accumulated": "torch.float32", "reduced": "torch.float32"}
-    whole = {**wide, "tp": 0, "weight": [8, 8], "steps": 16}
-    for told in consume(INITIALIZE, {"configs": configs}, **CPU):
-        assert told[0] == {**whole, "accumulated": "torch.bfloat16", "reduced": "torch.bfloat16"}
-        assert told[1] == told[2] == whole
-        assert "unsupported mix" in told[3]
-        assert "train_batch_size is not equal" in told[4]
-        assert told[5] == told[6] == {**wide, "tp": 2, "weight": [4, 8], "steps": 32}
+    whole = {**wide, "tp": 0, "weight": [8, 8], "steps": 32 // ranks}
+    narrowed = {**whole, "accumulated": "torch.bfloat16", "reduced": "torch.bfloat16"}
+    split = {**wide, "tp": tp, "weight": [8 // tp, 8], "steps": 32 * tp // ranks}
+    for told in consume(INITIALIZE, {"configs": configs, "ranks": ranks}, of="deepspeed", seconds=1200, **CPU):
+        assert told[0] == narrowed
+        assert told[1:4] == [whole] * 3
+        assert "unsupported mix" in told[4]
+        assert "train_batch_size is not equal" in told[5]
+        assert told[6:] == [split] * 2
 
 
 def test_interleaved_plans_are_refused_by_us() -> None:
@@ -191,16 +189,16 @@ def test_interleaved_plans_are_refused_by_us() -> None:
 def test_a_batch_that_is_no_product_would_be_refused() -> None:
     given = _given("zero3")
     given["config"]["train_batch_size"] = 33
-    assert "batch" in (refusal(READ, given, **CPU) or "")
+    assert "batch" in (refusal(READ, given, of="deepspeed", **CPU) or "")
 
 
 def test_an_unknown_key_of_zero_would_be_refused() -> None:
     given = _given("dense")
     given["config"]["zero_optimization"]["stages"] = 1
-    assert refusal(READ, given, **CPU) is not None
+    assert refusal(READ, given, of="deepspeed", **CPU) is not None
 
 
 @pytest.mark.parametrize(("rank", "mine"), [(0, [0, 2]), (5, [2, 4]), (9, [4, 7]), (15, [7, 10])])
 def test_the_pipeline_is_cut_where_the_plan_cuts(rank: int, mine: list[int]) -> None:
-    found = consume(CUT, {"text": _files("uneven")["deepspeed_pipeline.py"], "rank": rank}, **CPU)
+    found = consume(CUT, {"text": _files("uneven")["deepspeed_pipeline.py"], "rank": rank}, of="deepspeed", **CPU)
     assert found == {"parts": [0, 2, 4, 7, 10], "mine": mine, "interval": 1}

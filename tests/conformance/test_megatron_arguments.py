@@ -1,8 +1,6 @@
 """The newest Megatron-Core's own `parse_args` and `validate_args` take the flags of nest's exporter."""
 
 import re
-import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,10 @@ import nest
 from frameworks_tests.megatron_plans import problems
 from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.hooks.pipelines import deployed
 from nest.io import read_mapping_text
-from nest.spec import PlanDocument
 from nest_frameworks.megatron import bridge
-from nest_frameworks.megatron.flags import export
 from tests.conformance.consumer import consume, needs
-from tests.conformance.megatron_core import PRELUDE, wheel
+from tests.conformance.megatron_core import FLAGS, PRELUDE, case, case_of, wheel
 from tests.conformance.plans import DENSE_MODEL, EXPERT_MODEL, PROBLEMS, problem
 from tests.docs.document import REPOSITORY, Step, documents, run, steps
 
@@ -80,27 +75,6 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "capacity": (EXPERT_MODEL, {"expert_capacity": 1.25}, EXPERTS),
     "further tokens": ({**DENSE_MODEL, "layers": 9, "mtp_layers": 1}, {}, {"pp": 2, "dp": 8, "zero": 1}),
 }
-
-
-FLAGS = "megatron_flags.sh"
-
-
-def case(plan: PlanDocument) -> dict[str, Any]:
-    """What bash makes of a plan's exported file, and how many ranks it is for."""
-    return case_of(export(plan)[FLAGS], deployed(plan).world_size)
-
-
-def case_of(text: str, world: int) -> dict[str, Any]:
-    """What bash makes of an exported file for `world` ranks."""
-    script = f"set -eu; eval {shlex.quote(text)}; env -0; printf '\\n'; printf '%s\\0' \"${{MEGATRON_ARGS[@]}}\""
-    done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True)
-    variables, _, words = done.stdout.partition("\0\n")
-    return {
-        "words": words.split("\0")[:-1],
-        "environment": dict(each.split("=", 1) for each in variables.split("\0") if "=" in each and each[0] != "_"),
-        "unset": [line.split()[1] for line in text.splitlines() if line.startswith("unset ")],
-        "world": world,
-    }
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def leaves(content: Any, above: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["verl", "nemo"])
 def test_hydra_composes_what_is_written(name: str, tmp_path: Path) -> None:
-    needs("hydra-core", "omegaconf", *(["verl"] if name == "verl" else []))
+    needs("verl", "hydra-core", "omegaconf")
     for number, (file, text) in enumerate(written(name)):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -65,7 +65,7 @@ def test_hydra_composes_what_is_written(name: str, tmp_path: Path) -> None:
             )
         content = read_mapping_text(text, file)
         said = leaves({key: value for key, value in content.items() if key not in ("defaults", "hydra")})
-        answer = consume(COMPOSE, {"folder": str(folder), "name": Path(file).stem, "keys": list(said)})
+        answer = consume(COMPOSE, {"folder": str(folder), "name": Path(file).stem, "keys": list(said)}, of="verl")
         assert answer == said
 
 
@@ -104,7 +104,7 @@ def test_arguments_are_those_of_megatron_swift(tmp_path: Path) -> None:
     for file, text in written("ms-swift"):
         (tmp_path / file).write_text(text)
         content = read_mapping_text(text, file)
-        answer = consume(SWIFT, {"file": str(tmp_path / file)})
+        answer = consume(SWIFT, {"file": str(tmp_path / file)}, of="ms-swift")
         assert set(answer["unknown"]) <= {"max_length", "packing"}  # Those of BaseArguments.
         del answer["environment"]["SWIFT_CONFIG_FILE"]  # Where it keeps a copy.
         assert answer["environment"] == {name: str(value) for name, value in content["ENV"].items()}

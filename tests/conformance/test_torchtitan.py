@@ -97,7 +97,7 @@ def test_its_configuration_manager_reads_the_toml_and_builds_the_mesh(kind: str)
     _needs_titan("0.2.")
     files = files_for("torchtitan", kind)
     assert files is not None
-    found = consume(BUILD, files)
+    found = consume(BUILD, files, of="torchtitan")
     sizes, told = found["sizes"], found["config"]
     assert sizes["pp"] == {"dense": 2, "moe": 2, "uneven": 4, "interleaved": 4, "zero3": 1}[kind]
     assert sizes["tp"] == 2
@@ -122,10 +122,10 @@ def test_torch_validates_the_schedule(kind: str) -> None:
     stages = ranks * (2 if kind == "interleaved" else 1)
     micro_batches = 32 // (16 // 2 // ranks)
     given = {"text": files["pipeline_schedule.csv"], "ranks": ranks, "stages": stages, "micro_batches": micro_batches}
-    assert consume(READ_SCHEDULE, given) == {str(stage): stage % ranks for stage in range(stages)}
+    assert consume(READ_SCHEDULE, given, of="torchtitan") == {str(stage): stage % ranks for stage in range(stages)}
     rows = [row.split(",") for row in given["text"].splitlines()]
     rows[0].append(rows[0].pop(0))
-    assert refusal(READ_SCHEDULE, {**given, "text": "\n".join(map(",".join, rows))}) is not None
+    assert refusal(READ_SCHEDULE, {**given, "text": "\n".join(map(",".join, rows))}, of="torchtitan") is not None
 
 
 def test_an_unknown_key_would_be_refused() -> None:
@@ -133,7 +133,7 @@ def test_an_unknown_key_would_be_refused() -> None:
     files = files_for("torchtitan", "dense")
     assert files is not None
     broken = {**files, "torchtitan.toml": files["torchtitan.toml"].replace("pipeline_parallel_degree", "pipes")}
-    assert refusal(READ_TOML, broken) is not None
+    assert refusal(READ_TOML, broken, of="torchtitan") is not None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,7 +141,7 @@ def test_the_python_configuration_is_a_run(kind: str) -> None:
     _needs_titan("0.3.")
     files = files_for("torchtitan", kind)
     assert files is not None
-    found = consume(RUN_CONFIGURATION, {"files": files, "known": False})
+    found = consume(RUN_CONFIGURATION, {"files": files, "known": False}, of="torchtitan")
     assert found["config"]["pipeline_parallel_degree"] == {"zero3": 1, "dense": 2, "moe": 2}.get(kind, 4)
     assert found["recompute"] == ("FullAC.Config" if kind in ("dense", "zero3") else "NoneType")
     assert found["sequence"] == 512
@@ -151,7 +151,7 @@ def test_the_python_configuration_is_a_run(kind: str) -> None:
 def test_known_sizes_are_found(config: str) -> None:
     _needs_titan("0.3.")
     files, flavor = known(config)
-    found = consume(RUN_CONFIGURATION, {"files": files, "known": True})
+    found = consume(RUN_CONFIGURATION, {"files": files, "known": True}, of="torchtitan")
     assert found["flavor"] == flavor
 
 
@@ -188,7 +188,7 @@ answer(counts)
 )
 def test_every_nth_block_is_counted_as_the_reader_does(schedule: str, ranks: list[list[int]], option: str) -> None:
     _needs_titan("0.2")
-    counts = consume(COUNT, {"ranks": ranks, "option": option})
+    counts = consume(COUNT, {"ranks": ranks, "option": option}, of="torchtitan")
     parallelism = f"pipeline_parallel_degree = 4\npipeline_parallel_schedule = '{schedule}'"
     found = read(
         f"[model]\nflavor = '8B'\n[parallelism]\ndata_parallel_shard_degree = 2\n{parallelism}\n"

@@ -88,7 +88,7 @@ def test_the_trainers_arguments_are_parsed(
     needs("transformers", "accelerate", "torch")
     given = parsed(files("transformers", fixed))["training_args.json"]
     # bf16 asks for a GPU.
-    found = consume(ARGUMENTS, {**given, "bf16": False})
+    found = consume(ARGUMENTS, {**given, "bf16": False}, of="transformers")
     assert found == [fixed["micro_batch"], steps, False, "adamw_torch_fused", checkpointed, kwargs]
 
 
@@ -96,7 +96,7 @@ def test_llama_factory_hands_the_trainer_keys_that_it_has() -> None:
     """What is left are LLaMA-Factory's own (src/llamafactory/hparams)."""
     needs("transformers", "torch")
     text = files("llama-factory", {"dp": 16, "zero": 3})["llama_factory.yaml"]
-    own = consume(KNOWN, YAML(typ="safe", pure=True).load(text))
+    own = consume(KNOWN, YAML(typ="safe", pure=True).load(text), of="transformers")
     assert own == [
         "cutoff_len",
         "disable_gradient_checkpointing",
@@ -111,13 +111,13 @@ def test_llama_factory_reads_its_arguments() -> None:
     """Refused would be a key that none of its classes has (`parse_dict` of hparams/parser.py, 0.9.5)."""
     needs("llamafactory", "omegaconf", "torch")
     given = files("llama-factory", {"dp": 16, "zero": 3, "micro_batch": 1})
-    assert consume(FACTORY, given) == ["MODEL", 256, 1, 2, "deepspeed.json", "full", "sft"]
+    assert consume(FACTORY, given, of="llamafactory") == ["MODEL", 256, 1, 2, "deepspeed.json", "full", "sft"]
 
 
 def test_lightning_runs_the_strategy() -> None:
     needs("lightning", "torch")
     text = files("lightning", {"dp": 8, "tp": 2, "zero": 3, "recompute": "full", "micro_batch": 1})["lightning_plan.py"]
-    found = consume(STRATEGY, text)
+    found = consume(STRATEGY, text, of="lightning")
     assert found["mesh"] == {"data_parallel": 8, "tensor_parallel": 2}
     assert found["steps"] == 4
     assert found["type"] == "FSDPModule"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.hooks.protocols import Exporter, PlanReader
@@ -51,9 +51,35 @@ class Framework(Tool):
 
     Attributes:
         limited_by: the function in `nest_frameworks.limits` that says what it can run, with its module.
+        release: of the framework; None: the newest.
     """
 
     limited_by: str = field(kw_only=True)
+    release: str | None = field(default=None, kw_only=True)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Releases of the framework that it writes for, the newest first."""
+        from nest_frameworks.releases import releases_of
+
+        return releases_of(self.name).releases
+
+    def for_release(self, release: str) -> Exporter:
+        """Return the exporter for a release of the framework.
+
+        Raises:
+            InputError: it writes for no such release.
+        """
+        from nest_frameworks.releases import releases_of
+
+        return evolve(self, release=releases_of(self.name).named(release))
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """File names and their contents."""
+        if self.release is None or len(self.releases) == 1:
+            return super().export(plan)
+        files: Mapping[str, str] = getattr(self.functions, self.writer)(plan, self.release)
+        return files
 
     def limits(self, problem: Problem) -> Limits:
         """Limits of the framework for a problem."""

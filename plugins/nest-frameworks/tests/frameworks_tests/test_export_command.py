@@ -44,8 +44,18 @@ class Several:
     def limits(self, problem: Any) -> Limits:
         return Limits(strategies=("tp",), zero=(0, 1), constraints={"pp <= 2": "it has two hands"})
 
+    releases = ("2", "1.0")
+    release = ""
+
+    def for_release(self, release: str) -> "Several":
+        if release not in self.releases:
+            raise InputError(f"it has {' and '.join(self.releases)}")
+        chosen = Several()
+        chosen.release = f" of {release}"
+        return chosen
+
     def export(self, plan: PlanDocument) -> dict[str, str]:
-        return {"run.sh": "#!/bin/sh\n", "notes/one.txt": "1\n"}
+        return {"run.sh": "#!/bin/sh\n", "notes/one.txt": f"1{self.release}\n"}
 
 
 class Stubborn:
@@ -149,6 +159,7 @@ def test_the_list_says_what_each_can_express(
     listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)["exporters"]}
     assert listed["several"]["rules"] == {"pp <= 2": "it has two hands"}
     assert listed["table"]["limits"] == "none stated"
+    assert (listed["several"]["releases"], listed["table"]["releases"]) == ("2, 1.0", "")
 
 
 @pytest.mark.parametrize(
@@ -352,7 +363,7 @@ def test_plans_of_a_folder_go_by_their_numbers_and_one_refused_keeps_none_back(
         (tmp_path / f"plan-{number}.json").write_text("{}")
     asked = []
 
-    def made(plan: Path, to: object, near: object) -> Exported:
+    def made(plan: Path, to: object, near: object, release: object) -> Exported:
         asked.append(plan.name)
         if plan.name == "plan-2.json":
             raise InputError("it has two stages.")
@@ -364,3 +375,14 @@ def test_plans_of_a_folder_go_by_their_numbers_and_one_refused_keeps_none_back(
     assert capsys.readouterr().err == f"nest: {tmp_path / 'plan-2.json'}: it has two stages.\n"
     written = sorted(str(each.relative_to(tmp_path / "out")) for each in (tmp_path / "out").rglob("job.sh"))
     assert written == ["plan-1/job.sh", "plan-10/job.sh"]
+
+
+def test_an_older_release_is_written_on_request(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "export", str(plan), "--to", "several", "--for", "1.0") == 0
+    assert "notes/one.txt <==\n1 of 1.0\n" in capsys.readouterr().out
+    assert call(monkeypatch, "export", str(plan), "--to", "several", "--for", "3") == 2
+    assert "it has 2 and 1.0" in capsys.readouterr().err
+    assert call(monkeypatch, "export", str(plan), "--to", "table", "--for", "1.0") == 2
+    assert "'table' writes for no release of a framework." in capsys.readouterr().err

@@ -92,6 +92,14 @@ def test_what_nobody_says_is_told() -> None:
     assert "# " + told + "." in export(nest.evaluate(problem({"dp": 16})))["megatron_flags.sh"]
 
 
+YARN = {"factor": 4.0, "original_max_position_embeddings": 32768}
+YARN_FLAGS = {
+    "--position-embedding-type": "yarn",
+    "--rotary-scaling-factor": 4.0,
+    "--yarn-original-max-position-embeddings": 32768,
+}
+
+
 @pytest.mark.parametrize(
     ("name", "scaling", "flags"),
     [
@@ -100,6 +108,14 @@ def test_what_nobody_says_is_told() -> None:
         ("llama-3-8b", {"type": "linear", "factor": 4.0}, {"--rotary-seq-len-interpolation-factor": 4}),
         ("llama-3-8b", {"type": "linear", "factor": 2.5}, None),
         ("llama-3-8b", {"type": "yarn", "factor": 4.0}, None),
+        ("llama-3-8b", {"type": "yarn", **YARN}, YARN_FLAGS),
+        (
+            "llama-3-8b",
+            {"rope_type": "yarn", **YARN, "mscale": 0.7, "mscale_all_dim": 0.5, "beta_fast": 16},
+            {**YARN_FLAGS, "--mscale": 0.7, "--mscale-all-dim": 0.5, "--yarn-beta-fast": 16},
+        ),
+        ("llama-3-8b", {"type": "yarn", **YARN, "attention_factor": 1.2}, None),
+        ("llama-3-8b", {"type": "yarn", **YARN, "truncate": False}, None),
         ("llama-3-8b", {"rope_type": "default"}, {}),
         ("llama-3-8b", None, {}),
         (

@@ -20,7 +20,7 @@ def test_megatron_fsdp_shards_everything_unless_told(strategy: str | None, distr
     said = [] if strategy is None else ["--data-parallel-sharding-strategy", strategy]
     found = read("--use-megatron-fsdp", SUMS, "fp32", *said, *(["--use-distributed-optimizer"] if distributed else []))
     assert found.settings["fixed"]["zero"] == STRATEGIES[strategy]
-    assumed = [note for note in found.notes if "Megatron-Core 0.18" in note]
+    assumed = [note for note in found.notes if "Megatron-Core 0.19" in note]
     assert len(assumed) == (strategy is None)
 
 
@@ -57,8 +57,8 @@ def test_megatron_fsdp_is_told_in_what_it_adds_up_gradients(gradients: str | Non
 @pytest.mark.parametrize(
     ("said", "gradients", "told"),
     [
-        ("", None, "in fp32"),
-        (f"{SUMS} auto", None, "in fp32"),
+        ("", "bf16", "in bf16"),
+        (f"{SUMS} auto", "bf16", "in bf16"),
         (f"{SUMS} fp32", None, ""),
         (f"{SUMS} bf16", "bf16", ""),
         (f"{SUMS} fp32 --grad-reduce-in-bf16", None, ""),

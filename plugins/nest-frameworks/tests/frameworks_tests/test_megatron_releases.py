@@ -9,10 +9,11 @@ from hypothesis import given, settings
 
 import nest
 from frameworks_tests.megatron_plans import problems
-from nest.deployment import Reading
+from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
+from nest.hooks.registry import registry
 from nest.io import read_mapping, read_mapping_text
 from nest.spec import PlanDocument
 from nest_frameworks.megatron import bridge
@@ -21,6 +22,7 @@ from nest_frameworks.megatron.notation import given_flags
 from nest_frameworks.megatron.parallel_flags import environment
 from nest_frameworks.megatron.reading.read import read_megatron
 from nest_frameworks.megatron.relatives import nemo, swift, verl
+from nest_frameworks.releases import all_releases, releases_of
 from tests.conformance.plans import DENSE_MODEL, problem
 
 README = Path(__file__).parents[4] / "examples/llama-3-70b-on-128-h100/problem.yaml"
@@ -148,3 +150,107 @@ def test_the_cross_entropy_of_older_releases_is_priced_as_they_run_it(tmp_path: 
     assert begun.opened("megatron").search.target == "megatron"
     assert read(FUSION, IMPLEMENTATION, "native").settings["training"]["loss"] == "unfused"
     assert read().settings["training"]["loss"] == "unfused"
+
+
+SHARDED = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 " \
+    "--seq-length 64 --max-position-embeddings 64 --vocab-size 64 --micro-batch-size 1 --global-batch-size 8 --bf16 " \
+    "--use-megatron-fsdp --use-distributed-optimizer"  # fmt: skip
+STRATEGY = "--data-parallel-sharding-strategy"
+SUMS = "--megatron-fsdp-main-grads-dtype"
+
+
+@pytest.mark.parametrize(
+    ("release", "said", "zero", "gradients"),
+    [
+        ("0.16", "", 0, None),
+        ("0.17.1", "", 0, None),
+        ("0.18", "", 3, None),
+        ("0.19", "", 3, "bf16"),
+        (None, "", 3, "bf16"),
+        ("0.16", f"{STRATEGY} optim_grads_params", 3, None),
+        ("0.19", f"{STRATEGY} optim_grads", 2, "bf16"),
+        ("0.19", f"{STRATEGY} no_shard {SUMS} fp32", 0, None),
+        ("0.19", f"{SUMS} fp32", 3, None),
+        ("0.18", f"{SUMS} bf16", 3, "bf16"),
+    ],
+)
+def test_defaults_are_those_of_the_release(release: str | None, said: str, zero: int, gradients: str | None) -> None:
+    found = read_megatron(f"{SHARDED} {said}", LaunchOptions(release=release))
+    assert found.settings["fixed"]["zero"] == zero
+    assert found.settings["training"].get("gradients") == gradients
+    assumed = [note for note in found.notes if "is read as Megatron-Core" in note]
+    assert len(assumed) == (STRATEGY not in said) + (SUMS not in said)
+    plain = (release or "0.19")[:4]
+    assert all(f"read as Megatron-Core {plain} does" in note for note in assumed)
+
+
+@pytest.mark.parametrize("line", ["git checkout core_r0.16.0", "pip install megatron-core==0.16.1", "# core_v0.16.1"])
+def test_the_release_that_a_script_names_counts(line: str) -> None:
+    found = read_megatron(f"{line}\n{SHARDED}\n")
+    assert found.settings["fixed"]["zero"] == 0
+    assert any("Megatron-Core 0.16, which the file names" in note for note in found.notes)
+    both = read_megatron(f"{line}\n# or core_v0.18.0\n{SHARDED}\n")
+    assert both.settings["fixed"]["zero"] == 3
+    said = read_megatron(f"{line}\n{SHARDED}\n", LaunchOptions(release="0.18"))
+    assert said.settings["fixed"]["zero"] == 3
+
+
+def test_an_unknown_release_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--for 0\.15: nest knows megatron-core 0\.19, 0\.18, 0\.17, 0\.16\."):
+        read_megatron(SHARDED, LaunchOptions(release="0.15"))
+
+
+def test_older_forms_have_no_newer_flags_and_keep_what_was_refused_later() -> None:
+    made = plan({"stack": "megatron-core", "loss": "fused"}, {"tp": 2, "sp": True, "dp": 8, "zero": 3})
+    exporter = registry().exporters()["megatron"]
+    text = {release: exporter.for_release(release).export(made)["megatron_flags.sh"] for release in exporter.releases}
+    assert list(text) == ["0.19", "0.18", "0.17", "0.16"]
+    assert text["0.19"] == export(made)["megatron_flags.sh"]
+    assert [SUMS in text[release] for release in text] == [True, True, True, False]
+    assert [f"{IMPLEMENTATION} te" in text[release] for release in text] == [False, True, True, True]
+    assert all(f"{STRATEGY} optim_grads_params" in each for each in text.values())
+
+
+def test_what_is_written_for_a_release_is_read_as_of_it() -> None:
+    made = plan({"stack": "megatron-core"}, {"tp": 2, "sp": True, "dp": 8, "zero": 3})
+    for release in releases_of("megatron").releases:
+        text = export(made, release)["megatron_flags.sh"]
+        found = read_megatron(text, LaunchOptions(2, 8, release=release))
+        assert found.settings["fixed"]["zero"] == 3
+        assert found.settings["training"].get("gradients") is None
+
+
+def test_torchtitan_s_files_are_those_of_the_release() -> None:
+    made = nest.evaluate(problem(DENSE_MODEL, {}, {"tp": 2, "sp": True, "pp": 2, "dp": 4, "zero": 1}))
+    exporter = registry().exporters()["torchtitan"]
+    files = {release: set(exporter.for_release(release).export(made)) for release in exporter.releases}
+    assert "torchtitan.toml" in files["0.2"] - files["0.3"]
+    assert "torchtitan_plan.py" in files["0.3"] - files["0.2"]
+    assert files["0.2"] | files["0.3"] == set(exporter.export(made))
+
+
+@pytest.mark.parametrize("name", sorted(all_releases()))
+def test_changes_are_of_releases_that_are_known(name: str) -> None:
+    found = releases_of(name)
+    assert found.named(None) == found.releases[0]
+    assert found.tried is None or name == "pytorch" or found.named(found.tried) == found.newest
+    assert {change.kind for change in found.changes} <= {"default", "added", "renamed", "removed", "refused", "value"}
+    assert all(found.named(change.since) == change.since for change in found.changes)
+    assert name in registry().exporters()
+
+
+def test_yarn_is_written_where_the_release_has_its_flags() -> None:
+    config = {"model_type": "qwen3", "num_hidden_layers": 8, "hidden_size": 256, "num_attention_heads": 8}
+    config |= {"num_key_value_heads": 4, "intermediate_size": 1024, "vocab_size": 1024, "head_dim": 32}
+    config |= {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}}
+    made = nest.evaluate({**problem({}, {}, LAYOUT), "model": config})
+    now, before = export(made)["megatron_flags.sh"], export(made, "0.18")["megatron_flags.sh"]
+    assert "--position-embedding-type yarn" in now
+    assert "--yarn-original-max-position-embeddings 128" in now
+    assert "--position-embedding-type rope" in before
+    assert "--yarn" not in before.replace("lacks --yarn-original-max-position-embeddings", "")
+    assert "megatron-core 0.18 lacks --yarn-original-max-position-embeddings" in before
+    with pytest.raises(InputError, match="NeMo cannot train this"):
+        nemo.export(made)
+    again = read_megatron(now, LaunchOptions(2, 8))
+    assert "rope" not in str(again.notes)

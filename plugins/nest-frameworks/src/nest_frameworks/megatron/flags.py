@@ -30,6 +30,7 @@ from nest_frameworks.megatron.parallel_flags import (
     sharding_flags,
 )
 from nest_frameworks.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
+from nest_frameworks.releases import releases_of
 
 MOST_RUNS = 8
 """Runs of ranks in one pool that a comment names."""
@@ -53,15 +54,16 @@ HYBRID_EP = (
 """megatron/core/transformer/moe/fused_a2a.py of 0.19.2 imports it where it is installed."""
 
 
-def export(plan: PlanDocument) -> Mapping[str, str]:
-    """`megatron_flags.sh` and `megatron_args.yaml`.
+def export(plan: PlanDocument, release: str | None = None) -> Mapping[str, str]:
+    """`megatron_flags.sh` and `megatron_args.yaml`, for a release of Megatron Core; None: the newest.
 
     Raises:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
-    groups = flag_groups(plan)
+    release = RELEASES.named(release)
+    groups = flag_groups(plan, release=release)
     shape, model = deployed(plan), Asked.of(problem_of(plan)).transformer
-    comments = _comments(plan, shape, model)
+    comments = _comments(plan, shape, model, release)
     if groups["COMMUNICATION_ARGS"].get("--moe-flex-dispatcher-backend") == "hybridep":
         comments.append(HYBRID_EP)
     exported, unset = environment(shape)
@@ -71,10 +73,17 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     }
 
 
-def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str, Flags]:
+RELEASES = releases_of("megatron")
+FUSION = "--cross-entropy-fusion-impl"
+
+
+def flag_groups(plan: PlanDocument, limits: Limits | None = None, release: str | None = None) -> Mapping[str, Flags]:
     """The flags of a plan, by the array they stand in.
 
-    `limits`: what the framework that is told them can run; None: Megatron-LM's own.
+    Args:
+        plan: feasible.
+        limits: of the framework that is told them; None: Megatron-LM's own.
+        release: of Megatron Core; None: the newest.
 
     Raises:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
@@ -85,9 +94,10 @@ def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)
     model, training = Asked.of(problem).transformer, problem.training
-    if limits is None:
-        training = evolve(training, loss="unfused")  # Its `validate_args` refuses Transformer Engine's.
-    return {
+    release = RELEASES.named(release)
+    if limits is None and RELEASES.refuses(FUSION, "te", release):
+        training = evolve(training, loss="unfused")
+    groups: dict[str, Flags] = {
         "MODEL_ARGS": model_flags(model, training.sequence_length or 1)
         | detail_flags(problem.model, model)
         | ({"--moe-grouped-gemm": None} if training.sequential_experts else {}),
@@ -98,9 +108,12 @@ def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str
         "PRECISION_ARGS": precision_flags(training),
         "OPTIMIZER_ARGS": {**optimizer_flags(training), **sharding_flags(shape, training)},
     }
+    if limits is not None:  # Frameworks around Megatron Core build models by names of their own.
+        groups["MODEL_ARGS"] = RELEASES.spelled(groups["MODEL_ARGS"], RELEASES.releases[-1])
+    return {name: RELEASES.spelled(flags, release) for name, flags in groups.items()}
 
 
-def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
+def _comments(plan: PlanDocument, shape: Deployment, model: Architecture, release: str) -> list[str]:
     order = order_of(shape, model)
     words = "tp-cp-ep-pp-dp" if order == PIPELINE_INNER_ORDER else "tp-cp-ep-dp-pp"
     in_order = plan.placement is None and all(rank.device == rank.rank for rank in rank_table(plan, order))
@@ -111,16 +124,26 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         "`nest export` writes for placement (ranks, slurm, torchrun, mpi)."
     )
     return [
-        "Written by nest for Megatron-LM, checked against megatron-core 0.19.2.",
+        f"Written by nest for Megatron-LM, checked against megatron-core {RELEASES.tried}."
+        if release == RELEASES.newest
+        else f"Written by nest for Megatron-LM with megatron-core {release}.",
         "Data, tokenizer, learning rate and checkpoints are yours to add.",
         f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
         f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
         f"Rank order {words}. {placed}",
         *_pools_of_ranks(plan, order),
         *_beyond_domain(plan, shape),
-        *_own_cross_entropy(plan, shape, model),
+        *(_own_cross_entropy(plan, shape, model) if RELEASES.refuses(FUSION, "te", release) else ()),
         *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
+        *_later(plan, model, release),
     ]
+
+
+def _later(plan: PlanDocument, model: Architecture, release: str) -> list[str]:
+    """Name flags of the model that an older release lacks."""
+    said = {flag for flag, value in detail_flags(problem_of(plan).model, model).items() if value is not None}
+    lacking = sorted(said & RELEASES.absent(release))
+    return [f"megatron-core {release} lacks {', '.join(lacking)}; the model is built without."] if lacking else []
 
 
 def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:

@@ -234,11 +234,44 @@ def _scaling_flags(config: Mapping[str, Any], model: Architecture) -> Flags | No
             "--mscale": _number(scaling, "mscale"),
             "--mscale-all-dim": _number(scaling, "mscale_all_dim"),
         }
+    if not latent and kind == "yarn":
+        return _plain_yarn(scaling, model)
     if not latent and kind == "llama3" and all(scaling.get(key) == value for key, value in LLAMA_SCALING.items()):
         return {"--use-rope-scaling": True}
     if not latent and kind == "linear" and _whole(factor) is not None:
         return {"--rotary-seq-len-interpolation-factor": _whole(factor)}
     return None
+
+
+YARN_KEYS = frozenset(
+    {"rope_type", "type", "factor", "original_max_position_embeddings", "rope_theta"}
+    | {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
+)
+"""What a description of YaRN may have for Megatron Core's flags to say it."""
+
+
+def _plain_yarn(scaling: Mapping[str, Any], model: Architecture) -> Flags | None:
+    """Flags of YaRN outside latent attention; None: they cannot say it.
+
+    Megatron Core scales scores by `0.1 ln(factor) + 1` or by the ratio of two mscales, as Transformers does
+    (yarn_rotary_pos_embedding.py of 0.19.2; modeling_rope_utils.py of 5.24.0), and has no YaRN where layers predict
+    further tokens (`validate_args`).
+    """
+    factor, original = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
+    if {key for key, value in scaling.items() if value is not None} - YARN_KEYS or not factor or not original:
+        return None
+    if model.predicting:
+        return None
+    both = {"mscale", "mscale_all_dim"} <= scaling.keys()
+    return {
+        "--position-embedding-type": "yarn",
+        "--rotary-scaling-factor": factor,
+        "--yarn-original-max-position-embeddings": _whole(original),
+        "--yarn-beta-fast": _number(scaling, "beta_fast"),
+        "--yarn-beta-slow": _number(scaling, "beta_slow"),
+        "--mscale": _number(scaling, "mscale") if both else None,
+        "--mscale-all-dim": _number(scaling, "mscale_all_dim") if both else None,
+    }
 
 
 def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:

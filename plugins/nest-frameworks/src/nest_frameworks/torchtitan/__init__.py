@@ -18,8 +18,8 @@ TOML_FILE = "torchtitan.toml"
 PYTHON_FILE = "torchtitan_plan.py"
 
 
-def export(plan: PlanDocument) -> Mapping[str, str]:
-    """`torchtitan.toml` and `torchtitan_plan.py`.
+def export(plan: PlanDocument, release: str | None = None) -> Mapping[str, str]:
+    """`torchtitan.toml` for 0.2 and `torchtitan_plan.py` for 0.3; `release`: the only one to write for.
 
     Raises:
         InputError: torchtitan cannot run the plan, and why.
@@ -34,6 +34,9 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     if asked.training.precision != "fp32" and sharded_by == 1 < shape.tp * shape.stages:
         # torchtitan/distributed/utils.py of 0.2.2, `maybe_enable_amp`.
         beyond[OLD].append("it trains in single precision where TP or PP splits the model and FSDP shards nothing")
+    for version, reasons in beyond.items():
+        if release is not None and not version.startswith(f"{release}.") and not reasons:
+            reasons.append(f"--for {release} leaves it out")
     if all(beyond.values()):
         obstacles = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
         raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")

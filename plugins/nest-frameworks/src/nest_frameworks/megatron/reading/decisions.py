@@ -15,6 +15,7 @@ from nest_frameworks.megatron.reading.flags import FlagReader
 Blocks = list[tuple[int, int]]
 """Transformer blocks of each chunk of the pipeline, those that predict further tokens apart; empty: not known."""
 
+STRATEGY = "--data-parallel-sharding-strategy"
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO stage by `--data-parallel-sharding-strategy` of Megatron FSDP."""
 
@@ -95,15 +96,13 @@ def _check_batch(flags: FlagReader, decisions: dict[str, Any]) -> None:
 
 def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     distributed, fully = flags.has("--use-distributed-optimizer"), flags.has("--use-megatron-fsdp")
-    strategy = flags.choice("--data-parallel-sharding-strategy", STRATEGIES, STRATEGIES["optim_grads_params"])
+    strategy = flags.choice(STRATEGY, STRATEGIES, STRATEGIES["optim_grads_params"])
     stage = 1 if distributed else 0
-    if fully:
+    if fully and STRATEGY in flags.words:
         stage = strategy
-        if "--data-parallel-sharding-strategy" not in flags.words:
-            flags.note(
-                "--use-megatron-fsdp without --data-parallel-sharding-strategy is read as Megatron-Core 0.18 does: it "
-                "shards everything (up to 0.17: nothing)."
-            )
+    elif fully:
+        said = {"no_shard": ("shards nothing", 0), "optim_grads_params": ("shards everything", 3)}
+        stage = flags.assumed(STRATEGY, "--use-megatron-fsdp", said)
     if flags.has("--use-torch-fsdp2"):
         stage = 2 if flags.has("--torch-fsdp2-no-reshard-after-forward") else 3
         if distributed:

@@ -12,8 +12,10 @@ from nest_frameworks.keys import DECIDING, IDLE
 from nest_frameworks.megatron.notation import COSTLY, HARMLESS
 from nest_frameworks.megatron.reading.kinds import FLAGS
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, unseen
+from nest_frameworks.releases import releases_of
 
 LARGEST = 10**12
+RELEASES = releases_of("megatron")
 _VALUE = re.compile(r"-\d.*|[^-].*|-|", re.DOTALL)
 
 Chosen = TypeVar("Chosen")
@@ -29,6 +31,7 @@ class FlagReader:
         valued: those whose values somebody has asked for.
         problems: mistakes found so far.
         notes: what the reader of the result should know, a sentence each.
+        release: of Megatron Core whose defaults count.
     """
 
     words: dict[str, tuple[str, ...]]
@@ -36,6 +39,7 @@ class FlagReader:
     valued: set[str] = field(factory=set)
     problems: list[str] = field(factory=list)
     notes: list[str] = field(factory=list)
+    release: str = RELEASES.newest
 
     def has(self, flag: str) -> bool:
         """Return whether `flag` is given."""
@@ -95,6 +99,22 @@ class FlagReader:
             self.problems.append(f"{flag} is {text!r:.60}, and nest knows {', '.join(choices)}.")
             return default
         return choices[text]
+
+    def assumed(self, flag: str, where: str, meanings: dict[str, tuple[str, Chosen]]) -> Chosen:
+        """Meaning of a flag that is left out and whose default changed; a note names the assumed release.
+
+        `where`: what makes it count. `meanings`: by default, a clause after "it" and the meaning.
+        """
+        since = RELEASES.since(flag)
+        now = RELEASES.default(flag, self.release)
+        told, chosen = meanings[now]
+        ((other, _),) = (each for value, each in meanings.items() if value != now)
+        earlier = RELEASES.default(flag, since) == now
+        self.note(
+            f"{where} without {flag} is read as Megatron-Core {self.release} does: it {told} "
+            f"({'before' if earlier else 'from'} {since}{'' if earlier else ' on'}: {other})."
+        )
+        return chosen
 
     def problem(self, text: str) -> None:
         """Note a mistake: a sentence."""

@@ -1,5 +1,6 @@
 """From a file that launches Megatron-LM to the keys of a problem; no shell is ever run."""
 
+import re
 from typing import Any
 
 from attrs import evolve
@@ -17,10 +18,16 @@ from nest_frameworks.megatron.reading.launch import Launch, find_launch
 from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
 from nest_frameworks.megatron.reading.training import read_training
 from nest_frameworks.megatron.reading.versions import translate
+from nest_frameworks.releases import releases_of
 
 STAND_IN = 1024
 """A vocabulary for models whose own nobody says: words are looked for that describe the rest."""
 
+
+RELEASES = releases_of("megatron")
+FUSION = "--cross-entropy-fusion-impl"
+NAMED = re.compile(r"(?i)(?:\bcore_[rv]|\bmegatron[-_]core[=~@ ]{1,3}v?)(0\.\d+)\b")
+"""A release in the name of a branch, a tag or a requirement: core_r0.16.0, core_v0.18, megatron-core==0.19.2."""
 
 REFUSED = (
     "--cross-entropy-fusion-impl te is priced as Megatron-Core runs it up to 0.18. From 0.19 on Megatron-LM refuses "
@@ -41,28 +48,45 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
     launch = find_launch(text, asked)
     name = catalogued(launch.model) if launch.model else None
     known = asked.model if name is None else architecture_of(dict(library_models()[name].config))
-    found = read_launch(launch, asked.part, known)
+    release, stated = _release(text, asked)
+    found = read_launch(launch, asked.part, known, release)
+    found = evolve(found, notes=(*found.notes, *stated))
     if name is not None and "model" not in found.settings:
         found = evolve(found, settings={**found.settings, "model": name})
     elif launch.model and name is None:
         told = f"model {launch.model!r:.80} is not in the catalogue: {MODEL_LEFT}"
         found = evolve(found, notes=(*found.notes, told))
-    if found.settings["training"].get("loss") != "fused":
+    if found.settings["training"].get("loss") != "fused" or not RELEASES.refuses(FUSION, "te", release):
         return found
     return evolve(found, notes=(*found.notes, REFUSED))
 
 
-def read_launch(launch: Launch, part: str | None = None, known: Architecture | None = None) -> Reading:
+def _release(text: str, options: LaunchOptions) -> tuple[str, list[str]]:
+    """The release of Megatron Core that a file is for, with a note if the file names it."""
+    named = {found for found in NAMED.findall(text) if found in RELEASES.releases}
+    if options.release is not None or len(named) != 1:
+        return RELEASES.named(options.release), []
+    release = min(named)
+    return release, [f"read as of Megatron-Core {release}, which the file names."]
+
+
+def read_launch(
+    launch: Launch, part: str | None = None, known: Architecture | None = None, release: str = RELEASES.newest
+) -> Reading:
     """Read flags of Megatron-LM, or of a framework that runs Megatron Core by them.
 
-    `part`: the part of the model to price; None: all of it. `known`: the model where no flags
-    describe one and something else does; it is not in what is returned.
+    Args:
+        launch: the flags and what starts them.
+        part: the part of the model to price; None: all of it.
+        known: the model where no flags describe one and something else does; it is not in what is returned.
+        release: of Megatron Core, whose defaults count.
 
     Raises:
         InputErrors: flags contradict each other, or say what nest cannot price.
         InputError: they train what is no decoder like GPT's.
     """
     flags = read_flags(launch.words)
+    flags.release = release
     told = check_kind(launch.program, flags.words, printed=launch.printed, part=part)
     if part is not None:
         flags.words = language_model(flags.words)

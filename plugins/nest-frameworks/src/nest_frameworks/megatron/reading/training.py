@@ -119,10 +119,8 @@ def _sharded_gradients(flags: FlagReader, reduced: bool) -> bool:
     if sent not in ("auto", sums):
         flags.note(f"{FSDP_GRADIENTS[1]} {sent} is not priced: nest assumes gradients to be sent as they are added up.")
     if sums == "auto" and not reduced:
-        flags.note(
-            f"--use-megatron-fsdp without {FSDP_GRADIENTS[0]} is read as Megatron-Core 0.18 does: it adds up gradients "
-            "in fp32 (from 0.19 on: in bf16)."
-        )
+        said = {"fp32": ("adds up gradients in fp32", False), "bf16": ("adds up gradients in bf16", True)}
+        return flags.assumed(FSDP_GRADIENTS[0], "--use-megatron-fsdp", said)
     return reduced if sums == "auto" else sums == "bf16"
 
 

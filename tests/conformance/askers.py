@@ -1,0 +1,320 @@
+"""Scripts that give exported files to the frameworks' own parsers and checks, one for each framework.
+
+Each defines `check(case)`, which raises what the framework says against a case. A case has the exported `files`, in the
+working directory too, and the number of ranks, `world`. Every case runs in a process of its own.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import frozen
+
+HARNESS = """
+import contextlib, io, os, tempfile, traceback
+
+def verdict(case):
+    os.chdir(tempfile.mkdtemp())
+    for name, text in case["files"].items():
+        open(name, "w").write(text)
+    sys.path.insert(0, os.getcwd())
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            check(case)
+    except BaseException as error:
+        heard = told.getvalue().strip()[-300:] if isinstance(error, SystemExit) else ""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {str(error)[:600]} {heard} ({os.path.basename(where.filename)}:{where.lineno})"
+
+def verdicts():
+    found = {}
+    for name, case in given["cases"].items():
+        readable, writable = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(writable, json.dumps(verdict(case)).encode()[:60000])
+            os._exit(0)
+        os.close(writable)
+        with os.fdopen(readable) as pipe:
+            text = pipe.read()
+        os.waitpid(child, 0)
+        found[name] = json.loads(text) if text else "it ended without a word"
+    return found
+"""
+
+FAKE = """
+import torch, torch.distributed.device_mesh, torch.distributed.fsdp, torch.distributed.tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+def fake_ranks(world, rank=0):
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+"""
+
+MEGATRON = (
+    FAKE
+    + """
+import torch, warnings
+warnings.simplefilter("ignore")
+import megatron.training.arguments as arguments
+from megatron.training.argument_utils import core_transformer_config_from_args
+from megatron.core import parallel_state
+from megatron.core.transformer.transformer_block import get_num_layers_to_build
+import megatron.core.transformer.transformer_config as transformer_config
+for module in (arguments, transformer_config):  # Transformer Engine of the same days.
+    module.is_te_min_version = lambda *version, **more: True
+arguments.get_device_arch_version = lambda: case_now.get("capability", 9)
+torch.cuda.get_device_capability = lambda *device: (case_now.get("capability", 9), 0)
+REST = "--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10".split()  # A user's own.
+case_now = {}
+
+def check(case):
+    case_now.update(case)
+    for name in case["unset"]:
+        os.environ.pop(name, None)
+    os.environ.update(case["environment"], WORLD_SIZE=str(case["world"]), RANK="0")
+    sys.argv = ["pretrain_gpt.py", *case["words"], *REST]
+    args = arguments.validate_args(arguments.parse_args())
+    args.apply_rope_fusion = False  # Which is a kernel of Transformer Engine.
+    config = core_transformer_config_from_args(args)
+    fake_ranks(case["world"])
+    parallel_state.initialize_model_parallel(
+        args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
+        context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
+        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+        expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
+        order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp")
+    chunks = range(args.virtual_pipeline_model_parallel_size or 1)
+    layers = [get_num_layers_to_build(config, vp_stage=chunk if len(chunks) > 1 else None, pp_rank=stage)
+              for chunk in chunks for stage in range(args.pipeline_model_parallel_size)]
+    assert case["layers"] in (None, layers), f"Megatron Core builds {layers} layers, the plan has {case['layers']}"
+"""
+)
+
+BRIDGE = """
+import yaml, torch, warnings
+warnings.simplefilter("ignore")
+from megatron.bridge.training.config import ConfigContainer
+from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+from megatron.bridge.recipes.llama.llama3 import llama32_1b_pretrain_config
+
+def check(case):
+    config = llama32_1b_pretrain_config()
+    process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
+"""
+
+DEEPSPEED = (
+    FAKE
+    + """
+import torch
+import deepspeed.comm as comm
+from deepspeed.runtime.config import DeepSpeedConfig
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology, PipelineParallelGrid
+
+def check(case):
+    fake_ranks(case["world"])
+    comm.init_distributed(dist_backend="fake", dist_init_required=False)
+    written = json.loads(case["files"]["deepspeed.json"])
+    stages = case["stages"]
+    if stages > 1:
+        topology = PipeModelDataParallelTopology(num_pp=stages, num_mp=1, num_dp=case["world"] // stages)
+        DeepSpeedConfig(written, mpu=PipelineParallelGrid(topology=topology))
+    else:
+        DeepSpeedConfig(written)
+"""
+)
+
+TORCHTITAN = (
+    FAKE
+    + """
+import dataclasses, importlib, torch
+import torchtitan.distributed.parallel_dims as dims
+from torchtitan.models.llama3.config_registry import llama3_debugmodel
+
+def check(case):
+    module = importlib.import_module("torchtitan_plan")
+    config = module.plan() if hasattr(module, "plan") and case["known"] else module.apply(llama3_debugmodel())
+    config.__post_init__()
+    parallel = config.parallelism
+    fake_ranks(case["world"])
+    dims.device_type = "cpu"
+    known = {field.name for field in dataclasses.fields(dims.ParallelDims)}
+    sizes = {"dp_replicate": parallel.data_parallel_replicate_degree, "dp_shard": parallel.data_parallel_shard_degree,
+             "cp": parallel.context_parallel_degree, "tp": parallel.tensor_parallel_degree,
+             "pp": parallel.pipeline_parallel_degree, "ep": parallel.expert_parallel_degree,
+             "world_size": case["world"]}
+    built = dims.ParallelDims(**{key: value for key, value in sizes.items() if key in known})
+    built.build_mesh()
+"""
+)
+
+ACCELERATE = (
+    FAKE
+    + """
+import torch
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import FullyShardedDataParallelPlugin
+
+def check(case):
+    config = load_config_from_file("accelerate.yaml")
+    assert config.num_processes == case["world"], "the number of processes is not the plan's"
+    fake_ranks(case["world"])
+    said = getattr(config, "parallelism_config", None) or {}
+    sizes = {key.removeprefix("parallelism_config_"): value for key, value in said.items() if key.endswith("_size")}
+    if sizes:
+        ParallelismConfig(**sizes).build_device_mesh("cpu")
+    if config.fsdp_config:
+        FullyShardedDataParallelPlugin(
+            fsdp_version=config.fsdp_config["fsdp_version"],
+            reshard_after_forward=config.fsdp_config["fsdp_reshard_after_forward"],
+            activation_checkpointing=config.fsdp_config["fsdp_activation_checkpointing"])
+"""
+)
+
+TRANSFORMERS = (
+    ACCELERATE.replace("def check(case):", "def check_launch(case):")
+    + """
+os.environ["ACCELERATE_USE_CPU"] = "true"
+from transformers import HfArgumentParser, TrainingArguments
+
+def check(case):
+    said = json.loads(case["files"]["training_args.json"])
+    # Half precision asks for a GPU.
+    HfArgumentParser(TrainingArguments).parse_dict({**said, "use_cpu": True, "bf16": False, "fp16": False})
+    check_launch(case)
+"""
+)
+
+LLAMA_FACTORY = """
+os.environ["DISABLE_VERSION_CHECK"] = "1"  # Of what it trains with; only arguments are read.
+from omegaconf import OmegaConf
+from llamafactory.hparams.parser import _parse_train_args
+
+def check(case):
+    said = OmegaConf.to_container(OmegaConf.load("llama_factory.yaml"))
+    _parse_train_args({**said, "bf16": False, "fp16": False, "use_cpu": True})
+"""
+
+AXOLOTL = """
+import yaml
+from axolotl.utils.schemas.config import AxolotlInputConfig
+
+def check(case):
+    said = yaml.safe_load(case["files"]["axolotl.yaml"])
+    known = set(AxolotlInputConfig.model_fields)
+    unknown = sorted(set(said) - known)
+    assert not unknown, f"it has no keys {unknown}"
+    AxolotlInputConfig(**{"datasets": [{"path": "DATA", "type": "completion"}], "learning_rate": 1e-4, **said})
+"""
+
+LIGHTNING = (
+    FAKE
+    + """
+import importlib, torch, lightning
+from lightning.fabric.strategies.model_parallel import _setup_device_mesh
+
+def check(case):
+    module = importlib.import_module("lightning_plan")
+    world = module.TRAINER["num_nodes"] * module.TRAINER["devices"]
+    assert world == case["world"], "the number of processes is not the plan's"
+    fake_ranks(world)
+    lightning.Trainer(accelerator="cpu", strategy=module.strategy(), logger=False, enable_checkpointing=False,
+                      **{**module.TRAINER, "precision": "32-true", "num_nodes": 1, "devices": 1})
+    _setup_device_mesh(module.DATA_PARALLEL, module.TENSOR_PARALLEL, world, torch.device("cpu"))
+"""
+)
+
+MAXTEXT = """
+import subprocess
+from pathlib import Path
+import maxtext.configs.pyconfig as pyconfig
+
+def check(case):
+    words = subprocess.run(["bash", "-c", '. ./maxtext.sh; printf "%s\\\\0" "${MAXTEXT_SETTINGS[@]}"'],
+                           capture_output=True, text=True, check=True).stdout.split("\\0")[:-1]
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={case['world']}"
+    base = str(Path(pyconfig.__file__).parent / "base.yml")
+    pyconfig.initialize(["train.py", base, "run_name=nest", "hardware=cpu", "base_output_directory=/tmp/nest",
+                         "skip_jax_distributed_system=true", *words])
+"""
+
+SWIFT = """
+from dataclasses import dataclass
+from swift.cli.main import parse_yaml_args
+from swift.megatron.arguments import MegatronPretrainArguments
+from transformers import HfArgumentParser
+
+@dataclass
+class Arguments(MegatronPretrainArguments):
+    def __post_init__(self):  # Its own checks, as far as they ask for no model and no devices.
+        assert self.recompute_granularity != "selective" or self.recompute_method is None
+        self._init_vpp_size()
+        assert not self.tp_comm_overlap or self.sequence_parallel
+        self._check_megatron_fsdp()
+
+def check(case):
+    words = ["megatron_swift.yaml"]
+    parse_yaml_args(words)
+    HfArgumentParser(Arguments).parse_args_into_dataclasses([str(word) for word in words])
+"""
+
+VERL = """
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from pathlib import Path
+import verl
+from verl.utils.config import omega_conf_to_dataclass
+
+def check(case):
+    file = Path("verl_trainer.yaml")
+    place = "file://" + str(Path(verl.__file__).parent / "trainer/config")
+    file.write_text(file.read_text().replace("pkg://verl.trainer.config", place))
+    with initialize_config_dir(config_dir=os.getcwd(), version_base=None):
+        found = compose(config_name="verl_trainer")
+    OmegaConf.resolve(found.actor_rollout_ref.actor.megatron)
+    omega_conf_to_dataclass(found.actor_rollout_ref.actor.megatron)
+"""
+
+
+@frozen
+class Asker:
+    """How a framework is asked for its verdict.
+
+    Attributes:
+        distributions: what it needs, the framework first.
+        script: defines `check`.
+        environment: variables of its process.
+    """
+
+    distributions: tuple[str, ...]
+    script: str
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+DEEPSPEED_CPU = {"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0"}
+ASKERS: dict[str, Asker] = {
+    "megatron": Asker(("megatron-core", "torch"), MEGATRON),
+    "megatron-bridge": Asker(("megatron-bridge", "megatron-core", "torch"), BRIDGE),
+    "deepspeed": Asker(("deepspeed", "torch"), DEEPSPEED, DEEPSPEED_CPU),
+    "torchtitan": Asker(("torchtitan", "torch"), TORCHTITAN),
+    "accelerate": Asker(("accelerate", "torch"), ACCELERATE),
+    "transformers": Asker(("transformers", "accelerate", "torch"), TRANSFORMERS),
+    "llama-factory": Asker(("llamafactory", "torch"), LLAMA_FACTORY),
+    "axolotl": Asker(("axolotl",), AXOLOTL),
+    "lightning": Asker(("lightning", "torch"), LIGHTNING),
+    "maxtext": Asker(("maxtext", "jax"), MAXTEXT),
+    "ms-swift": Asker(("ms-swift", "megatron-core"), SWIFT),
+    "verl": Asker(("verl", "hydra-core"), VERL),
+}
+"""By exporter."""
+
+
+def script_of(asker: Asker) -> str:
+    """Return the script that answers with a refusal, or None, by case."""
+    return HARNESS + asker.script + "\nanswer(verdicts())\n"
+
+
+def bare(files: dict[str, str], world: int, **more: Any) -> dict[str, Any]:
+    """Return a case."""
+    return {"files": files, "world": world, **more}
