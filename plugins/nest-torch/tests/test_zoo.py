@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip inst
 
 import nest_torch  # noqa: E402
 import zoo  # noqa: E402
+import zoo_families  # noqa: E402
 from nest_torch import planning  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -23,7 +25,7 @@ TOKENS = {"tokens": torch.zeros(1, zoo.LENGTH, dtype=torch.long)}
 
 def planned(name: str, key: str) -> Any:
     with torch.device("meta"):
-        module = zoo.TRAINED[name]()
+        module = {**zoo.TRAINED, **zoo_families.TRAINED}[name]()
     count = 4 if "-" in key else 2
     cluster = {"device": "h100-sxm", "levels": [{"name": "node", "fanout": count, "link": "nvlink4"}]}
     training = {"global_batch": 16, "micro_batch": [2], **({"schedule": "1f1b"} if key == "pp" else {})}
@@ -158,6 +160,28 @@ def test_a_plan_without_demands_leaves_out_what_the_code_has_no_room_for() -> No
     plan = nest_torch.plan(module, TOKENS, cluster, training={"global_batch": 16})
     assert plan.candidate is not None
     assert plan.candidate.degrees.get("tp", 1) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_no_plan_trains_a_family_of_transformers_wrongly(
+    ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two plans of each family, drawn by a seed: one process's numbers, or a refusal; never a crash."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    keys = [key for key in zoo.PLANS if ("-" in key) == (ranks == 4)]
+    draw = random.Random(ranks)
+    cases = [(name, key) for name in zoo_families.TRAINED for key in draw.sample(keys, 2)]
+    right_or_refused(found([case for case in cases if plannable(*case)], tmp_path, ranks, monkeypatch))
+
+
+def plannable(name: str, key: str) -> bool:
+    """Whether a module is planned so, and not refused before."""
+    try:
+        planned(name, key)
+    except InputError:
+        return False
+    return True
 
 
 LOOPS = [("plain", "zero"), ("plain", "pp"), ("skips", "pp"), ("plain", "tp"), ("literal_views", "tp")]

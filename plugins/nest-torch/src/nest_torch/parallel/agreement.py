@@ -23,6 +23,10 @@ PATIENCE = 20.0
 _NUMBERS = itertools.count()
 
 
+class UnheardError(InputError):
+    """A refusal that other ranks may not have heard: nothing can be tried together any more."""
+
+
 def together(work: Callable[[], Any], told: str = "apply cannot try this module", remedy: str = CHANGE) -> Any:
     """Run `work`; if it fails on one rank, all refuse with the words of the first.
 
@@ -46,7 +50,7 @@ def together(work: Callable[[], Any], told: str = "apply cannot try this module"
         dist.all_gather_object(every, refused)
     except Exception as error:
         own = refused or f"{told}: {reason(error)} {remedy}."
-        raise InputError(f"{_first_refusal(place) or own} Other ranks waited for the one that failed.") from None
+        raise UnheardError(f"{_first_refusal(place) or own} Other ranks waited for the one that failed.") from None
     first = next((each for each in every if each), None)
     if first is not None:
         raise InputError(first)

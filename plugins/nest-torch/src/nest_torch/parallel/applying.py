@@ -118,8 +118,8 @@ def _feasible(subject: Subject, meshes: layout.Meshes, place: Any, check: bool) 
     for way in ways if check else ():
         try:
             tried(way, lambda one: _parallel(one, one.shape.runs, meshes, cross_entropy, place), meshes, place)
-        except InputError:
-            if way is ways[-1]:
+        except InputError as error:
+            if way is ways[-1] or isinstance(error, agreement.UnheardError):
                 raise
         else:
             return way
