@@ -22,7 +22,7 @@ from nest.graph.operator import axis_size
 from nest.hooks.protocols import OperatorCost
 from nest.records import Record
 from nest.spec import DeviceSpec, Training
-from nest.spec.training import STORED
+from nest.spec.trainable import STORED
 
 BACKWARD_TRAFFIC = 2.0
 """Backward bytes over forward bytes: the pass reads the gradients of the forward outputs and the forward inputs again,

@@ -13,7 +13,7 @@ from attrs import evolve
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor, has_axis
 from nest.spec import Lora, Trainable
-from nest.spec.training import ALL_LINEAR, STORED
+from nest.spec.trainable import ALL_LINEAR, STORED
 
 MODULES = {
     "query": ("q_proj",),

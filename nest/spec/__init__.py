@@ -50,7 +50,8 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec, Trainable, Training, with_value
+from nest.spec.trainable import Lora, Trainable
+from nest.spec.training import NO_STACK, Overlap, StackDefaults, StackSpec, Training, with_value
 
 if TYPE_CHECKING:
     from nest.spec.measurements import (
