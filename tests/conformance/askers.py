@@ -133,7 +133,7 @@ from torchtitan.models.llama3.config_registry import llama3_debugmodel
 
 def check(case):
     module = importlib.import_module("torchtitan_plan")
-    config = module.plan() if hasattr(module, "plan") and case["known"] else module.apply(llama3_debugmodel())
+    config = module.plan() if hasattr(module, "plan") and case.get("known") else module.apply(llama3_debugmodel())
     config.__post_init__()
     parallel = config.parallelism
     fake_ranks(case["world"])
