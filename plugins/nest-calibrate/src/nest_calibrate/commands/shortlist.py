@@ -11,7 +11,6 @@ from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.commands import STRICT_PLUGINS, screen, seconds, to_json, warn_of_plugins
 from nest.public.layout import Screen, paragraph, table
-from nest.public.text import layout_difference, layout_text
 from nest.units import format_seconds, listed, percent
 
 if TYPE_CHECKING:
@@ -88,6 +87,7 @@ def _text(
     ranking: "Ranking", plans: "Mapping[str, PlanDocument]", unknown: "Sequence[UnknownFact]", shown_on: Screen
 ) -> str:
     """The plans in a table, what their times tell, and the next launch."""
+    from nest.public.text import layout_difference, layout_text  # It loads NumPy, which `nest --help` does without.
     from nest_calibrate.shortlist import TAKEN
 
     rows = []
