@@ -25,8 +25,8 @@ def target_limits(problem: Problem, registry: Registry) -> Limits | None:
     return None if name is None else limits_of(name, problem, registry, "search.target")
 
 
-def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Limits:
-    """Limits of an exporter's framework for a problem.
+def limits_of(name: str, problem: Problem, registry: Registry, place: str, release: str | None = None) -> Limits:
+    """Limits of a release of an exporter's framework for a problem; None: of the newest.
 
     Raises:
         InputError: there is none of that name, or it has no limits; the text names `place`.
@@ -41,12 +41,13 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     if name not in able:
         raise unknown_name(place, "target", name, able)
     limits: Limits
+    exporter = exporters[name] if release is None else exporters[name].for_release(release)  # type: ignore[attr-defined]
     if problem.cluster.pools is None:
-        limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
+        limits = exporter.limits(problem)  # type: ignore[union-attr]
     else:
         from nest.formulate.pools import limits_on_pools
 
-        limits = limits_on_pools(exporters[name], problem, registry, place)
+        limits = limits_on_pools(exporter, problem, registry, place)
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} trains all of the model, but training.trainable freezes part of it.")
     if problem.training.stored not in (None, *limits.stored):

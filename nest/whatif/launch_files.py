@@ -73,7 +73,7 @@ def export_checked(
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in (each for each in dict.fromkeys(to) if each not in before):
-        nearest = _expressible(read, name, search, known)
+        nearest = _expressible(read, name, search, known, release)
         if nearest is not None:
             replaced[name] = nearest
     for name in dict.fromkeys(to):
@@ -105,15 +105,17 @@ def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Neares
     return evolve(run, problem={**run.problem, "search": {**run.problem.get("search", {}), "target": framework}})
 
 
-def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Registry) -> Nearest | None:
+def _expressible(
+    plan: PlanDocument, name: str, search: Search | None, known: Registry, release: str | None
+) -> Nearest | None:
     """Replacement for a plan beyond the limits of an exporter's framework; None: it is within."""
-    exporter = exporter_called(name, known)
+    exporter = exporter_called(name, known, release)
     if not hasattr(exporter, "limits"):
         if plan.problem["cluster"].get("pools") and not takes_pools(exporter):
             raise InputError(f"{name} supports one device type, but the plan's cluster.pools has several.")
         return None
     problem = structure(plan.problem, Problem)
-    reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)
+    reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to", release)), name)
     if not reasons:
         return None
     if search is None:

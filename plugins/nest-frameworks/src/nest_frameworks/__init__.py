@@ -86,7 +86,9 @@ class Framework(Tool):
         module, _, name = self.limited_by.partition(".")
         from nest_frameworks.limits import Asked
 
-        limits: Limits = getattr(import_module(f"nest_frameworks.limits.{module}"), name)(Asked.of(problem))
+        limits: Limits = getattr(import_module(f"nest_frameworks.limits.{module}"), name)(
+            Asked.of(problem, self.release)
+        )
         return limits
 
 

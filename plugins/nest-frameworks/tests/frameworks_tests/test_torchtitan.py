@@ -14,6 +14,7 @@ import nest
 from frameworks_tests.plans import DENSE, SPARSE, plan, problem
 from frameworks_tests.published import PUBLISHED, published_plan
 from frameworks_tests.reading import parsed
+from nest.errors import InputError
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture, architecture_of
 from nest_frameworks import torchtitan
@@ -113,9 +114,26 @@ def test_each_version_gets_a_file_where_it_can_run_the_plan() -> None:
     whole_sequence = torchtitan.export(plan({"tp": 2, "dp": 8, "zero": 3}))
     assert set(whole_sequence) == {"torchtitan_plan.py"}
     assert "always comes with sequence parallelism" in whole_sequence["torchtitan_plan.py"]
-    split = torchtitan.export(plan({"tp": 2, "sp": True, "dp": 8, "ep": 2, "etp": 2, "zero": 3}, SPARSE))
-    assert set(split) == {"torchtitan.toml"}
-    assert "0.3.0 cannot run this plan" in split["torchtitan.toml"]
+
+
+SPLIT = {"tp": 2, "sp": True, "dp": 8, "ep": 2, "etp": 2, "zero": 3}
+
+
+def test_experts_split_by_width_are_for_the_older_release() -> None:
+    """torchtitan 0.3 has no degree for them: the target and the default export mean the newest release."""
+    split = plan(SPLIT, SPARSE)
+    with pytest.raises(InputError, match=r"does not split experts by width.*--for 0\.2"):
+        nest.export(split, "torchtitan")
+    assert set(nest.export(split, "torchtitan", release="0.2")) == {"torchtitan.toml"}
+    targeted = {**problem({**SPLIT}, SPARSE), "search": {"target": "torchtitan"}}
+    assert "torchtitan" not in nest.evaluate(targeted).runs_on
+    whole = nest.export(plan({**SPLIT, "etp": 1}, SPARSE), "torchtitan")
+    assert {"torchtitan_plan.py", "torchtitan.toml"} <= set(whole)
+
+
+def test_a_plan_that_only_the_newest_release_runs_is_not_written_for_the_older() -> None:
+    with pytest.raises(InputError, match="always comes with sequence parallelism"):
+        nest.export(plan({"tp": 2, "dp": 8, "zero": 3}), "torchtitan", release="0.2")
 
 
 def test_a_size_nobody_registered_is_no_size_of_torchtitan() -> None:

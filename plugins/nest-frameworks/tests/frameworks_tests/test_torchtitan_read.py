@@ -27,10 +27,8 @@ from nest_frameworks.torchtitan.reading import read
 def back(document: PlanDocument, folder: Path) -> PlanDocument | None:
     """The plan that the exported file describes on the same cluster; None: 0.2 cannot run it."""
     try:
-        files = torchtitan.export(document)
+        files = torchtitan.export(document, "0.2")
     except InputError:
-        return None
-    if torchtitan.TOML_FILE not in files:
         return None
     written, problem = folder / torchtitan.TOML_FILE, folder / "problem.json"
     written.write_text(files[torchtitan.TOML_FILE])

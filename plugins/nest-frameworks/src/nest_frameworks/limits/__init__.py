@@ -49,6 +49,7 @@ class Asked:
         by_operator: whether operators are planned one by one.
         zero_degrees: the ranks over which ZeRO may shard at most, as `search` and `fixed` write them.
         stages: how many stages are fixed.
+        release: of the framework; None: the newest.
     """
 
     training: Training
@@ -58,9 +59,10 @@ class Asked:
     by_operator: bool
     zero_degrees: frozenset[Any]
     stages: object
+    release: str | None = None
 
     @classmethod
-    def of(cls, problem: Problem) -> "Asked":
+    def of(cls, problem: Problem, release: str | None = None) -> "Asked":
         """Demands of `problem`."""
         return cls(
             problem.training,
@@ -70,6 +72,7 @@ class Asked:
             problem.search.granularity == "operator",
             frozenset({*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}),
             problem.decided.get("pp", 1),
+            release,
         )
 
     @cached_property

@@ -20,6 +20,7 @@ from nest_frameworks.limits import (
     whole_batches,
     whole_states,
 )
+from nest_frameworks.releases import releases_of
 
 # torch/distributed/pipelining (2.13): stage.py, `backward_maybe_with_nosync`, reduces gradients once, at the end;
 # schedules.py, `Schedule1F1B`. Its other classes ask for no more than the schedules of their names admit.
@@ -72,17 +73,25 @@ TORCHTITAN = {
 
 
 TORCHTITAN_EXPERTS = {
-    "etp == 1 or etp == tp": "torchtitan's experts have the tensor-parallel degree of all else, or none",
     "ep > 1 or etp == tp": "torchtitan splits experts over the tensor-parallel ranks without expert parallelism",
-    "ep == 1 or etp == 1 or tp == 1 or sp == tp": (
-        "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
-    ),
     "ep == 1 or zero > 0 or dp * batch == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
 }
 
 
+# torchtitan/distributed/parallel_dims.py: `etp` of 0.2.2; 0.3.0 has none, and its models/common/moe_sharding.py lays
+# experts over the ranks of expert parallelism, or without it over those of tensor parallelism.
+SPLIT_EXPERTS = {
+    "0.2": {"etp == 1 or etp == tp": "torchtitan's experts have the tensor-parallel degree of all else, or none"},
+    "0.3": {
+        "ep == 1 or etp == 1": (
+            "torchtitan 0.3 does not split experts by width beside expert parallelism; 0.2 does (`--for 0.2`)"
+        )
+    },
+}
+
+
 def torchtitan(asked: Asked) -> Limits:
-    """Limits of one of torchtitan's versions.
+    """Limits of a release of torchtitan.
 
     Raises:
         InputError: torchtitan does not train in that precision, or with that optimizer.
@@ -110,13 +119,7 @@ def torchtitan(asked: Asked) -> Limits:
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
     constraints |= shard_groups(asked, "torchtitan") | whole_batches(asked, "torchtitan")
     if mixture(architecture) is not None:
-        from nest_frameworks.torchtitan.models import NEW, OLD, QWEN, family
-
-        constraints |= TORCHTITAN_EXPERTS
-        if family(architecture) == QWEN:
-            constraints["pp == 1 or ep == 1 or etp == 1"] = (
-                f"torchtitan {OLD} has no pipeline for qwen3, and {NEW} does not split experts by width"
-            )
+        constraints |= TORCHTITAN_EXPERTS | SPLIT_EXPERTS[releases_of("torchtitan").named(asked.release)]
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         # None whose stages end a batch one after the other: torchtitan ends it on all of them at once.

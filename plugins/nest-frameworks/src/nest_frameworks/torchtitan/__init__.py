@@ -1,7 +1,4 @@
-"""torchtitan: a TOML file for 0.2, and a Python configuration for 0.3.
-
-Each of the two versions gets its file where it can run the plan.
-"""
+"""torchtitan: a Python configuration for 0.3, and a TOML file for 0.2 where it can run the plan too."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +8,7 @@ from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument
 from nest_frameworks.common import checked, problem_of
 from nest_frameworks.limits import Asked, sharded
-from nest_frameworks.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
+from nest_frameworks.torchtitan.models import OLD, QWEN, family, registration, unknown_llama
 
 NAME = "torchtitan"
 TOML_FILE = "torchtitan.toml"
@@ -19,34 +16,30 @@ PYTHON_FILE = "torchtitan_plan.py"
 
 
 def export(plan: PlanDocument, release: str | None = None) -> Mapping[str, str]:
-    """`torchtitan.toml` for 0.2 and `torchtitan_plan.py` for 0.3; `release`: the only one to write for.
+    """`torchtitan_plan.py` for 0.3 and `torchtitan.toml` for 0.2; `release`: the only one to write for.
 
     Raises:
         InputError: torchtitan cannot run the plan, and why.
     """
     from nest_frameworks.torchtitan.files import IMPORTED, parallelism, python_text, toml_file
 
-    asked = Asked.of(problem_of(plan))
+    asked = Asked.of(problem_of(plan), release)
     shape = checked(plan, sharded.torchtitan(asked), NAME)
     model = architecture(plan)
-    beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape))}
+    beyond = list(beyond_old(shape, model))
     sharded_by = parallelism(shape, head="output")["data_parallel_shard_degree"] * shape.cp
     if asked.training.precision != "fp32" and sharded_by == 1 < shape.tp * shape.stages:
         # torchtitan/distributed/utils.py of 0.2.2, `maybe_enable_amp`.
-        beyond[OLD].append("it trains in single precision where TP or PP splits the model and FSDP shards nothing")
-    for version, reasons in beyond.items():
-        if release is not None and not version.startswith(f"{release}.") and not reasons:
-            reasons.append(f"--for {release} leaves it out")
-    if all(beyond.values()):
-        obstacles = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
-        raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")
+        beyond.append("it trains in single precision where TP or PP splits the model and FSDP shards nothing")
+    if release == "0.2" and beyond:
+        raise InputError(f"torchtitan {OLD} cannot run this plan: {beyond[0]}; change it, or leave out `--for 0.2`.")
     files: dict[str, str] = {}
-    if not beyond[OLD]:
-        files[TOML_FILE] = toml_file(shape, asked, model, beyond[NEW])
+    if not beyond and release != "0.3":
+        files[TOML_FILE] = toml_file(shape, asked, model)
         if model is not None and unknown_llama(model):
             files[f"{IMPORTED}.py"] = registration(model, asked.written)
-    if not beyond[NEW]:
-        files[PYTHON_FILE] = python_text(shape, asked, model, beyond[OLD])
+    if release != "0.2":
+        files[PYTHON_FILE] = python_text(shape, asked, model, beyond)
     return files
 
 
@@ -62,9 +55,3 @@ def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator
         yield "it has data parallelism without sharding beside no other parallelism"
     if family(architecture) == QWEN and shape.stages > 1:
         yield "it has no pipeline for qwen3"
-
-
-def beyond_new(shape: Deployment) -> Iterator[str]:
-    """Why torchtitan 0.3.0 cannot run a plan that is within the limits; nothing: it can."""
-    if shape.ep > 1 and shape.etp > 1:
-        yield "it does not split experts by width beside expert parallelism"

@@ -69,8 +69,8 @@ ROTATE = {"all_gather": "allgather", "ring": "alltoall"}
 """`context_parallel_rotate_method` by `training.context_exchange` (torchtitan/config/job_config.py of 0.2.2)."""
 
 
-def toml_file(shape: Deployment, asked: Asked, model: Architecture | None, not_new: Sequence[str]) -> str:
-    """The text of the file; `not_new` says why the newer version cannot run the plan."""
+def toml_file(shape: Deployment, asked: Asked, model: Architecture | None) -> str:
+    """The text of the file."""
     tables: dict[str, Mapping[str, Any]] = {
         "job": {"description": "written by nest export"},
         "model": _model(model),
@@ -89,7 +89,7 @@ def toml_file(shape: Deployment, asked: Asked, model: Architecture | None, not_n
     tables["parallelism"] = rest
     if unknown_llama(model):
         tables["experimental"] = {"custom_import": IMPORTED}
-    return "".join(f"# {line}\n" for line in _comments(model, asked, not_new)) + "\n" + toml_text(tables)
+    return "".join(f"# {line}\n" for line in _comments(model, asked)) + "\n" + toml_text(tables)
 
 
 def _model(model: Architecture | None) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _training(shape: Deployment, asked: Asked) -> dict[str, Any]:
     return {**section, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
 
 
-def _comments(model: Architecture | None, asked: Asked, not_new: Sequence[str]) -> list[str]:
+def _comments(model: Architecture | None, asked: Asked) -> list[str]:
     lines = [f"torchtitan {OLD}: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml"]
     if flavor(model, OLD) is None:
         if unknown_llama(model):
@@ -122,7 +122,6 @@ def _comments(model: Architecture | None, asked: Asked, not_new: Sequence[str]) 
         lines.append(other)
     if further := unsaid(model, asked.written):
         lines.append(further)
-    lines += [f"torchtitan {NEW} cannot run this plan: {reason}." for reason in not_new]
     return lines
 
 
