@@ -170,7 +170,7 @@ def test_the_glossary_bans_no_word_of_the_field() -> None:
 
 
 def test_files_that_explanations_name_exist() -> None:
-    folders = ("nest", "benchmarks", "tests", "plugins")
+    folders = ("nest", "benchmarks", "tests", "tools", "plugins")
     files = [path.relative_to(REPOSITORY).as_posix() for name in folders for path in (REPOSITORY / name).rglob("*.py")]
     for page in (DOCS / "explanation").glob("*.md"):
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
