@@ -227,6 +227,7 @@ def check(case):
 
 MAXTEXT = """
 import subprocess
+from math import prod
 from pathlib import Path
 import maxtext.configs.pyconfig as pyconfig
 
@@ -235,8 +236,11 @@ def check(case):
                            capture_output=True, text=True, check=True).stdout.split("\\0")[:-1]
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={case['world']}"
     base = str(Path(pyconfig.__file__).parent / "base.yml")
+    between = [word.partition("=")[2] for word in words if word.startswith("dcn_")]
+    slices = prod(map(int, between))  # Which MaxText counts from its devices, and a CPU is one slice.
     pyconfig.initialize(["train.py", base, "run_name=nest", "hardware=cpu", "base_output_directory=/tmp/nest",
-                         "skip_jax_distributed_system=true", *words])
+                         "skip_jax_distributed_system=true", f"num_slices={slices}",
+                         f"base_num_decoder_layers={case['blocks']}", *words])  # A user's own, where words have none.
 """
 
 SWIFT = """

@@ -45,7 +45,12 @@ class Verdicts:
 def case(plan: PlanDocument, files: Mapping[str, str]) -> dict[str, Any]:
     """What a framework's check is told of a plan."""
     shape = deployed(plan)
-    told: dict[str, Any] = {"files": dict(files), "world": shape.world_size, "stages": shape.stages}
+    told: dict[str, Any] = {
+        "files": dict(files),
+        "world": shape.world_size,
+        "stages": shape.stages,
+        "blocks": shape.blocks,
+    }
     if FLAGS in files:
         told |= case_of(files[FLAGS], shape.world_size)
         told["layers"] = [len(run.blocks) for run in shape.runs]
