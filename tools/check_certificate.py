@@ -192,6 +192,9 @@ class Instance:
         key = (kind, shape, members)
         if key in self.cache:
             return self.cache[key]
+        if self.data.get("collectives") is not None:
+            self.cache[key] = self.measured(f"{kind} {members} in {' x '.join(map(str, shape))}")
+            return self.cache[key]
         phases = 2 if kind == "all_reduce" else 1
         ports, inside, narrowest, flat = [], 1, inf, []
         for level, (count, (_, bandwidth, latency)) in enumerate(zip(shape, self.levels)):
@@ -202,6 +205,21 @@ class Instance:
                 flat[level] = (phases * (members - 1) * latency, phases * (members - 1) / members / narrowest)
         ways = [(sum(a for a, _ in each), sum(b for _, b in each), each) for each in (ports, flat)]
         self.cache[key] = ways
+        return ways
+
+    def measured(self, name: Any) -> Any:
+        """Ways to run a collective whose costs the instance lists; affine in its bytes, with nothing negative."""
+        if name not in self.data["collectives"]:
+            raise Refused(f"the instance has no cost of {name}")
+        ways = [(a, b, [tuple(port) for port in ports]) for a, b, ports in self.data["collectives"][name]]
+        for a, b, ports in ways:
+            numbers = [a, b, *(each for port in ports for each in port)]
+            if len(ports) != len(self.levels) or len(numbers) != 2 + 2 * len(ports):
+                raise Refused(f"the cost of {name} has another number of levels")
+            if not all(0 <= each < 1e31 for each in numbers):
+                raise Refused(f"a cost of {name} is negative or not finite")
+        if not ways:
+            raise Refused(f"the instance has no cost of {name}")
         return ways
 
     def collective(self, kind: Any, size: Any, group: Any) -> Any:
@@ -339,12 +357,24 @@ class Instance:
             for unit in self.unit_bits():
                 if unit & inside and done < int(count):
                     taken, done = taken | unit & inside, done + 1
-            between = self.place.get(self.cuts[larger] & ~taken)
-            if between is None:
-                raise Refused("first blocks of a stage are no closed set")
-            parts[first].append((between, larger))
-            parts[rest].append((smaller, between))
+            # Layers behind the recomputed blocks, these, and layers in front of them, such as the embedding.
+            near = self.cuts[smaller] | taken
+            while (grown := near | self.behind(near) & self.cuts[larger]) != near:
+                near = grown
+            ends = [smaller, self.place.get(near & ~taken), self.place.get(near), larger]
+            if None in ends:
+                raise Refused("the recomputed blocks of a stage are no run of layers")
+            parts[first].append((ends[1], ends[2]))
+            parts[rest] += [(ends[0], ends[1]), (ends[2], ends[3])]
         return [(name, [run for run in own if run[0] != run[1]]) for name, own in parts.items()]
+
+    def behind(self, layers: Any) -> Any:
+        """Readers of what some layers make."""
+        key = ("behind", layers)
+        if key not in self.cache:
+            others = (other for maker, readers in self.tensors if layers >> maker & 1 for other in readers)
+            self.cache[key] = sum(1 << other for other in set(others))
+        return self.cache[key]
 
     def unit_bits(self) -> Any:
         """Transformer blocks in pipeline order, as bits."""
@@ -827,9 +857,12 @@ class Rules:
                     middle = (low + high + 1) // 2
                     run = (start, middle)
                     work = costs.over("f", costs.forward, [run]) + costs.over("b", costs.backward, [run])
-                    for mode, own in inst.split(choice[0], [run]):
-                        work += costs.over(("extra", mode), costs.modes[mode]["extra"], own)
-                    first, more = self.held(case, run, choice)
+                    if ":" in choice[0]:
+                        # With another block in front, one behind it may keep its activations: bytes need not grow.
+                        first = more = 0.0
+                    else:
+                        work += costs.over(("extra", choice[0]), costs.modes[choice[0]]["extra"], [run])
+                        first, more = self.held(case, run, choice)
                     stash = costs.cut[middle] if any(mode.get("stash_inputs") for mode in costs.modes.values()) else 0.0
                     if work < limit and first + (flying - 1) * max(more - stash, 0.0) <= inst.room:
                         low = middle

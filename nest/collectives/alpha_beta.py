@@ -74,6 +74,10 @@ class AlphaBeta:
         """Return the least seconds per byte for any number of bytes."""
         return min(cost.per_byte for cost in _costs(kind, tuple(shape), tuple(levels), members))
 
+    def costs(self, kind: str, shape: Sequence[int], levels: Sequence[Level], members: int) -> "tuple[Cost, ...]":
+        """Return every way to run `kind`, affine in its bytes; the lowest counts, the first of equal ones."""
+        return _costs(kind, tuple(shape), tuple(levels), members)
+
     def by_level(
         self,
         kind: str,

@@ -26,8 +26,8 @@ def unsupported(instance: Instance) -> str | None:
         return "stages of several candidates (`search.mixed`)"
     if space.direct:
         return "tensors sent directly between stages"
-    if getattr(instance.collectives, "name", "") != "alpha-beta" or any(each.lines for each in instance.cluster.levels):
-        return "collectives with other costs than rings of latency and bandwidth"
+    if getattr(instance.collectives, "name", "") != "alpha-beta":
+        return "collective models other than `alpha-beta`"
     if space.even:
         return "stages that a framework splits evenly"
     return None
@@ -41,7 +41,7 @@ def numbers_of(instance: Instance) -> Numbers:
     """
     reason = unsupported(instance)
     if reason is not None:
-        raise InputError(f"certificates do not cover {reason} yet.")
+        raise InputError(f"no certificate: `nest certify` does not support {reason}.")
     space, cluster = instance.space, instance.cluster
     layer_index = {name: index for index, name in enumerate(instance.graph.layers)}
     together = [[layer_index[name] for name in each.same_stage] for each in space.constraints if each.same_stage]
@@ -49,6 +49,7 @@ def numbers_of(instance: Instance) -> Numbers:
         "layers": len(instance.graph.layers),
         "tensors": [[maker, list(readers)] for maker, readers in instance.graph.tensors],
         "levels": [[level.fanout, level.bandwidth, level.latency] for level in cluster.levels],
+        "collectives": Collectives(instance) if any(each.lines for each in cluster.levels) else None,
         "memory": cluster.memory,
         "reserve": cluster.reserve,
         "global_batch": space.global_batch,
@@ -117,6 +118,22 @@ def _schedule(instance: Instance, schedule: Schedule) -> Numbers:
         "replayed": instance.makespan is not None and instance.space.replays(schedule),
         "tables": Tables(schedule),
     }
+
+
+class Collectives(dict[str, Any]):
+    """Ways to run each collective on links with measured protocols, made when asked for: s, s/byte, both by port."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__()
+        self.model: Any = instance.collectives
+        self.levels = instance.cluster.levels
+
+    def __contains__(self, key: object) -> bool:
+        if not super().__contains__(key):
+            kind, members, _, *shape = str(key).replace(" x ", " ").split()
+            costs = self.model.costs(kind, [*map(int, shape)], self.levels, int(members))
+            self[str(key)] = [[each.latency, each.per_byte, [list(port) for port in each.ports]] for each in costs]
+        return True
 
 
 class Tables(dict[str, Any]):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from nest.errors import InputError
-from nest_certificate.rules import RULES, Case, Refused, Rules
+from nest.errors import NoPlanYet
+from nest_certificate.rules import RULES, Case, Instance, Refused, Rules
 
 Tree = dict[str, Any]
 Item = tuple[Case, tuple[int, ...]]
@@ -25,8 +25,8 @@ KEYS: tuple[tuple[str, Callable[[Item], int]], ...] = (
 APART = " apart"  # Ends the rule of a case whose sets of choices are bounded one by one.
 
 
-class NotProved(InputError):  # noqa: N818 - an answer
-    """No rule bounds a case; the text names it."""
+class NotProved(NoPlanYet):
+    """No rule bounds a case (exit code 1); the text names it."""
 
 
 def rule_for(rules: Rules, case: Case, choices: tuple[Any, ...]) -> str | None:
@@ -60,10 +60,23 @@ def proof(rules: Rules) -> Tree:
         for index, some in enumerate(sets):
             alone = rule_for(rules, case, some)
             if alone is None:
-                name = rules.instance.candidates[case.candidate].data["name"]
-                raise NotProved(f"no certificate: no rule bounds the case of {case} ({name}).")
+                raise NotProved(f"no certificate: {unproved(rules.instance, case)}")
             proved.append(((case, (index,)), alone + APART))
     return tree(proved, KEYS)
+
+
+def unproved(instance: Instance, case: Case) -> str:
+    """Name a case that no rule bounds, and the setting without it."""
+    schedule, candidate = instance.schedules[case.schedule], instance.candidates[case.candidate]
+    where = (
+        f"no rule covers {candidate.data['name']} with {case.stages} stages of {schedule['name']}"
+        f" in {case.replicas} {'replica' if case.replicas == 1 else 'replicas'}"
+    )
+    if schedule["chunks"] > 1:
+        return f"{where}. Set `training.schedule: 1f1b`."
+    if any(":" in mode for some in instance.choices(case) for mode, _ in some):
+        return f"{where}. Recompute all blocks or none: set `search.recompute`."
+    return f"{where}. Fix more decisions of the plan."
 
 
 def tree(proved: Sequence[tuple[Item, str]], keys: Sequence[tuple[str, Callable[[Item], int]]]) -> Tree:

@@ -46,17 +46,22 @@ def certify(
     from nest.public.planning import read_plan, solution_of
     from nest.tolerances import AGREEMENT
     from nest_certificate.numbers import decisions_of
-    from nest_certificate.proof import proof
-    from nest_certificate.rules import Rules
+    from nest_certificate.proof import NotProved, proof
+    from nest_certificate.rules import Refused, Rules
 
     read = read_plan(plan)
     if read.lower_bound is None or read.batch_time is None:
         raise InputError("the plan has no lower bound; a certificate needs the plan of `nest solve`.")
-    instance, numbers, digest = _formulated(read, plugins)
     claim = read.lower_bound * (1 - AGREEMENT)
-    decided = decisions_of(instance, solution_of(instance, read))
-    price = numbers.price(decided)
-    cases = proof(Rules(numbers, claim))
+    try:
+        instance, numbers, digest = _formulated(read, plugins)
+        decided = decisions_of(instance, solution_of(instance, read))
+        price = numbers.price(decided)
+        if abs(price - read.batch_time) > AGREEMENT * price:
+            raise Refused(f"by the problem's statement the plan takes {price:.6g} s, not {read.batch_time:.6g} s")
+        cases = proof(Rules(numbers, claim))
+    except (Refused, RecursionError) as error:
+        raise NotProved(f"no certificate: {error}.") from error
     certificate = {
         "certificate": 1,
         "problem": digest,
@@ -96,19 +101,25 @@ def compare_certificate(
     """
     from nest.errors import InputError
     from nest.public.planning import read_plan
-    from nest_certificate.rules import read
+    from nest_certificate.rules import Refused, read
 
     try:
         written = read(certificate)
         parts, digest = dict(written["instance"]), written["problem"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{certificate} is no certificate; write one with `nest certify`.") from error
-    _, numbers, fresh = _formulated(read_plan(plan), plugins)
+    try:
+        _, numbers, fresh = _formulated(read_plan(plan), plugins)
+    except Refused as error:
+        raise InputError(f"this problem has no certificate: {error}.") from error
     # Tables hold what the proof needs, and are made again for that.
     for own, other in zip(numbers.data["schedules"], parts["schedules"], strict=False):
         for key, table in other["tables"].items():
             if key in own["tables"] and table and "order" in table:
                 own["tables"][key]["order"]  # Made when asked for.
+    costs = numbers.data["collectives"]
+    if costs is not None:
+        numbers.data["collectives"] = {key: costs[key] for key in parts.get("collectives") or () if key in costs}
     made = json.loads(json.dumps(numbers.data))
     found = [f"the certificate's {name} are not this problem's." for name in made if made[name] != parts.get(name)]
     return [*(["the certificate's digest is of another problem."] if digest != fresh else []), *found]

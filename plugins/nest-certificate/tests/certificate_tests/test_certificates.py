@@ -11,7 +11,7 @@ import pytest
 
 from certificate_tests.certified import certificate_of, mutated
 from nest.errors import InputError
-from nest_certificate import rules
+from nest_certificate import proof, rules
 from nest_certificate.verbs import certify
 from tests.agreement.compare import solved
 from tests.command_line import call
@@ -80,6 +80,64 @@ def test_what_certificates_do_not_cover_is_refused():
     mixed = problem | {"search": (problem.get("search") or {}) | {"mixed": True}}
     with pytest.raises(InputError, match="stages of several candidates"):
         certify(solved(mixed))
+
+
+def linked():
+    """A small transformer on links with measured collectives."""
+    return {
+        "nest": 1,
+        "model": {"transformer": {"layers": 2, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 8192}},
+        "training": {"global_batch": 4, "sequence_length": 1024, "schedule": "1f1b"},
+        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 2, "link": "nvlink4"}]},
+        "search": {"within": 0},
+    }
+
+
+def test_costs_of_measured_collectives_are_part_of_the_instance():
+    certificate = certify(solved(linked()))
+    written = json.loads(json.dumps(certificate))
+    costs = written["instance"]["collectives"]
+    assert any(len(ways) > 1 for ways in costs.values())
+    assert rules.check(written)[1] == certificate["price"]
+    name = next(iter(costs))
+    latency, slope, ports = costs[name][0]
+    for wrong, said in (
+        ([[latency, -slope, ports]], "negative"),
+        ([[latency, slope, [*ports, ports[0]]]], "number of levels"),
+        ([], "has no cost"),
+    ):
+        written["instance"]["collectives"] = costs | {name: wrong}
+        with pytest.raises(rules.Refused, match=said):
+            rules.check(written)
+    del costs[name]
+    written["instance"]["collectives"] = costs
+    with pytest.raises(rules.Refused, match="has no cost"):
+        rules.check(written)
+
+
+def test_layers_in_front_of_recomputed_blocks_keep_their_activations():
+    data = by_hand()["instance"] | {"recomputed_units": [[1], [2]]}
+    parts = rules.Instance(data).split("full:1:none", [(0, 4)])
+    assert parts == [("full", [(2, 3)]), ("none", [(0, 2), (3, 4)])]
+
+
+def test_an_unprovable_problem_has_an_answer_and_exit_code_1(monkeypatch, tmp_path, capsys):
+    problem, plan = tmp_path / "problem.json", tmp_path / "plan.json"
+    problem.write_text(json.dumps(certificate_of("plain", 0)[0]))
+    certificate = tmp_path / "certificate.gz"
+    monkeypatch.setattr(rules, "MOST_CUTS", 1)
+    solving = ("solve", str(problem), "--output", str(plan), "--certificate", str(certificate))
+    assert call(monkeypatch, *solving) == 1
+    assert plan.exists()
+    certifying = ("certify", str(plan), "--output", str(certificate))
+    assert call(monkeypatch, *certifying) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(proof, "RULES", ())
+    assert call(monkeypatch, *certifying) == 1
+    assert not certificate.exists()
+    said = capsys.readouterr().err
+    assert "no certificate: the layer graph has more than 1 cuts" in said
+    assert "no certificate: no rule covers" in said
 
 
 def test_the_checker_imports_the_standard_library_alone():
