@@ -147,8 +147,8 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     lines = [f"Your runs: {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
     return [
         *lines,
-        f"Published runs: {usual.median:.3f} times, between {low:.3f} and {high:.3f} on two of three clusters.",
-        f"Taken: {taken.time:.3f} times; the standard deviation of another run is {taken.time_spread:.1%}.",
+        f"Published runs: {usual.median:.3f} times; two thirds of clusters are between {low:.3f} and {high:.3f}.",
+        f"nest uses {taken.time:.3f} times; another run varies by {taken.time_spread:.1%} (standard deviation).",
     ]
 
 
@@ -169,7 +169,7 @@ def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Do
         others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
         after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))
         before = fmean(abs(expm1(-each)) for each in off)
-        doubt_better("the mean error, each run at the level of the others,", before, after, doubt)
+        doubt_better("leaving out one run at a time, the mean error", before, after, doubt)
 
 
 def calibration_text(calibration: ClusterCalibration) -> str:

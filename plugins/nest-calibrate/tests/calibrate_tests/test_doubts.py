@@ -189,7 +189,7 @@ def test_a_fit_to_what_was_predicted_already_is_no_better(tmp_path: Path, cli: C
     figures = [(SMALL, 1.05), (LARGE, 0.95)]
     runs = [run(each, factor * seconds(each), family=str(factor)) for each, factor in figures]
     path = write(tmp_path / "own.jsonl", runs)
-    for kind, what in (("devices", "the mean error, cross-validated, is"), ("cluster", "the level of the others")):
+    for kind, what in (("devices", "the mean error, cross-validated, is"), ("cluster", "leaving out one run")):
         code, err = told(cli, kind, path, "--json")
         assert code == 0
         assert [line for line in err if "No improvement: " in line and what in line]

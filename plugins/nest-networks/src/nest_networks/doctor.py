@@ -171,7 +171,9 @@ def _oversubscribed(levels: Levels) -> list[Finding]:
                 _with(level, max(_of(level), inner)) if place >= at else level for place, level in enumerate(levels)
             )
             name = levels[at].name or f"level {at}"
-            sentence = f"{name} is oversubscribed {inner / outer:.3g} to 1: {_rate(outer)}, inside it {_rate(inner)}."
+            sentence = (
+                f"{name} is oversubscribed {inner / outer:.3g} to 1: {_rate(outer)} across it, {_rate(inner)} below it."
+            )
             found.append(Finding(ODD, sentence, mended))
     return found
 
