@@ -130,8 +130,8 @@ def solve(
             _shortlist, problems[0], _of(source, partial(api.shortlist, changes=changes, count=best)), told
         )
     else:
-        if output is not None:
-            check_writable(output, *problems, *asked.files)
+        for file in filter(None, (output, certificate)):
+            check_writable(file, *problems, *asked.files)
         how: Any = {"verify": "free" if free else verify, "workers": workers, "jobs": jobs}
         answer = partial(_plans, problems, _of(source, partial(api.solve, changes=changes, **how)), told, time_limit)
     if watch:

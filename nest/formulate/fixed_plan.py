@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, cast
 
 from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
+from nest.formulate.even_stages import Runs, near_even, shares
 from nest.formulate.instance import Formulation, Wanted, check_lists, formulate, without_missing_plugins
 from nest.formulate.modes import check_modes, profile_modes
 from nest.formulate.shard import micro_batches, participating
@@ -306,9 +307,6 @@ def _schedule(instance: Instance, stages: int) -> Schedule:
     return min(instance.space.schedules, key=rank)
 
 
-Runs = tuple[tuple[int, ...], ...]
-
-
 def _stages(instance: Instance, count: int, schedule: Schedule) -> list[tuple[tuple[int, ...], Runs]]:
     """Layers of each stage and, with several chunks, those of each of its chunks.
 
@@ -350,69 +348,9 @@ def _runs_of_stages(instance: Instance, partition: Runs, homes: Sequence[int], n
             raise InputError(
                 f"fixed.stages[{stage}]: {count} consecutive chunks need at least {count} blocks, not {len(units)}."
             )
-        runs += _shares(units, count)
+        runs += shares(units, count)
     return tuple(runs)
 
 
 def _listed(runs: Iterable[tuple[int, object]]) -> str:
     return ", ".join(str(stage + 1) for stage, _ in runs)
-
-
-def near_even(instance: Instance, count: int) -> Runs:
-    """Divide blocks over so many stages or chunks in order; the embedding joins the first, the head the last.
-
-    If blocks do not divide, earlier ones take one more, as in torchtitan. With too few blocks, embedding and head count
-    as blocks of their own.
-
-    Raises:
-        InputError: there are too few of both.
-    """
-    blocks = _blocks_of_one_stage(instance)
-    if instance.space.by_products and count <= len(blocks):
-        return _shares_of_products(instance, blocks, count)
-    if count > len(blocks) and count <= len(instance.space.blocks_and_ends):
-        blocks = list(instance.space.blocks_and_ends)
-    if count > len(blocks):
-        raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks; use fewer stages.")
-    return _shares(blocks, count)
-
-
-def _shares_of_products(instance: Instance, blocks: Sequence[tuple[int, ...]], count: int) -> Runs:
-    """Layers of each stage: one is full once it has its share of the parameters behind the embedding.
-
-    Source: `build_model` of src/nanotron/models/base.py, huggingface/nanotron, commit 2411b022.
-    """
-    weights = [
-        sum(own) for own in zip(*(group.weights.tolist() for group in instance.candidates[0].state), strict=True)
-    ]
-    ends = instance.space.blocks_and_ends
-    embedding = ends[0] if ends and set(ends[0]) < set(blocks[0]) else ()
-    shares = [sum(weights[layer] for layer in block if layer not in embedding) for block in blocks]
-    runs: list[tuple[int, ...]] = [()] * count
-    stage, done = 0, 0.0
-    for index, (block, share) in enumerate(zip(blocks, shares, strict=True)):
-        runs[stage] += block
-        done += share
-        full = done * count > sum(shares) * (stage + 1) or len(blocks) - index == count - stage
-        stage = min(stage + full, count - 1)
-    return tuple(runs)
-
-
-def _shares(blocks: Sequence[tuple[int, ...]], count: int) -> Runs:
-    """Layers of each of so many runs of blocks; earlier runs take one more if they do not divide."""
-    size, longer = divmod(len(blocks), count)
-    starts = [index * size + min(index, longer) for index in range(count + 1)]
-    return tuple(tuple(layer for block in blocks[one:two] for layer in block) for one, two in pairwise(starts))
-
-
-def _blocks_of_one_stage(instance: Instance) -> list[tuple[int, ...]]:
-    """Blocks in order, merged where no cut is possible."""
-    blocks: list[tuple[int, ...]] = []
-    for block in instance.space.blocks:
-        if blocks and any(
-            set(group) & set(blocks[-1]) and set(group) & set(block) for group in instance.space.together
-        ):
-            blocks[-1] += block
-        else:
-            blocks.append(block)
-    return blocks

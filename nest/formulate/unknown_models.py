@@ -7,6 +7,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.hooks.protocols import ModelImporter
 from nest.spec import TransformerSpec
+from nest.units import first_names
 
 GRAPH = "graph"  # Key of a model with an operator graph or exported program, or the path of its file.
 
@@ -42,8 +43,8 @@ def unknown_model(place: str, model: Any, importers: Mapping[str, ModelImporter]
         )
     if not isinstance(family, str):
         return InputError(
-            f"{place}: `model_type` is missing; give one of {', '.join(sorted(importers))}, or describe the model "
-            f"with `{TransformerSpec.WRITTEN_UNDER}:`."
+            f"{place}: `model_type` is missing; give one of {first_names(sorted(importers), 10)}, or describe the "
+            f"model with `{TransformerSpec.WRITTEN_UNDER}:`."
         )
     part = next((each for each in map(model.get, LANGUAGE_PARTS) if isinstance(each, Mapping)), model)
     named = (mixer for mixer, families in MIXERS.items() if any(fnmatchcase(family, each) for each in families))

@@ -48,8 +48,8 @@ def _is_file(path: Path, read: str | Path) -> bool:
     return False
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically; the target of a link is replaced, and a device is written directly.
+def write_text(path: Path, text: str | bytes) -> None:
+    """Write text or bytes to `path` atomically; the target of a link is replaced, and a device is written directly.
 
     Raises:
         InputError: the folder does not exist or cannot be written to.
@@ -57,10 +57,11 @@ def write_text(path: Path, text: str) -> None:
     try:
         check_writable(path)
         target = _target(path)
+        data = text if isinstance(text, bytes) else text.encode()
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", newline="\n")
+            target.write_bytes(data)
         else:
-            _replace(target, text)
+            _replace(target, data)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot write here: {reason}.") from None
@@ -203,9 +204,9 @@ def _replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     with _replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_bytes(data)
 
 
 def _umask() -> int:

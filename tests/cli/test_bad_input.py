@@ -408,7 +408,7 @@ def test_places_to_write_to(refused: Refused, tmp_path: Path, monkeypatch: pytes
     (line,) = refused("solve", str(EXAMPLE), "--output", str(tmp_path))
     assert line.startswith(f"{tmp_path}: cannot write a file here")
     (line,) = refused("solve", str(EXAMPLE), str(EXAMPLE), "--output", str(tmp_path / "plan.json"))
-    assert line.startswith("--output takes one plan")
+    assert line.startswith("--output and --certificate take one plan")
 
 
 @pytest.mark.parametrize(

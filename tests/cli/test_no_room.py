@@ -47,6 +47,7 @@ CALLS = {
     "clusters": "",
     "stacks": "",
     "measure": "run.log",
+    "certify": "plan.json",
     "shortlist": "plan.json",
     "strategies": "",
     "schema": "problem",
@@ -79,6 +80,8 @@ WRITING = {
     "report --output": f"report plan.json {BARE} --output OUT",
     "report --plans": "report rows.jsonl --output out.html --plans OUT",
     "measure --output": "measure run.log --output OUT",
+    "solve --certificate": "solve problem.json --certificate OUT",
+    "certify --output": "certify plan.json --output OUT",
     "shortlist --output": "shortlist plan.json --output OUT",
     "schema --output": "schema problem --output OUT",
     "topology levels --output": "topology levels torus.json --output OUT",
@@ -91,7 +94,7 @@ WRITING = {
 }
 """Every option that names what is written, in a call."""
 
-READ = ("--from-megatron", "--from", "--plan", "--problem")
+READ = ("--from-megatron", "--from", "--plan", "--problem", "--compare")
 """Options that name what is read."""
 
 SLOW = ("calibrate collectives", "frontier", "verify", "topology import", "init")

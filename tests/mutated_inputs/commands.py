@@ -65,6 +65,7 @@ COMMANDS = (
         ),
         8,
     ),
+    Command(("certify", FILE), ("plan",), (OUTPUT,), 1),
     Command(("frontier", FILE), ("plan",), (JSON, TIME, ("--memory-step", ("0.3", "1", "x"))), 1),
     Command(("explain", FILE), ("plan",), (JSON, TIME, ("--only", ("binding", "constraints", "alternatives"))), 1),
     Command(("compare", FILE), ("problem",), (JSON, TIME, ("--seed", ("2",)), ("--evaluations", ("20",))), 1),

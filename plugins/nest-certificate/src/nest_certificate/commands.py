@@ -4,7 +4,6 @@ from pathlib import Path
 
 import typer
 
-from nest.errors import InputError
 from nest.public.commands import NO_PLAN, STRICT_PLUGINS, fail, warn_of_plugins
 
 USUAL_OUTPUT = Path("certificate.json.gz")
@@ -41,7 +40,5 @@ def certify(
     except NotProved as error:
         fail(str(error))
         raise typer.Exit(NO_PLAN) from error
-    except OSError as error:
-        raise InputError(f"{output}: {error.strerror}.") from error
     warn_of_plugins()
     typer.echo(output)

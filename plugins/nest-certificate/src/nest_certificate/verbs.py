@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nest.io import write_text
 from nest.public.verbs import INSTALLED, restarted
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def certify(
     }
     if output is not None:
         text = json.dumps(certificate, separators=(",", ":")).encode()
-        Path(output).write_bytes(gzip.compress(text, mtime=0))
+        write_text(Path(output), gzip.compress(text, mtime=0))
     return certificate
 
 

@@ -67,7 +67,7 @@ def _release(text: str, options: LaunchOptions) -> tuple[str, list[str]]:
     if options.release is not None or len(named) != 1:
         return RELEASES.named(options.release), []
     release = min(named)
-    return release, [f"read as of Megatron-Core {release}, which the file names."]
+    return release, [] if release == RELEASES.newest else [f"read as of Megatron-Core {release}, which the file names."]
 
 
 def read_launch(
