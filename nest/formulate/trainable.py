@@ -162,7 +162,7 @@ def _shares_weight(operator: Operator) -> bool:
 
 def _modules(operator: Operator) -> dict[str, int | None]:
     """Target names of parts of `operator`: its modules, with their branch; None: all of it."""
-    short = operator.name.removeprefix(f"{operator.layer}/")
+    short = operator.name.rpartition("/")[2]
     if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1 or short in ABSORBED:
         return {}
     latent, branched = "latent" in operator.contracted, has_axis(operator.space, BRANCH)

@@ -95,15 +95,14 @@ class ContextParallelism:
 
     def _with_gathers(self, graph: OperatorGraph, degree: int) -> OperatorGraph:
         """Return the graph with keys and values gathered before attention and again before its backward pass."""
-        gathered: set[str] = set()
+        gathered: set[tuple[str, str]] = set()  # By layer: none keeps keys for another that shares them.
 
         def change(operator: Operator) -> tuple[Operator, ...]:
             wanted = keys_and_values(operator)
-            fresh = tuple(tensor for tensor in wanted if tensor.name not in gathered)
-            gathered.update(tensor.name for tensor in fresh)
-            names = {tensor.name for tensor in wanted}
-            inputs = tuple(_gathered(t, degree) if t.name in names else t for t in operator.inputs)
-            saves = tuple(name for name in operator.saves if name not in names)
+            fresh = tuple(tensor for tensor in wanted if (operator.layer, tensor.name) not in gathered)
+            gathered.update((operator.layer, tensor.name) for tensor in fresh)
+            inputs = tuple(_gathered(t, degree, operator.layer) if t in wanted else t for t in operator.inputs)
+            saves = tuple(name for name in operator.saves if name not in {tensor.name for tensor in wanted})
             gathers = (self._gather(operator, t, degree, t.name in operator.saves) for t in fresh)
             return (*gathers, evolve(operator, inputs=inputs, saves=saves) if wanted else operator)
 
@@ -155,7 +154,7 @@ class ContextParallelism:
             layer=reader.layer,
             kind="collective",
             inputs=(tensor,),
-            outputs=(_gathered(tensor, degree),),
+            outputs=(_gathered(tensor, degree, reader.layer),),
             saves=(tensor.name,) if saved else (),
             collective=Collective(gather, (*again, *scatter), overlap=""),
         )
@@ -169,5 +168,6 @@ def keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in sources if has_axis(tensor.shape, AXIS))
 
 
-def _gathered(tensor: Tensor, degree: int) -> Tensor:
-    return evolve(tensor, name=tensor.name + GATHERED, shape=scale(tensor.shape, AXIS, degree))
+def _gathered(tensor: Tensor, degree: int, layer: str) -> Tensor:
+    shared = "" if tensor.name.startswith(f"{layer}/") else f" for {layer}"
+    return evolve(tensor, name=tensor.name + GATHERED + shared, shape=scale(tensor.shape, AXIS, degree))

@@ -330,6 +330,14 @@ def test_library_models_have_the_published_size():
         "gpt2-xl": 1.557611200,
         "gpt3-175b": 174.615846912,
         "bert-large": 0.335174458,
+        "codellama-7b": 6.738546688,
+        "codellama-13b": 13.016028160,
+        "codellama-34b": 33.743970304,
+        "tinyllama-1.1b": 1.100048384,
+        "open-llama-3b-v2": 3.426473600,
+        "deepseek-llm-7b": 6.910365696,
+        # Its name says 35: 34.66 of its text model, without vision tower and multi-token prediction.
+        "qwen3.5-35b-a3b": 34.660610688,
     }
     assert set(library_models()) >= EXPECTED_NAMES
     assert set(sizes) | set(COUNTED) == set(library_models())

@@ -476,7 +476,8 @@ expert_model_parallel_size: 4
 """,
         fixed={"ep": 4, "micro_batch": 1, "zero": 1},
         training={"trainable": {"lora": {"rank": 8, "targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}}},
-        told="model is 'Qwen/Qwen3.5-35B-A3B', which the catalogue does not have",
+        model="qwen3.5-35b-a3b",
+        told="max_length is not given",
     ),
     File(
         "ms-swift",
