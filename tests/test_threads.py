@@ -61,7 +61,11 @@ def swept():
 
 
 few = ("alternatives", "frontier", "sensitivity")
+certificate = Path(folder, "certificate.json.gz")
+nest.certify(plan, output=certificate)
 calls = {
+    "certify": lambda: nest.certify(plan),
+    "compare_certificate": lambda: nest.compare_certificate(plan, certificate),
     "check": lambda: nest.check(plan).ok,
     "compare": lambda: nest.compare(problem, planners=["manual"]).to_dict(),
     "evaluate": lambda: nest.evaluate(problem).to_dict(),
