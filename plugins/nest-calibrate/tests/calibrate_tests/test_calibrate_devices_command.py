@@ -44,7 +44,7 @@ def test_it_prints_errors_by_group_and_writes_the_device(
 ) -> None:
     code, out, err = command(monkeypatch, capsys, runs, "--folds", 2, "--output", runs.parent)
     assert code == 0
-    assert err.startswith("nest: warning: hopper: ")
+    assert err.startswith("nest: warning: No improvement: hopper: ")
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["mine", "theirs", "all"]
     written = read(runs.parent / "h100-sxm.toml", DeviceSpec)
     assert written.peak == H100.peak
