@@ -30,6 +30,8 @@ FIGURES = {
     "plugins/nest-testing/src/nest_testing/costs.py": "latencies",
     "plugins/nest-torch/src/nest_torch/parallel/checking.py": "differences of training that a check accepts",
     "plugins/nest-torch/src/nest_torch/parallel/trial.py": "the same, before training begins",
+    "plugins/nest-torch/src/nest_torch/parallel/training.py": "PyTorch's addend where it clips a norm",
+    "plugins/nest-certificate/src/nest_certificate/rules.py": "roundings that docs/explanation/certificate.md states",
     "plugins/nest-testing/src/nest_testing/planner.py": "latencies",
     "plugins/nest-testing/src/nest_testing/samples.py": "latencies",
     "plugins/nest-networks/src/nest_networks/infragraph.py": "units",
