@@ -122,13 +122,14 @@ class TestBuilt:
 
     def test_public_names_are_documented(self, site: Path) -> None:
         told = "".join(path.read_text() for path in (site / "reference" / "python").rglob("*.html"))
-        for name in MODULES:
+        for name in sorted(set(MODULES) - {"nest.public.checks"}):  # Its names are the core's, for the test kit alone.
             module = import_module(name)
             names = {
                 each for each in getattr(module, "__all__", ()) if each[0] != "_" and f"{name}.{each}" not in MODULES
             }
-            places = {name: "nest.api"} if name == "nest" else {}  # `nest.solve` is a package as well as a function.
-            assert [each for each in names if f'id="{places.get(name, name)}.{each}"' not in told] == [], name
+            # `nest.solve` is a package as well as a function; questions come from nest-whatif.
+            places = ("nest.api", "nest_whatif.verbs") if name == "nest" else (name,)
+            assert [each for each in names if not any(f'id="{at}.{each}"' in told for at in places)] == [], name
 
     def test_the_pages_of_the_navigation_are_there(self, site: Path) -> None:
         for page in pages(SITE["nav"]):
