@@ -92,16 +92,17 @@ def test_answers_are_those_without_it(data: draw.DataObject, problem: Build) -> 
 def test_of_many_candidates_a_process_prices_each_once(
     problem: Build, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
+    known = {"training": {"unknown": {}}}  # Other values are priced on their own.
     for module in (candidates, kept_model):
         monkeypatch.setattr(module, "MANY", 2)
-    answer = told(problem(**changed))
+    answer = told(problem(**{**changed, "training": {**changed.get("training", {}), **known["training"]}}))
     registry().take(LASTING)
     names = priced_again(monkeypatch)
-    told_next(problem())
+    told_next(problem(**known))
     latest = kept(registry())._formulation
     assert latest is not None
     assert latest.bounded is not None
-    assert told_next(problem(**changed)) == answer
+    assert told_next(problem(**{**changed, "training": {**changed.get("training", {}), **known["training"]}})) == answer
     assert len(set(names)) == len(names) > 0
 
 
