@@ -46,6 +46,12 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _only_stated_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other values of unknown facts formulate problems of their own."""
+    monkeypatch.setattr("nest.documents.unknown._facts", lambda *_: ())
+
+
 def told(problem: Problem, **options: Any) -> str:
     """What a process answers that was asked nothing before."""
     registry().take(LASTING)
