@@ -80,7 +80,7 @@ class Costs:
 
 
 def crosses(cut: Any, maker: Any, readers: Any) -> Any:
-    """Whether a tensor is made outside a closed set and read inside."""
+    """Return whether a tensor is made outside a closed set and read inside."""
     return not cut >> maker & 1 and any(cut >> reader & 1 for reader in readers)
 
 
@@ -285,7 +285,7 @@ class Instance:
         ]
 
     def admits(self, schedule: Any, batches: Any, stages: Any) -> Any:
-        """Whether a schedule has such plans."""
+        """Return whether a schedule has such plans."""
         name, chunks = self.schedules[schedule]["name"], self.schedules[schedule]["chunks"]
         if chunks > 1:
             units = len(self.data["units"])
@@ -496,7 +496,7 @@ class Instance:
         return self.cache[key]
 
     def fits(self, case: Any, memory: Any, moments: Any) -> Any:
-        """Whether a stage fits at each of its fullest moments."""
+        """Return whether a stage fits at each of its fullest moments."""
         first, further = memory
         most = max(sum((count - 1) * more for count, more in zip(moment, further)) for moment in moments)
         return first + most <= self.room
@@ -840,7 +840,7 @@ class Rules:
         return self.cache[key]
 
     def packs(self, case: Case, choices: Choices, limit: float) -> bool:
-        """Whether stages of a chain that each take what memory and a limit allow, from the last on, hold all layers.
+        """Return whether stages of a chain, each as large as memory and a limit allow, hold all layers.
 
         Bytes and seconds grow with a run's layers, so that no other cuts reach further.
         """

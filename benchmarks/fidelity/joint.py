@@ -89,7 +89,7 @@ class Joint:
         return found
 
     def less(self, off: Sequence[Term]) -> "Joint":
-        """The same runs without the unknowns, and the figures of devices, of the terms `off`."""
+        """Return the same runs without the terms `off`: neither their unknowns nor their figures of devices."""
         return _together([_without(each, off) for each in self.seen], self.places)
 
     def fitted(self, near: "Fitted | None" = None) -> "Fitted":

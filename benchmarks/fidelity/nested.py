@@ -237,7 +237,7 @@ class _Fits:
 
 
 _SHARED: list[Any] = []
-"""What forked processes work on: a function, and what it is to be applied to."""
+"""Work of forked processes: a function and its arguments."""
 
 
 def _do(index: int) -> Any:

@@ -179,7 +179,7 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
 
 
 def overlap_words(overlap: Overlap, schedules: Sequence[str]) -> str:
-    """Say which communication overlaps with compute; that of pipelines does under `schedules`."""
+    """Say which communication overlaps with compute; pipeline messages do under `schedules`."""
     words = {"DP": overlap.data, "TP": overlap.tensor, "EP": overlap.experts, f"PP ({listed(schedules)})": schedules}
     return f"{listed([word for word, hidden in words.items() if hidden]) or 'no'} communication overlaps with compute"
 

@@ -21,7 +21,7 @@ MIXERS = {
     "xLSTM": ("xlstm",),
     "gated linear recurrences": ("recurrent_gemma",),
 }
-"""What mixes tokens in place of attention, by families (`model_type` in Hugging Face transformers 5.23.0)."""
+"""Mixers of families without attention, by `model_type` of Hugging Face transformers 5.23.0."""
 
 MIXING = ("linear_attention", "mamba", "conv", "recurrent")
 """Words of `layer_types` and `layers_block_type` for layers with such a mixer."""

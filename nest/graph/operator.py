@@ -97,7 +97,7 @@ class Parameter(Record):
             gradients are reduced separately (PROBLEM.md section 2, `state`).
         tied: names of the operators whose parameter this one repeats; it takes memory, but the model counts it once.
         frozen: not trained: it has no gradient and no optimizer state.
-        itemsize: bytes per scalar if it is stored in a narrow format; None: in that of the training precision.
+        itemsize: bytes per scalar in a narrow format; None: as the training precision.
     """
 
     name: str

@@ -332,7 +332,7 @@ class PlanDocument(Record):
 
     @property
     def uncalibrated(self) -> bool:
-        """Whether step times center on another than predicted, as on devices without measured runs."""
+        """True if step times center on another than predicted, as on devices without measured runs."""
         span, times = self.batch_time_range, [self.batch_time or 0.0, *(each.batch_time for each in self.unknown)]
         return span is not None and abs(span.low * span.high - min(times) * max(times)) > AGREEMENT * max(times) ** 2
 

@@ -260,7 +260,7 @@ class Changes:
         return self._lines_of(self.plan)
 
     def _lines_of(self, plan: PlanDocument) -> "Files | None":
-        """What the exporter writes; None: it refuses the plan."""
+        """Return the exporter's flags; None: it refuses the plan."""
         assert self.target is not None
         exporter = self.known.exporters()[self.target]
         try:

@@ -16,7 +16,7 @@ from nest.spec import PlanDocument, Problem
 from nest_calibrate.cluster import level
 
 TRUSTED = 1.645
-"""Standard deviations of a normal variable below which 95 % of it lies: `TimeSpread.apart` separates so many pairs."""
+"""The 95 % quantile of a standard normal variable: `TimeSpread.apart` separates so many pairs."""
 
 LEAST = 0.01
 """Least spread between clusters, to the digits of the catalogue."""

@@ -16,7 +16,7 @@ KINDS = {"forward": "f", "backward": "b", "input-gradients": "i", "weight-gradie
 
 
 def unsupported(instance: Instance) -> str | None:
-    """What of an instance no certificate describes; None: nothing."""
+    """Name the part of an instance that certificates cannot describe; None: they describe all."""
     space = instance.space
     if instance.network is not None:
         return "a network that is no hierarchy"

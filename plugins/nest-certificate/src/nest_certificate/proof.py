@@ -19,7 +19,7 @@ KEYS: tuple[tuple[str, Callable[[Item], int]], ...] = (
     ("stages", lambda item: item[0].stages),
     ("set", lambda item: item[1][0]),
 )
-"""What cases are split by, the first first."""
+"""Keys by which cases are split, in order."""
 
 
 APART = " apart"  # Ends the rule of a case whose sets of choices are bounded one by one.

@@ -103,7 +103,7 @@ MUTATIONS = (raise_bound, drop_case, change_rule, change_array, change_limit, sw
 
 
 def mutated(kind, seed, number):
-    """What the checker accepts of a mutated certificate, and the optimum of its instance."""
+    """Return the claim that the checker accepts of a mutated certificate, and the optimum of its instance."""
     random = Random(f"{kind} {seed} {number}")
     problem, text = certificate_of(kind, seed)
     problem, certificate = copy.deepcopy(problem), json.loads(text)

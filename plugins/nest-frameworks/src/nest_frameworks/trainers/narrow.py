@@ -17,7 +17,7 @@ DOUBLE, SINGLE, EIGHT, GROUPED = "nf4-double", "nf4", "int8", "int4"
 
 
 def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
-    """Format of frozen weights; None: that of the training precision."""
+    """Format of frozen weights; None: the training precision."""
     found = PUBLISHED.search(model)
     bits = {key: keys.value(key) for key in names.narrow}
     on = [key for key, value in bits.items() if value not in (None, False)]
@@ -54,7 +54,7 @@ def check_experts(keys: Keys, format_name: str | None, architecture: Architectur
 
 
 def written(names: Names, format_name: str | None) -> dict[str, Any]:
-    """Keys that ask for frozen weights in a format that bitsandbytes has; none: that of the training precision."""
+    """Keys that ask for frozen weights in a format that bitsandbytes has; none: the training precision."""
     if format_name is None:
         return {}
     if names is LLAMA_FACTORY:

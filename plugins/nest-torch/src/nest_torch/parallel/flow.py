@@ -131,7 +131,7 @@ def name_of(function: Any) -> str:
 
 
 def written(read: list[Any], made: Any) -> list[Any]:
-    """What a function made: its results; of one that returns nothing, as `x[0] = y`, what it wrote to."""
+    """Results of a function; if it returns nothing, as `x[0] = y`, the tensor it wrote to."""
     return read[:1] if made is None else tensors_in(made)
 
 

@@ -1,4 +1,4 @@
-"""Tensor and sequence parallelism of code as it is written: DTensors with a placement, which each operator propagates.
+"""Tensor and sequence parallelism of unchanged code: DTensors with a placement, which each operator propagates.
 
 Code sees the sizes of the whole, so views, splits and norms over all heads are right. What an operator sums over, it
 adds up over ranks. Tensors of the code's own, such as masks, are the same on every rank. The host spends time on

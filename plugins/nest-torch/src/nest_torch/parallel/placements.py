@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate
 
 
 class Dense(torch.autograd.Function):  # type: ignore[misc]
-    """A tensor as it is, whose gradient is contiguous: those that are sent must be, and those of placed tensors.
+    """A tensor with a contiguous gradient, as sent and placed tensors need.
 
     Gradients of placed tensors are added up over ranks.
     """

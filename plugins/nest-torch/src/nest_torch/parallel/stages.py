@@ -3,7 +3,7 @@
 A module calls its parts (embedding, blocks, norms, head) one after the other. A stage runs the whole forward pass with
 the parts of earlier stages replaced by empty tensors of the right sizes. What those made and a later part reads is put
 in its place as it came from the stage before (`nest_torch.parallel.flow`). The stage leaves where the first part of
-the next stage would be called. So code around the parts, such as masks, runs on every stage as it is written.
+the next stage would be called. So code around the parts, such as masks, runs on every stage.
 """
 
 import copy
