@@ -1,7 +1,4 @@
-"""Every verb of nest, once, for the package and the command line.
-
-A verb takes a path, a mapping or a record. It imports what it needs itself, to keep `import nest` fast.
-"""
+"""Every verb of nest, once; each imports what it needs itself, to keep `import nest` fast."""
 
 from __future__ import annotations
 
@@ -36,9 +33,6 @@ Answer = TypeVar("Answer")
 
 INSTALLED: Any = None
 """Default registry, of the installed plug-ins, passed to each verb."""
-
-SEED, EVALUATIONS = 1, 1000
-"""Defaults for planners: the seed of random numbers, and the number of plans that one may price."""
 
 
 class PluginWarning(UserWarning):

@@ -8,13 +8,13 @@ import nest
 from benchmarks.planners.judge import FailedError, Judge, Row
 from benchmarks.planners.programs import plan_of
 from benchmarks.planners.tracks import Task
-from nest.api import EVALUATIONS, SEED
 from nest.formulate.pools import takes_pools
 from nest.hooks.registry import registry
 from nest.instance import Solution
 from nest.plan.document import solution_of
 from nest_whatif.compare import Task as Priced
 from nest_whatif.compare import chosen_planners, named
+from nest_whatif.verbs import EVALUATIONS, SEED
 
 OURS = "nest"
 UNNAMED = "program"

@@ -138,7 +138,8 @@ complete_clusters = _completing(_in_catalogue("clusters"))
 complete_models = _completing(_in_catalogue("library_models"))
 
 
-ARGUMENTS, FILES = "nest.arguments", "nest.files"
+ARGUMENTS = "nest.arguments"
+FILES = "nest.files"
 """Keys under which the arguments of a script and the files of `--from` pass from parser to command."""
 
 _VARIABLE = r"(?s)[A-Za-z_]\w*=.*"

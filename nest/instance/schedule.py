@@ -13,12 +13,13 @@ import numpy
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-FORWARD, BACKWARD = "forward", "backward"
-INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
+FORWARD = "forward"
+BACKWARD = "backward"
+INPUT_GRADIENTS = "input-gradients"
+WEIGHT_GRADIENTS = "weight-gradients"
 
 PASSES = (FORWARD, BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
-"""Kinds of passes. A backward pass is whole, or in two parts: input gradients, for which the stage before waits, and
-weight gradients, for which none does (arXiv 2401.10241, section 2)."""
+"""Kinds of passes. The stage before waits for input gradients only (arXiv 2401.10241, section 2)."""
 
 WHOLE, PARTS = (FORWARD, BACKWARD), (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
 """Passes of a micro-batch in a chunk, in this order."""

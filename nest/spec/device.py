@@ -102,7 +102,9 @@ def ranges() -> dict[str, Range]:
 HOSTS = ("x86", "grace")
 """Processors that launch kernels: x86, and NVIDIA's Grace."""
 
-MATRIX, VECTOR, COMMUNICATION = "matrix", "vector", "communication"
+MATRIX = "matrix"
+VECTOR = "vector"
+COMMUNICATION = "communication"
 ENGINES = (MATRIX, VECTOR, COMMUNICATION)
 """Possible engines of a device: for matrix products, for element-wise operators, for collectives."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nest.public.verbs import EVALUATIONS, INSTALLED, SEED, evaluate, restarted, solve
+from nest.public.verbs import INSTALLED, evaluate, restarted, solve
 
 if TYPE_CHECKING:
     from nest.deployment import LaunchOptions
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from nest_whatif.sensitivity import Response
 
     Progress = Callable[[SearchProgress], None]
+
+SEED = 1
+"""Seed of random numbers for planners."""
+
+EVALUATIONS = 1000
+"""Plans that a planner may price."""
 
 
 @restarted

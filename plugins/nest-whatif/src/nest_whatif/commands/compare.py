@@ -29,8 +29,8 @@ from nest.public.commands import (
     warn_of_plugins,
 )
 from nest.public.commands import time_limit as time_limit_option
-from nest.public.verbs import EVALUATIONS, SEED
 from nest_whatif import verbs
+from nest_whatif.verbs import EVALUATIONS, SEED
 
 
 def register(app: typer.Typer) -> None:
