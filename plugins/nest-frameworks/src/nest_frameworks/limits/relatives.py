@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.spec import Lora, Training
 from nest.spec.architecture import LatentAttention
 from nest.spec.training import ALL_LINEAR
-from nest_frameworks.limits import Asked, even_launch
+from nest_frameworks.limits import Asked, even_launch, gradient_format
 from nest_frameworks.limits.megatron import (
     biased_sigmoid_router,
     eight_bit_weights,
@@ -100,6 +100,10 @@ def swift(asked: Asked) -> Limits:
     _refuse("Megatron-SWIFT", _swift_obstacles(asked.training))
     if asked.training.overlap.experts:
         more["ep == 1"] = "Megatron-SWIFT has no argument that overlaps the exchange of experts (overlap.experts)"
+    if asked.training.precision != "fp32" and gradient_format(asked.training) == "fp32":
+        # `wrap_model` of swift/megatron/utils/megatron_lm_utils.py (4.6.0) does not name the format: Megatron Core 0.19
+        # then takes the weights' format.
+        more["zero <= 1"] = "Megatron FSDP in Megatron-SWIFT adds up gradients in bf16; say training.gradients: bf16"
     constraints = {**inner.constraints, **more, **even_launch(asked, "Megatron-SWIFT")}
     return evolve(inner, constraints=constraints, zero_degrees=False)
 

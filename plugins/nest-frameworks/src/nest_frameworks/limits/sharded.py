@@ -20,7 +20,6 @@ from nest_frameworks.limits import (
     whole_batches,
     whole_states,
 )
-from nest_frameworks.releases import releases_of
 
 # torch/distributed/pipelining (2.13): stage.py, `backward_maybe_with_nosync`, reduces gradients once, at the end;
 # schedules.py, `Schedule1F1B`. Its other classes ask for no more than the schedules of their names admit.
@@ -119,6 +118,8 @@ def torchtitan(asked: Asked) -> Limits:
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
     constraints |= shard_groups(asked, "torchtitan") | whole_batches(asked, "torchtitan")
     if mixture(architecture) is not None:
+        from nest_frameworks.releases import releases_of
+
         constraints |= TORCHTITAN_EXPERTS | SPLIT_EXPERTS[releases_of("torchtitan").named(asked.release)]
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
