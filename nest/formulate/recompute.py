@@ -77,8 +77,9 @@ def recompute_modes(
 
 
 def tensor_bytes(operators: Sequence[Operator]) -> dict[str, float]:
-    """Bytes of each tensor the operators read or write."""
-    return {tensor.name: tensor.bytes for o in operators for tensor in (*o.inputs, *o.outputs)}
+    """Bytes of each tensor the operators read or write; where some read a part of it, of the largest part."""
+    tensors = sorted((each for o in operators for each in (*o.inputs, *o.outputs)), key=lambda each: each.bytes)
+    return {tensor.name: tensor.bytes for tensor in tensors}
 
 
 def short_name(operator: Operator) -> str:

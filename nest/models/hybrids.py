@@ -26,7 +26,7 @@ from nest.models.building.config import (
 )
 from nest.models.deepseek import latent_attention
 from nest.models.qwen import feed_forwards
-from nest.models.rows import example
+from nest.models.rows import EXPERTS, example
 from nest.spec.architecture import (
     Architecture,
     DeltaNet,
@@ -149,10 +149,9 @@ def _read_bamba(config: ConfigReader) -> Architecture:
         return decoder(config, widths, [mixers[FULL if i in listed else LINEAR] for i in range(widths.layers)], network)
     words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: LINEAR)
     shared = config.integer("shared_intermediate_size", 1024)
-    experts = config.integer("num_local_experts", 8, minimum=0)
-    config.fill(num_experts_per_tok=2)
+    config.fill(num_local_experts=8, num_experts_per_tok=2)
     networks: Network = FeedForward(shared)
-    if experts:
+    if config.integer("num_local_experts", minimum=0):
         networks = mixture_of_experts(
             config, experts="num_local_experts", width="intermediate_size", shared_width=shared
         )
@@ -279,7 +278,6 @@ def _importer(name: str, heads: str, read: Callable[[ConfigReader], Architecture
     return ConfigImporter(name, heads, read, examples=example(name, **more))
 
 
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 1024}
 qwen3_next = _importer("qwen3_next", "Qwen3NextForCausalLM", _read_qwen)
 qwen3_5 = _importer("qwen3_5", "Qwen3_5ForCausalLM", _read_qwen)
 qwen3_5_moe = _importer("qwen3_5_moe", "Qwen3_5MoeForCausalLM", _read_qwen)

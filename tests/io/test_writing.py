@@ -42,7 +42,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(
     if broken == "replace":
         monkeypatch.setattr(Path, "replace", fail)
     else:
-        monkeypatch.setattr(Path, "write_text", fail)
+        monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(InputError, match=r"plan.json: cannot write here: No space left on device\."):
         io.write_text(path, "new")
     assert path.read_text() == "old"

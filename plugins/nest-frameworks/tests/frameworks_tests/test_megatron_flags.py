@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from frameworks_tests.plans import DENSE, SPARSE, plan
+from nest.errors import InputErrors
 from nest.hooks.architectures import architecture_of
 from nest.hooks.pipelines import deployed
 from nest.io import read_mapping_text
@@ -53,10 +54,13 @@ def test_a_decision_has_its_flags(decision: str) -> None:
 def test_one_connection_is_kept_from_fsdp() -> None:
     """`validate_args` refuses it beside Megatron FSDP, and Megatron-SWIFT sets it where nobody does."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    sharded, whole = plan({"dp": 16, "zero": 3}), plan({"dp": 16, "zero": 1})
+    sharded = plan({"dp": 16, "zero": 3}, gradients="bf16", master_gradients=False)
+    whole = plan({"dp": 16, "zero": 1})
     exported, unset = environment(deployed(sharded))
     assert (name in exported, name in unset) == (False, True)
     assert environment(deployed(whole))[0][name] == "1"
+    with pytest.raises(InputErrors, match=r"training\.gradients: bf16"):
+        swift.export(plan({"dp": 16, "zero": 3}))
     told = [read_mapping_text(swift.export(each)[swift.FILE], "swift.yaml")["ENV"][name] for each in (sharded, whole)]
     assert [str(each) for each in told] == ["32", "1"]
 
