@@ -17,7 +17,7 @@ from tests import statements
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
-LARGEST_CORE = 58_500
+LARGEST_CORE = 58_000
 """Lines of the package `nest`; what the hooks serve from outside is a bundled distribution."""
 CIRCLES = {
     f"nest.formulate.{name}"
@@ -26,7 +26,7 @@ CIRCLES = {
 """Modules that still import each other, for types."""
 MOST_LOADED = {"llama-3-70b-on-128-h100": 196, "measured-layers": 156}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
-MOST_STATEMENTS = 23_997
+MOST_STATEMENTS = 23_994
 """Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""
 LONGEST_FUNCTION = 91
 """Lines of the engine's longest function; 104 at commit 28417941."""

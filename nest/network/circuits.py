@@ -90,8 +90,7 @@ def cycles_fit(allowed: Mask) -> int:
     They are in one connected piece, and each has at least two neighbours (the 2-core of the graph). `allowed` is
     symmetric, devices by devices; its diagonal does not count.
     """
-    inside = _core(allowed)
-    return _largest_piece(allowed, inside)
+    return _largest_piece(allowed, _core(allowed))
 
 
 def _core(allowed: Mask) -> Mask:

@@ -30,7 +30,8 @@ def add_compressed(layer: LayerBuilder, attention: CompressedAttention, source: 
     query = layer.norm("query_norm", query, bias=False, weights=())
     key = layer.norm("key_norm", layer.project("key", source, (head,)), bias=False)
     rotated = layer.tensor("rotated_query", heads, head), layer.tensor("rotated_key", head)
-    layer.add("rotary", "elementwise", (query, key), rotated)
+    for name, plain, placed in zip(("rotary", "key_rotary"), (query, key), rotated, strict=True):
+        layer.add(name, "elementwise", (plain,), (placed,))
     operands: tuple[Tensor, ...] = rotated
     met = mean_keys(layer.sequence, True, attention.window)
     if attention.rate and layer.sequence >= attention.rate:

@@ -162,8 +162,7 @@ class ChunkBounds(PlanSearch):
                 held[stage], spread[stage] = zip(*(rows + rows[:1] * (shape[1] - len(rows))), strict=True)
             return held, spread
 
-        key = ("held apart", *configuration.scheduled, count)
-        return self.once_scheduled(key, made)
+        return self.once_scheduled(("held apart", *configuration.scheduled, count), made)
 
     def _end_homes(self, configuration: Configuration, count: int) -> tuple[int, int]:
         homes = self.splits.homes(configuration.schedule, count)

@@ -238,8 +238,7 @@ class ChunkCosts(ChunkTables):
                 own = fixed[run]
                 masks = [mask + head[own + n[run]] - head[own] for mask, n in zip(masks, further, strict=True)]
         columns = numpy.array([costs.contents.places[mask] for mask in masks])
-        table = costs.at(columns, laid)
-        return StagePrices(further, table, received, sent, costs.levels, costs.weights, laid)
+        return StagePrices(further, costs.at(columns, laid), received, sent, costs.levels, costs.weights, laid)
 
     def _memory(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: Sequence[float], *, exactly: bool

@@ -156,8 +156,7 @@ class _Solver:
         listed = self._uncovered(listing.listed())
         search.configurations = [configuration for _, configuration in listed]
         search.bounds, search.compute = [bound for bound, _ in listed], listing.compute
-        bound = first.find_best()
-        return first, bound
+        return first, first.find_best()
 
     def _uncovered(self, listed: list[tuple[float, Configuration]]) -> list[tuple[float, Configuration]]:
         """Configurations without known plans, in every pool that they use."""

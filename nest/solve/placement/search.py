@@ -66,8 +66,7 @@ def solve(
         return _proved(instance, result, arranger, deadline, progress)
     # Plans of several candidates are not placed by CP-SAT, but those of one are, which may be better than what was met.
     alone = evolve(instance, space=evolve(instance.space, mixed=False))
-    best = _proved(alone, result, arranger, deadline, progress)
-    return _bounded(best, result.lower_bound or 0.0)
+    return _bounded(_proved(alone, result, arranger, deadline, progress), result.lower_bound or 0.0)
 
 
 def _branched(
