@@ -84,7 +84,8 @@ class FirstBounds(ComputeBounds):
 
     def slowest(self, configuration: Configuration, stages: int) -> float:
         """Lower bound (s per micro-batch) on the slowest of so many stages."""
-        return (self.whole(configuration.candidate)[1] + self.beside(configuration).seconds) / stages
+        total = self.whole(configuration.candidate)[1]
+        return (total + self.beside(configuration).seconds) / stages
 
     def beside(self, configuration: Configuration) -> BesideCompute:
         """Costs of plans of one candidate beside compute."""

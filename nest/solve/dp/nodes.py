@@ -339,8 +339,7 @@ class CutSearch(InstanceSearch):
         """Sums of a candidate's times by parts; None: not needed."""
         if not self.parted(configuration):
             return None
-        candidate = self.instance.candidates[index]
-        return self.once_shared(("parts", index), lambda: part_sums(candidate, self.downsets))
+        return self.once_shared(("parts", index), lambda: part_sums(self.instance.candidates[index], self.downsets))
 
     def floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
         """Bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
