@@ -102,7 +102,7 @@ def test_the_runner_up_keeps_its_parts() -> None:
     ("target", "text"),
     [
         ("megatron", "full recomputation (block, 3 layers per stage)"),
-        ("none", "full recomputation of the first 3 blocks per stage (full in first 1 on 1 of 2 stages)"),
+        ("none", "full recomputation of the first 3 blocks per stage (full in the first block on 1 of 2 stages)"),
     ],
 )
 def test_layouts_say_it_in_the_words_of_the_framework(target: str, text: str) -> None:
@@ -119,9 +119,9 @@ def test_one_block_is_one() -> None:
 @pytest.mark.longer
 def test_tables_and_pages_show_how_many_blocks() -> None:
     plan = solved()
-    assert "full in first 3" in stage_table(plan, WIDE)
-    assert "full in first 3" in nest.report_page(plan, without=PARTS)
-    assert "full in first 3" in comparison_text(nest.compare(problem(), planners=["manual"]).to_dict())
+    assert "full in the first 3 blocks" in stage_table(plan, WIDE)
+    assert "full in the first 3 blocks" in nest.report_page(plan, without=PARTS)
+    assert "full in the first 3 blocks" in comparison_text(nest.compare(problem(), planners=["manual"]).to_dict())
 
 
 def test_explanations_tell_what_one_block_costs() -> None:
@@ -139,8 +139,8 @@ def test_explanations_tell_what_one_block_costs() -> None:
         assert found[way]["memory"] == pytest.approx(memory)
     assert (found["more"]["fits"], found["fewer"]["fits"]) == (True, False)
     text = explanation_text(told)
-    assert "recomputation     full in first 3; one block more per stage: full," in text
-    assert "one block fewer per stage: full in first 2," in text
+    assert "recomputation     full in the first 3 blocks; one block more per stage: full," in text
+    assert "one block fewer per stage: full in the first 2 blocks," in text
     assert "which does not fit" in text
 
 
@@ -224,7 +224,11 @@ def test_the_nearest_plan_keeps_the_number_where_it_can() -> None:
     near = nearest_plan(uneven, "megatron", registry(), nest.solve)
     assert near is not None
     assert names(near.plan) == ["full:3:none"] * 2
-    assert ("recompute", "full in first 3 (stage 1), full in first 1 (stage 2)", "full in first 3") in near.changes
+    assert (
+        "recompute",
+        "full in the first 3 blocks (stage 1), full in the first block (stage 2)",
+        "full in the first 3 blocks",
+    ) in near.changes
     whole = nearest_plan(solved(), "torchtitan", registry(), nest.solve)
     assert whole is not None
     assert whole.reasons == ("stage 1 recomputes 3 of its blocks, but torchtitan recomputes all or none",)
@@ -349,7 +353,7 @@ def test_layers_that_a_part_cannot_run_are_told() -> None:
     assert plan.diagnosis is not None
     assert "layers of one stage have no recompute mode in common" in plan.diagnosis
     assert names(nest.solve({**asked, "fixed": {"recompute_layers": 2, "pp": 2}})) == ["full:2:none"] * 2
-    with pytest.raises(InputError, match=r"layer 'c' cannot run with recompute mode 'full in first 1'"):
+    with pytest.raises(InputError, match=r"layer 'c' cannot run with recompute mode 'full in the first block'"):
         nest.evaluate(asked)
 
 
@@ -360,7 +364,7 @@ def test_sweeps_name_the_part(tmp_path: Path) -> None:
     (row,) = nest.sweep(study, output=rows, jobs=1).rows
     assert row["recompute"] == "full:3:none"
     (found,) = result_rows(rows)
-    assert "recompute full in first 3" in str(study_point(1, found, [], "").plan)
+    assert "recompute full in the first 3 blocks" in str(study_point(1, found, [], "").plan)
 
 
 @pytest.mark.longer

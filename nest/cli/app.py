@@ -94,7 +94,7 @@ def _commands_of(module: str) -> Mapping[str, Any]:
 app = typer.Typer(
     name="nest",
     cls=_Commands,
-    help="Plan the training of a large model on a cluster: the fastest plan, proved.",
+    help="Find the simplest training plan within 1 % of the fastest, and prove it.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

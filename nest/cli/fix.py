@@ -36,7 +36,7 @@ def fix(
     context: typer.Context,
     file: Path = typer.Argument(..., metavar="FILE", help="The launch script or configuration; never executed."),
     problem: Path | None = typer.Argument(None, metavar="[PROBLEM]", help="States what the file does not."),
-    reader: str | None = typer.Option(None, "--reader", metavar="NAME", help="Plan reader (`nest plugins list`)."),
+    reader: str | None = typer.Option(None, "--from", "--reader", metavar="NAME", help="Framework, such as deepspeed."),
     cluster: str | None = typer.Option(None, "--cluster", metavar="NAME|FILE", help="Cluster of the run."),
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
@@ -57,7 +57,7 @@ def fix(
     framework = reader or READERS.get(file.suffix, "megatron")
     options = launch_options(context, nodes, devices_per_node, part)
     if reader is None and file.suffix not in KNOWN:
-        raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --reader NAME.")
+        raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --from NAME.")
     started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)
     plan = api.evaluate(started.problem)
     changes = changes_of_run(started.problem, plan, framework, started.devices, file)

@@ -268,10 +268,10 @@ def target_diagnosis(
     try:
         opened = evolve(problem, search=evolve(problem.search, target=NO_TARGET))
         if feasible(formulate(opened, registry, waiting=Waiting(deadline, None))[0], deadline):
-            return f" `search.target: none` has a plan: only the limits of {target} rule it out."
+            return f" Without a target (`search.target: none`) there is a plan: the limits of {target} rule it out."
     except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
         return ""
-    return " `search.target: none` has no plan either."
+    return " Without a target (`search.target: none`) there is no plan either."
 
 
 def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry: Registry) -> None:

@@ -67,12 +67,12 @@ def recompute_words(name: str) -> str:
     """A recompute mode in words.
 
     >>> recompute_words("full:5:none"), recompute_words("full:5:selective"), recompute_words("full")
-    ('full in first 5', 'full in first 5, then selective', 'full')
+    ('full in the first 5 blocks', 'full in the first 5 blocks, then selective', 'full')
     """
-    part = partial(name)
-    if part is None:
+    if (part := partial(name)) is None:
         return name
-    return f"{part.mode} in first {part.layers}{'' if part.rest == 'none' else f', then {part.rest}'}"
+    count = "block" if part.layers == 1 else f"{part.layers} blocks"
+    return f"{part.mode} in the first {count}{'' if part.rest == 'none' else f', then {part.rest}'}"
 
 
 def recompute_values(space: Space, name: str) -> dict[str, str | int]:

@@ -34,6 +34,7 @@ from nest.formulate.problem import (
 )
 from nest.formulate.risk import (
     EVEN_ODDS,
+    RISK,
     Answer,
     at_risk,
     at_risk_of,
@@ -63,7 +64,7 @@ from nest.solve.solver import solve
 from nest.whatif.launch_files import export_checked
 
 __all__ = [
-    "EVEN_ODDS", "Answer", "Changes", "CostBreakdown", "Deadline", "Direction", "Floor", "Formulation",
+    "EVEN_ODDS", "RISK", "Answer", "Changes", "CostBreakdown", "Deadline", "Direction", "Floor", "Formulation",
     "Points", "PricedModels", "PricedOperator", "PricedPlan", "Replay", "SearchCache", "Source", "Task",
     "Waiting", "Wanted", "any_cluster", "as_fixed", "as_measured", "at_risk", "at_risk_of", "blocks",
     "breakdown", "build_cluster", "build_pools", "carried_problem", "check_effort", "chosen",

@@ -248,10 +248,10 @@ def launch_texts(plan: PlanDocument) -> list[tuple[str, str]]:
         fact = plan.unknown[0]
         times = ((plan.batch_time or 0.0, fact.taken), (fact.batch_time, fact.other))
         cases = ", ".join(f"{format_seconds(seconds)} if {str(value).lower()}" for seconds, value in times)
-        texts.append(("unknown", f"state training.{fact.key}: {cases}"))
+        texts.append(("unknown", f"training.{fact.key}: {cases}"))
     if plan.to_measure:
         names = [name.replace("_", "-") for name in plan.to_measure[1:]]
-        texts.append(("measure", f"this plan, {listed(names)}: too close to call"))
+        texts.append(("measure", f"this plan, {listed(names)}: predicted times are too close"))
     return texts
 
 

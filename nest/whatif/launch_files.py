@@ -205,6 +205,4 @@ def _warnings(plan: PlanDocument) -> tuple[str, ...]:
     stage, needed = needs.index(max(needs)), format_bytes(max(needs))
     capacity = plan.summary.get("memory_capacity")
     capacity_text = f" of {format_bytes(capacity)}" if isinstance(capacity, (int, float)) else ""
-    return (
-        f"this plan may run out of memory: stage {stage + 1} needs an estimated {needed}{capacity_text} per device.",
-    )
+    return (f"this plan may run out of memory: stage {stage + 1} needs up to {needed}{capacity_text} per device.",)

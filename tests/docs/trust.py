@@ -36,8 +36,8 @@ def errors() -> Iterator[str]:
         yield f"| {row['source']} | {row['runs']} | {percent(row['nested'])} | {percent(row['bias'], '+')} | {own} |"
     for kind, (_, left_out) in figures["kinds"].items():
         if kind not in ("all", "TPU"):
-            yield f"| sources alike: {kind} | | {percent(left_out)} | | |"
-    yield f"| all runs alike | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | |"
+            yield f"| mean over sources: {kind} | | {percent(left_out)} | | |"
+    yield f"| mean over runs | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | |"
 
 
 def terms() -> Iterator[str]:
@@ -71,17 +71,18 @@ def coverage() -> Iterator[str]:
     spreads = found()["spreads"]
     yield "| | |"
     yield "|---|---|"
-    yield f"| runs inside the range of 80 %, source left out | {percent(spreads['covered'])} |"
-    yield f"| the same, sources alike | {percent(spreads['covered_alike'])} |"
+    yield f"| measured times inside the 80 % range, over all runs | {percent(spreads['covered'])} |"
+    yield f"| the same, as a mean over sources | {percent(spreads['covered_alike'])} |"
     for name, width in spreads["half_widths"].items():
-        yield f"| half a range, {name} | {percent(width)} |"
+        yield f"| half the width of the range, {name} | {percent(width)} |"
     for count, own in spreads["own"].items():
         runs = f"{count} own run{'s' if int(count) > 1 else ''}"
-        yield f"| error with {runs}, {own['sources']} sources alike | {percent(own['mean'])} |"
-        yield f"| other runs inside the range that then holds | {percent(own['covered'])} |"
+        yield f"| error with {runs}, mean over {own['sources']} sources | {percent(own['mean'])} |"
+        yield f"| measured times inside the range with {runs} | {percent(own['covered'])} |"
     bare = spreads["bare"]
-    told = f"{bare['median']:.2f} times the predicted time, spread {hypot(bare['between'], bare['within']):.2f}"
-    yield f"| devices predicted without their calibration | {told} |"
+    deviation = hypot(bare["between"], bare["within"])
+    told = f"{bare['median']:.2f} times the predicted time, standard deviation {deviation:.2f}"
+    yield f"| measured time without calibration of the device | {told} |"
 
 
 PARTS = {"errors": errors, "terms": terms, "ranges": ranges, "coverage": coverage}

@@ -268,8 +268,8 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
     written = asked(DENSE, margin=0.5).to_dict()
     small = {**written, "cluster": {**written["cluster"], "memory": 1e5}, "fixed": {}}
     told = nest.solve(structure(small, Problem)).diagnosis or ""
-    assert "expected, margin 0.5)" in told
-    assert "which has 97.7 KiB (100000 bytes)" in told
+    assert "GiB, margin 0.5)" in told
+    assert "That device has 97.7 KiB" in told
 
 
 @pytest.mark.longer

@@ -105,7 +105,7 @@ def _span(values: list[float], formatted: Callable[[float], str]) -> str:
 def memory_table(plan: PlanDocument, screen: Screen) -> str:
     """Return the parts of memory, a row for each stage, or for neighbours with the same memory if there are many.
 
-    Parts that no stage has are left out. "": plans of older versions do not state them.
+    Parts that no stage has, and margins of 0, are left out. "": plans of older versions do not state them.
     """
     stages = plan.stages
     parts = {index: asdict(stage.memory_breakdown) for index, stage in enumerate(stages) if stage.memory_breakdown}
@@ -115,14 +115,15 @@ def memory_table(plan: PlanDocument, screen: Screen) -> str:
     if len(parts) > MOST_ROWS:
         runs = [list(run) for _, run in groupby(parts, key=lambda index: format_bytes(stages[index].memory))]
     names = [name for name in next(iter(parts.values())) if any(each[name] > 0 for each in parts.values())]
+    upper = any(upper_memory(stages[index]) > stages[index].memory for index in parts)
     rows: list[list[str]] = []
     tones: dict[tuple[int, int], Tone] = {}
     for run in runs:
         stage = stages[run[0]]
-        sizes = [*(parts[run[0]][name] for name in names), stage.memory, upper_memory(stage)]
-        for column in (len(sizes) - 1, len(sizes)):
+        sizes = [*(parts[run[0]][name] for name in names), *(stage.memory, upper_memory(stage))[: 1 + upper]]
+        for column in range(len(names) + 1, len(sizes) + 1):
             if (capacity := _capacity(plan, stage)) is not None and sizes[column - 1] > capacity:
                 tones[len(rows), column] = Tone.BAD
         rows.append([_numbers(run), *map(format_bytes, sizes)])
-    header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), "memory", "upper estimate"]
+    header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), *("memory", "upper estimate")[: 1 + upper]]
     return table(header, rows, range(1, len(header)), screen, tones)

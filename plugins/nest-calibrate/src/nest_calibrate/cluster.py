@@ -14,6 +14,7 @@ from nest.instance import EstimateError
 from nest.public.planning import device_of, load_model, usual_spread
 from nest.spec import ClusterCalibration, PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement
+from nest.units import percent
 from nest_calibrate.devices import NOISE
 from nest_calibrate.entries import listed
 from nest_calibrate.fit_doubts import doubt_better
@@ -144,11 +145,11 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     usual = seen[0].usual
     low, high = (usual.median * exp(side * usual.between) for side in (-1, 1))
-    lines = [f"Your runs: {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
+    lines = [f"Your runs take {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
     return [
         *lines,
-        f"Published runs: {usual.median:.3f} times; two thirds of clusters are between {low:.3f} and {high:.3f}.",
-        f"nest uses {taken.time:.3f} times; another run varies by {taken.time_spread:.1%} (standard deviation).",
+        f"Published runs take {usual.median:.3f} times (two thirds of clusters: {low:.3f} to {high:.3f}).",
+        f"nest uses the factor {taken.time:.3f}. Other runs vary by {percent(taken.time_spread)} (standard deviation).",
     ]
 
 

@@ -164,8 +164,8 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Com
     runs, told = runs_file(tmp_path, 1.3), tmp_path / "cluster.toml"
     code, out, _ = cli("calibrate", "cluster", str(runs), "--output", str(told))
     assert code == 0
-    assert "Your runs: 1.300 times the predicted time." in out
-    assert "Published runs: 1.000 times" in out
+    assert "Your runs take 1.300 times the predicted time." in out
+    assert "Published runs take 1.000 times" in out
     usual = time_spread("hopper")
     share = usual.between**2 / (usual.between**2 + usual.within**2 / 3)
     expected = exp(share * log(1.3))

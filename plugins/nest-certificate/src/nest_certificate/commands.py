@@ -18,7 +18,9 @@ def certify(
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Write a proof that no plan is faster, for `tools/check_certificate.py`.
+    """Write a proof that no plan is faster than the lower bound.
+
+    `tools/check_certificate.py` checks it without nest.
 
     Exit code 0: done; 1: no proof found, or the certificate is of another problem; 2: bad input.
     """

@@ -175,8 +175,8 @@ def test_a_file_of_an_unknown_framework_asks_for_its_reader(
     file = tmp_path / "run.yaml"
     file.write_text("model_name_or_path: Qwen/Qwen3-0.6B\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n")
     assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge") == 2
-    assert "give --reader NAME" in capsys.readouterr().err
-    assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge", "--reader", "llama-factory") == 0
+    assert "give --from NAME" in capsys.readouterr().err
+    assert call(monkeypatch, "fix", str(file), "--cluster", "p5.48xlarge", "--from", "llama-factory") == 0
     assert "changes that gain" in capsys.readouterr().out
 
 

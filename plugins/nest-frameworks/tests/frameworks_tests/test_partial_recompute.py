@@ -91,7 +91,7 @@ def test_the_usual_target_has_what_is_asked(asked: str, stack: str, target: str)
 
 def test_tools_take_such_plans() -> None:
     part = pair("megatron")[1]
-    assert "recompute full in first 3" in EXPORTERS["dot"].export(part)["plan.dot"]
+    assert "recompute full in the first 3 blocks" in EXPORTERS["dot"].export(part)["plan.dot"]
     assert EXPORTERS["ranks"].export(part) == EXPORTERS["ranks"].export(pair("megatron")[0])
 
 
@@ -100,7 +100,7 @@ def test_each_stage_recomputes_as_many_as_it_says() -> None:
     uneven = evolve(part, stages=(part.stages[0], evolve(part.stages[1], recompute_layers=1)))
     assert parsed(EXPORTERS["galvatron"].export(uneven))[JSON_FILE]["checkpoint"] == "1,1,1,0,1,0,0,0"
     assert parsed(EXPORTERS["pytorch"].export(uneven))["pytorch_plan.py"]["RECOMPUTE_LAYERS"] == [3, 1]
-    with pytest.raises(InputError, match=r"differ in their recompute mode \(full in first 3, full in first 1\)"):
+    with pytest.raises(InputError, match=r"differ in their recompute mode \(full in the first 3 blocks, full in"):
         EXPORTERS["megatron"].export(uneven)
 
 

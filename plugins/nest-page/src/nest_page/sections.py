@@ -67,7 +67,7 @@ def alternatives_section(
     elif usual is not None:
         then = difference(decided, usual["decided"])
         rows.append(tuple(map(Cell, ("rules of thumb", slower_by(usual), then, because(usual)))))
-    header = ("instead", "slower by", "with", "because")
+    header = ("instead", "step time", "with", "because")
     table = Table("Best alternatives", header, tuple(rows), (0, 2, 3))
     always = tuple((Cell(decision), Cell(reason)) for decision, reason, _ in without_alternative(alternatives))
     fold = Fold("why", tables=(Table("Decisions without an alternative", ("decision", "why"), always, (0, 1)),))

@@ -157,19 +157,19 @@ def test_alternatives_that_are_one_plan_are_one_row_and_the_closest_comes_first(
         alternative(decision="pp", value="4", instead="8"),
         alternative(decision="zero", value="0", instead="1", **EQUAL, decided={**DECIDED, "zero": ["1"] * 4}),
     )
-    assert header == ["instead", "slower by", "with", "because"]
-    assert rows == [["ZeRO 1", "as fast", "-"], ["tp 1, pp 8", "5.0 %", "-", bubble]]
+    assert header == ["instead", "step time", "with", "because"]
+    assert rows == [["ZeRO 1", "as fast", "-"], ["tp 1, pp 8", "5.0 % slower", "-", bubble]]
 
 
 @pytest.mark.parametrize(
     ("told", "row"),
     [
-        ({}, ["tp 1", "5.0 %", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
+        ({}, ["tp 1", "5.0 % slower", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
         (EQUAL, ["tp 1", "as fast", "pp 8"]),
-        ({"relative": 1e-6}, ["tp 1", "slower by under 0.01 %", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
-        ({"relative": -1e-6}, ["faster by under 0.01 %"]),
+        ({"relative": 1e-6}, ["tp 1", "under 0.01 % slower", "pp 8", "bubble 6.2 % more, compute 1.2 % less"]),
+        ({"relative": -1e-6}, ["under 0.01 % faster"]),
         ({"relative": -0.0125}, ["1.2 % faster"]),
-        ({"proved": False}, ["at most 5.0 %", "At most: search stopped early."]),
+        ({"proved": False}, ["at most 5.0 % slower", "At most: search stopped early."]),
         ({**NONE, "refusal": "Memory is tightest."}, ["No plan without tp 2: Memory is tightest."]),
         (
             {**NONE, "asked": "", "refusal": "fixed.tp decides it"},
@@ -251,7 +251,7 @@ def test_flips_where_there_is_no_plan_say_with_how_much_there_is_one() -> None:
             {"relative": -0.05, "grown": {"recompute": -0.06, "sync": 0.01}},
             ["`pp == 1`", "nothing", "5.0 %", "tp 1, pp 8", "recomputation 6.0 % less, gradient sync 1.0 % more"],
         ),
-        ({"relative": -1e-6, "instead": "any"}, ["`pp == 1`", "any", "slower by under 0.01 %", "tp 1, pp 8"]),
+        ({"relative": -1e-6, "instead": "any"}, ["`pp == 1`", "any", "under 0.01 %", "tp 1, pp 8"]),
         ({"relative": -0.05, "proved": False}, ["at least 5.0 %", "At least: search stopped early."]),
         ({"relative": 0.0, "costs": False}, ["No cost: `pp == 1`"]),
         ({**NONE, "costs": False, "refusal": "Why not."}, ["No plan without `pp == 1`: Why not."]),
@@ -283,13 +283,13 @@ MEMORY: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ({}, "stage 2 needs an estimated 64 GiB of 128 GiB; 64 GiB to spare; 93 % likely to fit"),
+        ({}, "stage 2: estimate 32 GiB, upper estimate 64 GiB, of 128 GiB; 64 GiB to spare; 93 % likely to fit"),
         ({"stages": [1, 2]}, "64 GiB to spare; 1 other stage within 1 % of it; 93 % likely to fit"),
         ({"stages": [1, 2, 3]}, "64 GiB to spare; 2 other stages within 1 % of it; 93 % likely to fit"),
-        ({"likely": None}, "stage 2 needs an estimated 64 GiB of 128 GiB; 64 GiB to spare"),
+        ({"upper": 2.0**35, "likely": None}, "stage 2: estimate 32 GiB of 128 GiB; 64 GiB to spare"),
         ({"free": -(2.0**30)}, "1 GiB too much; 93 % likely to fit"),
-        ({}, "expected 32 GiB: weights 32 GiB; 1 micro-batch in flight, recomputation none"),
-        ({"parts": {}}, "expected 32 GiB"),
+        ({}, "parts of the estimate: weights 32 GiB"),
+        ({}, "1 micro-batch in flight, recomputation none"),
     ],
 )
 def test_memory(told: dict[str, Any], line: str) -> None:

@@ -177,7 +177,7 @@ def memory(
     risk: float | None = typer.Option(
         None,
         "--risk",
-        help="Accepted share of failing launches; default 0.5.",
+        help="Accepted share of failing launches; default 0.2.",
     ),
     prior: str = typer.Option(
         "catalogue",
@@ -194,10 +194,10 @@ def memory(
     from attrs import asdict
 
     from nest.io import write_text
-    from nest.public.planning import EVEN_ODDS
+    from nest.public.planning import RISK
     from nest_calibrate.memory import USUAL, doubt_memory, error_text, fit, left_out, shares, verdicts
 
-    risk = EVEN_ODDS if risk is None else risk
+    risk = RISK if risk is None else risk
     if not 0.001 <= risk <= 0.999:
         raise InputError(f"--risk is {risk:g}; it must be from 0.001 to 0.999.")
     _check_prior(prior, "catalogue", "none")
@@ -216,9 +216,9 @@ def memory(
     else:
         _show_memory(fitted, validated)
         show_paragraph(
-            f"Needed over estimated: median {figures.median:.3f}, spread of the logarithm {figures.spread:.3f}."
+            f"Runs need {figures.median:.3f} times the estimate (median); {percent(figures.spread)} standard deviation."
         )
-        show_paragraph(f"At a risk of {risk:g}: training: {{memory_margin: {max(margin, 0.0):.3f}}}")
+        show_paragraph(f"For a risk of {risk:g} write `training: {{memory_margin: {max(margin, 0.0):.3f}}}`.")
     if output is not None:
         names = " ".join(path.name for path in files)
         sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
@@ -282,11 +282,11 @@ def cluster(
         for line in level_lines(seen, figures):
             show_paragraph(line)
         if figures.memory is not None:
-            spread = f"(standard deviation {percent(figures.memory_spread or 0.0)})"
+            spread = f"Other runs vary by {percent(figures.memory_spread or 0.0)} (standard deviation)"
             peaks = [each.verdict.peak / each.verdict.estimate for each in seen if each.verdict.peak is not None]
             if peaks:
-                show_paragraph(f"Measured memory peaks are {median(peaks):.3f}x the estimate (median).")
-            show_paragraph(f"Corrected memory is {figures.memory:.3f}x the estimate {spread}.")
+                show_paragraph(f"Measured memory peaks are {median(peaks):.3f} times the estimate (median).")
+            show_paragraph(f"nest will multiply memory estimates by {figures.memory:.3f}. {spread}.")
     if output is not None:
         write_text(output, calibration_text(figures))
 

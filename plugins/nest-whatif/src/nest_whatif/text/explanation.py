@@ -18,7 +18,6 @@ from nest_whatif.text.tables import (
     because,
     by_refusal,
     freeing_rows,
-    relative_text,
     restriction,
     without_alternative,
 )
@@ -123,7 +122,7 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
             [
                 restriction(each),
                 each["instead"] or "nothing",
-                relative_text(-each["relative"], "" if each["proved"] else "at least "),
+                ("" if each["proved"] else "at least ") + percent(-each["relative"]),
                 difference(best, each["decided"]),
                 because(each),
             ]
@@ -175,7 +174,7 @@ def _pools(changes: Sequence[Answer], best: Decided, screen: Screen) -> list[str
 
 def _alternatives(alternatives: Sequence[Answer], decided: Decided, least: float, screen: Screen) -> list[str]:
     rows = alternative_rows(alternatives, decided)
-    lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
+    lines = [table(("instead", "step time", "with", "because"), rows, (1,), screen)] if rows else []
     notes = alternative_notes(alternatives, least)
     for decision, why, searched in without_alternative(alternatives):
         notes.append(f"No plan without {decision}: {why}" if searched else f"No alternative to {decision}: {why}")
@@ -272,15 +271,19 @@ def _memory(each: Finding) -> Iterator[Row]:
     others = len(each["stages"]) - 1
     room = "to spare" if each["free"] >= 0 else "too much"
     many = f"; {counted(others, 'other stage')} within 1 % of it" if others else ""
-    needs = f"an estimated {format_bytes(each['upper'])} of {format_bytes(each['capacity'])}"
+    margin = each["upper"] > each["expected"]
+    upper = f", upper estimate {format_bytes(each['upper'])}," if margin else ""
+    needs = f"{format_bytes(each['expected'])}{upper} of {format_bytes(each['capacity'])}"
     likely = "" if each["likely"] is None else f"; {percent(each['likely'], 0)} likely to fit"
     free = f"{format_bytes(abs(each['free']))} {room}"
-    yield "memory", f"stage {each['stage']} needs {needs}; {free}{many}{likely}"
+    yield "memory", f"stage {each['stage']}: estimate {needs}; {free}{many}{likely}"
     parts = sorted(each["parts"].items(), key=lambda part: -part[1])
     sizes = ", ".join(f"{MEMORY_NAMES.get(name, name)} {format_bytes(size)}" for name, size in parts)
     recompute = recompute_words(each["recompute"])
     in_flight = f"{counted(each['in_flight'], 'micro-batch', 'es')} in flight, recomputation {recompute}"
-    yield "", f"expected {format_bytes(each['expected'])}" + (f": {sizes}; {in_flight}" if parts else "")
+    if parts:
+        yield "", f"parts of the estimate: {sizes}"
+        yield "", in_flight
 
 
 def _recomputation(each: Finding) -> Iterator[Row]:
@@ -291,7 +294,7 @@ def _recomputation(each: Finding) -> Iterator[Row]:
 
 def _changed_by(step: Mapping[str, Any]) -> str:
     slower, memory = step["slower_by"], step["memory"]
-    time = f"{relative_text(abs(slower), '')} {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
+    time = f"{percent(abs(slower))} {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
     room = f"{format_bytes(abs(memory))} {'more' if memory > 0 else 'less'}"
     return f"{_modes(step)}, {time}, {room}{'' if step['fits'] else ', which does not fit'}"
 

@@ -99,16 +99,8 @@ def slower_by(each: Answer, *, proved: bool = True) -> str:
     relative = each["relative"]
     if each["reason"] is None:
         return "as fast"
-    if relative < -UNSHOWN:  # Beside a first plan that is simpler than the fastest.
-        return f"{'' if proved else 'at least '}{percent(-relative)} faster"
-    return relative_text(relative, "" if proved else "at most ")
-
-
-def relative_text(relative: float, begin: str) -> str:
-    """Format a relative difference of step times; `begin` marks it as a bound."""
-    if abs(relative) < UNSHOWN:
-        return f"{'slower' if relative > 0 else 'faster'} by {percent(relative)}"
-    return f"{begin}{percent(relative)}"
+    bound, way = ("at least ", "faster") if relative < 0 else ("at most ", "slower")
+    return f"{'' if proved or abs(relative) < UNSHOWN else bound}{percent(abs(relative))} {way}"
 
 
 def because(each: Answer) -> str:
