@@ -70,10 +70,11 @@ def evaluate(
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Price the plan described by `fixed` or by a launch script.
+    """Predict time and memory of a given plan or launch script.
 
-    Open decisions take the usual default: degree 1, ZeRO 0, 1F1B, all devices, even stages. Plans that do not fit or
-    violate constraints are reported, not refused. Exit code 0: done; 2: bad input.
+    The plan is `fixed` of the problem, or a script (its arguments follow `--`). Open decisions take the usual default:
+    degree 1, ZeRO 0, 1F1B, all devices, even stages. Plans that do not fit or violate constraints are not refused.
+    Exit code 0: done; 2: bad input.
     """
     from nest.io import structure
     from nest.report.text.summary import summary

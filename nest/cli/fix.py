@@ -48,8 +48,9 @@ def fix(
 ) -> None:
     """Change as few flags as possible so that a run fits.
 
-    Prints up to three changes as a diff of flags: those of fewest flags first, then by step time. A run that fits gets
-    the single changes that gain more than 1 %. Exit code 0: done; 1: no change fits; 2: bad input.
+    Prints up to three changes as a diff of flags: fewest flags first, then by step time. A run that fits gets single
+    changes that gain more than 1 %. Arguments of the script follow `--`. Exit code 0: done; 1: no change fits; 2: bad
+    input.
     """
     from nest.report.text.changes import changes_text
     from nest.report.text.first_screen import first_screen

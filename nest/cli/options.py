@@ -40,7 +40,7 @@ NODES = typer.Option(None, "--nodes", metavar="N", help="Number of nodes of the 
 
 DEVICES_PER_NODE = typer.Option(None, "--devices-per-node", metavar="N", help="Ranks per node of the run.")
 
-PART = typer.Option(None, "--part", metavar="PART", help="Price only this part, `language-model`.")
+PART = typer.Option(None, "--part", metavar="PART", help="Predict only this part, `language-model`.")
 
 MODEL = typer.Option(None, "--model", metavar="NAME|FILE", help="Model of the run: a name or a config.json.")
 
