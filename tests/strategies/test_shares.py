@@ -221,7 +221,7 @@ def test_calls_are_those_of_the_tensors_that_move(family: str, exchange: str) ->
 
 
 EIGHT_HEADS = (
-    *("bailing_hybrid", "bamba", "deepseek_v4", "falcon_h1", "granitemoehybrid", "kimi_linear", "mamba2", "minimax"),
+    *("bailing_hybrid", "bamba", "falcon_h1", "granitemoehybrid", "kimi_linear", "mamba2", "minimax"),
     *("nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
 )
 """Families whose states here have eight heads, which `cp` divides beside `tp`."""
@@ -237,8 +237,10 @@ def test_every_combination_adds_up(family: str, exchange: str) -> None:
         tried.add(degrees)
         assert_laid_out(degrees, block)
         assert_adds_up(whole, degrees, block)
-    widest = Degrees(tp=2 if family in EIGHT_HEADS else 4, sp=True, cp=4)
-    assert {Degrees(), Degrees(tp=8), Degrees(tp=8, sp=True), Degrees(cp=8), widest} <= tried
+    widest = {Degrees(tp=8, sp=True), Degrees(cp=8), Degrees(tp=2 if family in EIGHT_HEADS else 4, sp=True, cp=4)}
+    if family == "deepseek_v4":  # Of 48 tokens it makes as few as 6 compressed ones, which `sp` and `cp` divide.
+        widest = {Degrees(tp=2, sp=True), Degrees(tp=8, cp=2)}
+    assert {Degrees(), Degrees(tp=8), *widest} <= tried
 
 
 def test_every_family_is_tried() -> None:
