@@ -96,7 +96,7 @@ def test_the_command_ranks_and_writes_the_plans_of_a_document(cli: Command, tmp_
     file.write_text(json.dumps(plan.to_dict()))
     code, out, _ = cli("shortlist", str(file), "--output", str(tmp_path / "plans"))
     assert code == 0
-    assert "Launch plan next." in out
+    assert "Next launch: plan." in out
     other = json.loads((tmp_path / "plans" / "runner_up.json").read_text())
     assert plan.runner_up is not None
     assert other["batch_time"] == pytest.approx(plan.runner_up["batch_time"])

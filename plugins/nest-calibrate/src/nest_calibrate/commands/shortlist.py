@@ -118,7 +118,7 @@ def _text(
             lines.append(paragraph(f"Probably training.{fact.key} is {fact.other} ({percent(likely, 0)}).", shown_on))
     best = ranking.best
     if ranking.following is not None:
-        lines.append(paragraph(f"Launch {_shown(ranking.following)} next.", shown_on))
+        lines.append(paragraph(f"Next launch: {_shown(ranking.following)}.", shown_on))
     elif best is not None:
         lines.append(
             paragraph(f"Stop: take {_shown(best.name)}. No launch is expected to gain {percent(LEAST, 0)}.", shown_on)
