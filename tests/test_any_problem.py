@@ -20,39 +20,20 @@ DESCRIBED: dict[str, Any] = {
     "nest": 1,
     "model": {
         "transformer": {
-            "layers": 3,
-            "hidden": 256,
-            "ffn": 512,
-            "heads": 8,
-            "vocab": 1000,
-            "experts": 4,
-            "top_k": 2,
-            "moe_ffn": 128,
+            "layers": 3, "hidden": 256, "ffn": 512, "heads": 8, "vocab": 1000, "experts": 4, "top_k": 2, "moe_ffn": 128,
             "dense_layers": 1,
             "mla": {
-                "q_lora_rank": 64,
-                "kv_lora_rank": 32,
-                "qk_nope_head_dim": 16,
-                "qk_rope_head_dim": 8,
-                "v_head_dim": 16,
+                "q_lora_rank": 64, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
             },
-        }
+        },
     },
     "training": {
-        "global_batch": 16,
-        "sequence_length": 512,
-        "micro_batch": [1, 2],
-        "precision": "bf16",
-        "schedule": ["1f1b", "gpipe"],
-        "overlap": {"data": True},
-        "uneven_batch": True,
+        "global_batch": 16, "sequence_length": 512, "micro_batch": [1, 2], "precision": "bf16",
+        "schedule": ["1f1b", "gpipe"], "overlap": {"data": True}, "uneven_batch": True,
     },
     "cluster": {
         "device": {
-            "name": "own",
-            "memory": "80 GB",
-            "memory_bandwidth": "3 TB/s",
-            "peak": {"bf16": "1 PFLOP/s"},
+            "name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"},
             "efficiency": {"matmul": 0.6},
         },
         "levels": [
@@ -65,7 +46,7 @@ DESCRIBED: dict[str, Any] = {
     "search": {"zero": [0, 1], "rank_order": ["pp-inner"], "recompute": ["none", "full"]},
     "constraints": ["tp <= 4", "dp % 2 == 0", "uniform(zero)"],
     "fixed": {"tp": 2, "recompute": "none"},
-}
+}  # fmt: skip
 CONFIGURED: dict[str, Any] = {
     **DESCRIBED,
     "model": {

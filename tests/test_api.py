@@ -109,36 +109,6 @@ def test_a_solver_that_promises_too_much_is_caught(monkeypatch: pytest.MonkeyPat
         api.solve(SMALL)
 
 
-@pytest.mark.longer
-def test_plans_carry_their_problem_whole() -> None:
-    plan = nest.solve(REPOSITORY / "examples" / "llama-2-7b-on-64-h100" / "problem.yaml")
-    assert plan.problem["model"]["hidden_size"] == 4096
-    assert nest.check(plan.to_dict()).ok
-
-
-@pytest.mark.longer
-def test_evaluate_prices_the_plan_that_solve_found() -> None:
-    best = nest.solve(SMALL)
-    assert best.candidate is not None
-    first = best.stages[0]
-    if any((stage.zero, stage.recompute) != (first.zero, first.recompute) for stage in best.stages):
-        pytest.skip("the best plan mixes choices, which fixed cannot say")
-    decided = {
-        **{name: degree for name, degree in best.candidate.degrees.items() if name != "sp"},
-        "sp": best.candidate.degrees["sp"] > 1,
-        "replicas": best.data_parallel,
-        "micro_batch": best.candidate.samples,
-        "zero": first.zero,
-        "recompute": first.recompute,
-        "rank_order": best.rank_order,
-        "schedule": best.schedule,
-        "chunks": best.chunks,
-        "stages": [list(stage.layers) for stage in best.stages],
-    }
-    priced = nest.evaluate(SMALL, fix=decided)
-    assert priced.batch_time == pytest.approx(best.batch_time, rel=1e-9)
-
-
 def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
     plan = nest.evaluate(SMALL)
     assert plan.data_parallel == 8
@@ -182,14 +152,6 @@ def test_fixed_decisions_bind_the_search() -> None:
     assert plan.candidate.samples == 2
 
 
-@pytest.mark.longer
-def test_constraints_on_layers_bind_the_search() -> None:
-    constraints = ["pp == 2", 'same_stage("embedding", "layers.1")', "uniform(zero)"]
-    plan = nest.solve({**SMALL, "fixed": {"schedule": "1f1b"}, "constraints": constraints})
-    assert {"embedding", "layers.0", "layers.1"} <= set(plan.stages[0].layers)
-    assert len({stage.zero for stage in plan.stages}) == 1
-
-
 @pytest.mark.parametrize(
     "decisions", [{"width": 4}, {"dp": 4, "replicas": 8}, {"replicas": 2, "micro_batches": 3}, {"devices": 4, "pp": 3}]
 )
@@ -208,29 +170,3 @@ def test_a_mixed_plan_is_found_checked_and_allowed_only_where_asked_for() -> Non
     assert nest.solve({**MIXED, "search": {}}).status == "infeasible"
     document["problem"]["search"]["mixed"] = False
     assert "search.mixed" in str(nest.check(document))
-
-
-def test_a_profile_without_the_usual_recompute_mode_takes_its_first() -> None:
-    from tests.plan.test_check import PROBLEM
-
-    profile = PROBLEM["profile"]
-    modes = profile["candidates"][0]["recompute"]
-    plain = {**profile["candidates"][0], "degrees": {"tp": 2}}
-    only_full = {**profile["candidates"][0], "name": "full only", "recompute": {"full": modes["none"]}}
-    plan = nest.evaluate({**PROBLEM, "profile": {**profile, "candidates": [plain, only_full]}, "constraints": []})
-    assert plan.stages[0].recompute == "full"
-
-
-def test_blocks_are_what_candidates_run() -> None:
-    problem = {
-        "nest": 1,
-        "model": {"transformer": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "vocab": 100}},
-        "training": {"global_batch": 8, "sequence_length": 64, "micro_batch": [1, 2]},
-        "cluster": {"device": "a100-sxm-40g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
-        "strategies": {"tp": [1, 2], "cp": [1]},
-    }
-    found = api.blocks(problem)
-    assert {(block.degree("tp"), block.micro_batch) for block in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
-    assert all(operator.flops >= 0 for block in found for operator in block.graph.operators)
-    with pytest.raises(InputError, match="profile"):
-        api.blocks("examples/measured-layers/problem.yaml")

@@ -15,7 +15,6 @@ from nest.formulate.fixed_plan import as_fixed
 from nest.hooks.registry import Registry, registry
 from nest.hooks.spec import hook
 from nest.report.text.summary import summary
-from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 
 MODEL = {"layers": 8, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 512, "gated_mlp": False}
@@ -78,15 +77,6 @@ def test_in_flight_is_counted_in_chunks() -> None:
     assert [stage.in_flight for stage in evaluated().stages] == [(2 * (4 - i) + 4 + 1) / 2 for i in (1, 2, 3, 4)]
 
 
-@pytest.mark.longer
-def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
-    twelve = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 12}}}
-    assert evaluated().chunks == 2
-    assert evaluated(twelve).chunks == 3
-    assert evaluated(twelve, pp=2).chunks == 2
-    assert evaluated(twelve, pp=2, chunks=6).chunks == 6
-
-
 @pytest.mark.parametrize(
     ("fix", "words"),
     [
@@ -113,14 +103,6 @@ def test_a_problem_without_any_split_says_so() -> None:
     assert plan.diagnosis is not None
     told = "interleaved with 2 chunks for each stage divides 1 transformer block"
     assert told in plan.diagnosis
-
-
-@pytest.mark.longer
-def test_constraints_know_chunks() -> None:
-    wide = {**PROBLEM, "constraints": ["pp == 2", "width == 1", "replicas == 1"]}
-    assert nest.solve({**wide, "constraints": [*wide["constraints"], "chunks <= 2"]}).chunks == 2
-    assert nest.solve({**wide, "constraints": [*wide["constraints"], "chunks > 3 or pp > 2"]}).chunks > 2
-    assert nest.solve({**wide, "fixed": {"chunks": 1}}).schedule == "1f1b"
 
 
 def test_check_sees_chunks() -> None:
@@ -166,48 +148,6 @@ def test_stages_may_be_given_the_layers_of_chunks_that_differ() -> None:
     assert "reads from" in told(schedule="1f1b", stages=held)
 
 
-@pytest.mark.longer
-def test_mixed_plans_and_chunks_can_be_asked_for_together() -> None:
-    asked = {**PROBLEM, "search": {"mixed": True}}
-    plan = nest.solve(asked, verify=True)
-    assert plan.chunks == 2
-    assert plan.verification is not None
-    assert plan.verification["status"] == "proved"
-
-
-@pytest.mark.longer
-def test_time_limits_hold_with_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Deadline, "over", False)  # However busy the machine is, a first plan is waited for.
-    # With a head as long as many blocks, bounds do not prove a first plan at once.
-    asked = {**PROBLEM, "model": {"transformer": {**MODEL, "vocab": 32_000}}, "constraints": []}
-    asked["training"] = {**PROBLEM["training"], "schedule": "interleaved"}
-    best, stopped = nest.solve(asked), nest.solve(asked, time_limit=1e-9)
-    assert stopped.status == "feasible"
-    assert stopped.lower_bound is not None
-    assert best.batch_time is not None
-    assert stopped.batch_time is not None
-    assert stopped.lower_bound <= best.batch_time <= stopped.batch_time
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("granularity", ["layer", "block", "operator"])
-def test_blocks_are_dealt_whatever_may_be_cut(granularity: str) -> None:
-    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "interleaved"}}
-    plan = nest.solve({**asked, "search": {"granularity": granularity}})
-    assert plan.batch_time == pytest.approx(nest.solve(asked).batch_time)
-    assert nest.check(plan).ok
-
-
-@pytest.mark.longer
-def test_a_network_that_is_no_hierarchy_places_the_way_back_too() -> None:
-    torus = {"torus": {"shape": [2, 4], "bandwidth": "100 GB/s", "latency": "2 us"}}
-    cluster = {"device": "h100-sxm", "topology": torus}
-    plan = nest.solve({**PROBLEM, "cluster": cluster, "constraints": ["pp == 4", "width == 1", "replicas == 2"]})
-    assert plan.chunks == 2
-    assert plan.placement is not None
-    assert nest.check(plan).ok
-
-
 @frozen
 class Turns:
     """A toy schedule of somebody else: chunks without any bubble."""
@@ -223,15 +163,6 @@ class Turns:
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
         return float(stages)
-
-
-class Stubborn(Turns):
-    """One that does not make what it is asked for."""
-
-    name = "stubborn"
-
-    def with_chunks(self, chunks: int) -> "Turns":
-        return self
 
 
 def with_schedule(schedule: object) -> Registry:
@@ -256,15 +187,6 @@ def test_somebody_elses_schedule_deals_chunks_too() -> None:
     assert api.check(plan, plugins=plugins).ok
 
 
-@pytest.mark.longer
-def test_a_schedule_that_ignores_the_chunks_it_is_given_is_set_aside() -> None:
-    asked = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "stubborn"}}
-    plugins = with_schedule(Stubborn())
-    assert api.solve(asked, plugins=plugins).schedule == "1f1b"
-    (line,) = plugins.warnings
-    assert "plug-in some_distribution is disabled: its schedule 'stubborn' ignores the chunks" in line
-
-
 def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
     plan = evaluated(fourteen, chunks=4)
@@ -280,17 +202,6 @@ def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     assert evaluated(fourteen, chunks=3).chunks == 3
 
 
-@pytest.mark.longer
-def test_the_search_knows_the_splits_that_decisions_allow() -> None:
-    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
-    fourteen["training"] = {**PROBLEM["training"], "schedule": "interleaved"}
-    free, decided = nest.solve(fourteen, verify=True), nest.solve({**fourteen, "fixed": {"pp": 4, "chunks": 4}})
-    assert (free.chunks, len(free.stages), free.batch_time) == (4, 4, decided.batch_time)
-    assert free.verification is not None
-    assert free.verification["status"] == "proved"
-    assert nest.check(free).ok
-
-
 def test_numbers_of_chunks_that_embedding_and_head_make_even_are_tried() -> None:
     """Two stages of 14 blocks and two ends have 16 units, which make 8 chunks each; blocks alone make 7."""
     fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
@@ -303,12 +214,6 @@ def test_numbers_of_chunks_that_embedding_and_head_make_even_are_tried() -> None
     assert eight is not None
     assert seven is not None
     assert nest.solve({**fourteen, "fixed": {"pp": 2}}).batch_time == eight < seven
-
-
-def test_schedules_of_several_chunks_are_refused_for_a_framework_without_them() -> None:
-    training = {**PROBLEM["training"], "schedule": "interleaved"}
-    with pytest.raises(InputError, match="maxtext has schedules 1f1b, gpipe only"):
-        nest.solve({**PROBLEM, "training": training, "constraints": [], "search": {"target": "maxtext"}})
 
 
 @pytest.mark.longer

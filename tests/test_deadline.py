@@ -14,7 +14,6 @@ from nest.api import shortlist
 from nest.errors import NoPlanYet
 from nest.solve.effort import FEW, Deadline, spread
 from nest.spec import PlanDocument
-from nest_cpsat.solver import Effort
 
 OPEN: dict[str, Any] = {
     "nest": 1,
@@ -97,11 +96,6 @@ def test_these_problems_have_candidates_to_leave_out() -> None:
     assert (plan.status, plan.lower_bound) == ("feasible", 0.0)
 
 
-@pytest.mark.longer
-def test_a_limit_that_is_never_reached_changes_nothing() -> None:
-    assert unstopped("full")[0].to_dict() == best_of("full").to_dict()
-
-
 class PricedShortly(Deadline):
     """Leaves no time for more than a few candidates, and all the time for their search and its proof."""
 
@@ -139,33 +133,6 @@ def test_who_stops_a_search_is_not_told_of_a_limit() -> None:
     assert deadline.passed
     assert not deadline.over
     assert str(deadline.no_plan_yet()) == "stopped before any plan was found."
-
-
-@pytest.mark.longer
-def test_cp_sat_stops_when_it_is_told_to() -> None:
-    from ortools.sat.python import cp_model
-
-    class Stopped(Deadline):
-        """Stopped while CP-SAT is at work."""
-
-        @property
-        def passed(self) -> bool:
-            return True
-
-    model = cp_model.CpModel()  # A pigeonhole: CP-SAT takes more than a lifetime without its symmetries.
-    boxes = [[model.new_bool_var("") for _ in range(40)] for _ in range(41)]
-    for pigeon in boxes:
-        model.add_bool_or(pigeon)
-    for box in zip(*boxes, strict=True):
-        for index, one in enumerate(box):
-            for other in box[:index]:
-                model.add_bool_or([~one, ~other])
-    effort = Effort(1, 0, Stopped())
-    solver = effort._solver(1e9, 1)
-    solver.parameters.symmetry_level = 0
-    solver.parameters.cp_model_presolve = False
-    solver.parameters.cp_model_probing_level = 0
-    assert effort._solved(solver, model) == "UNKNOWN"
 
 
 @given(st.integers(1, 300), st.integers(1, 300))

@@ -13,7 +13,7 @@ import pytest
 import nest
 from nest.formulate.risk import simpler_within
 from nest.formulate.slips import slips_of_plan
-from nest.io import read_mapping, structure
+from nest.io import structure
 from nest.report.plan_summary import memory_capacity
 from nest.spec import PlanDocument, Problem
 from tests.simulate.traffic import overfull
@@ -80,46 +80,10 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert overfull(nest.simulate(plan)) == []
 
 
-def plan_of(name: str, **strategies: list[int]) -> PlanDocument:
-    problem = dict(read_mapping(REPOSITORY / "examples" / name / "problem.yaml").mapping)
-    return nest.solve(problem | {"strategies": strategies})
-
-
 def degrees(plan: PlanDocument) -> tuple[dict[str, int], int]:
     """The plan's degrees, and the devices of a block."""
     assert plan.candidate is not None
     return plan.candidate.degrees, plan.candidate.width
-
-
-@pytest.mark.slow
-def test_experts_that_do_not_fit_are_split() -> None:
-    split = plan_of("mixtral-8x7b-on-64-h100")
-    assert degrees(split)[0]["ep"] > 1
-    decided = {name: degree for name, degree in degrees(split)[0].items() if name != "ep"}
-    whole = {"ep": 1, **decided, "pp": len(split.stages), "zero": split.stages[0].zero, "micro_batch": 1, "replicas": 8}
-    problem = dict(read_mapping(REPOSITORY / "examples" / "mixtral-8x7b-on-64-h100" / "problem.yaml").mapping)
-    assert not nest.evaluate(problem, fix=whole).fits
-
-
-@pytest.mark.longer
-def test_long_sequences_are_shared() -> None:
-    shared, kept = plan_of("llama-3-8b-at-131072-tokens"), plan_of("llama-3-8b-at-131072-tokens", cp=[1])
-    assert degrees(shared)[0]["cp"] > 1
-    assert shared.batch_time is not None
-    assert kept.batch_time is not None
-    assert shared.batch_time < kept.batch_time
-
-
-@pytest.mark.slow
-def test_a_slow_network_turns_replicas_into_stages() -> None:
-    fast, slow = (plan_of(f"mixtral-8x7b-at-32768-tokens{end}") for end in ("", "-on-a-slow-network"))
-    for found, width in map(degrees, (fast, slow)):
-        assert found["ep"] > 1
-        assert found["cp"] > 1
-        assert width <= 8
-    assert (fast.data_parallel or 0) > 1
-    assert slow.data_parallel == 1
-    assert len(slow.stages) > len(fast.stages)
 
 
 def test_every_example_is_listed() -> None:

@@ -9,14 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nest import api
-from nest.documents.first_plan import COSTS_LITTLE, LIKELY, ORDER, STRUCTURE, Plan, with_first_plan
+from nest.documents.first_plan import COSTS_LITTLE, LIKELY, ORDER, Plan, with_first_plan
 from nest.formulate.fixed_plan import fixed_plan
-from nest.formulate.problem import decided_problem, formulated
+from nest.formulate.problem import decided_problem
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations
-from nest.report.framework_words import layout_text
 from nest.solve import dp
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve
@@ -176,12 +175,6 @@ def test_the_first_plan_has_no_more_than_any_plan_that_is_as_fast(gigabytes: flo
         gaps.append(other.solution)
 
 
-@pytest.mark.longer
-def test_without_a_share_the_fastest_plan_is_the_first() -> None:
-    plan = api.solve(problem(3.0, 0))
-    assert (plan.status, plan.fastest, plan.safer, plan.simpler) == ("optimal", None, None, None)
-
-
 def test_a_profile_has_no_share_unless_one_is_written() -> None:
     plan = api.solve(MEASURED)
     assert (plan.status, plan.fastest, plan.safer, plan.simpler) == ("optimal", None, None, None)
@@ -250,34 +243,3 @@ def test_a_near_optimal_plan_is_no_slower_than_its_share_allows(with_others: dic
     document = {**plan.to_dict(), "lower_bound": plan.lower_bound / 2}
     said = "The status is near-optimal, but batch_time is more than 1 % above lower_bound."
     assert said in api.check(document).disagreements
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(("target", "orders"), [("none", ["pp-inner", "dp-inner"]), ("megatron", None), (None, None)])
-def test_the_usual_rank_order_is_that_of_plans_that_are_evaluated(target: str | None, orders: list[str] | None) -> None:
-    search = {"target": target} | ({} if orders is None else {"rank_order": orders})
-    asked = {**SMALL, "search": search}
-    usual = formulated(asked, registry(), None, None, None, Deadline.of(None))[1].space.usual
-    assert usual.rank_order == api.evaluate(asked).rank_order
-    assert "rank order" not in layout_text(api.evaluate(asked, fix={"pp": 2}))
-
-
-def test_structure_comes_before_all_else() -> None:
-    assert ORDER[: len(STRUCTURE)] == STRUCTURE
-
-
-@pytest.mark.longer
-def test_of_a_simpler_plan_it_is_proved_that_none_is_faster_than_the_fastest() -> None:
-    measured = api.solve(MEASURED).problem
-    plan = api.solve({**measured, "search": {**measured["search"], "within": 0.5}}, verify=True)
-    assert plan.status == "near-optimal"
-    assert plan.lower_bound is not None
-    assert plan.verification is not None
-    assert plan.verification["status"] == "proved"
-    assert plan.verification["bound"] == pytest.approx(plan.lower_bound, rel=2e-6)
-    assert api.check(plan).ok
-    too_high = evolve(plan, status="optimal", verification=None, lower_bound=plan.batch_time, fastest=None)
-    verdict = api.verify(too_high)
-    assert verdict.status == "refuted"
-    assert verdict.better is not None
-    assert verdict.better.batch_time == pytest.approx(plan.lower_bound)

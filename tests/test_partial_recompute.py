@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ from attrs import evolve
 import nest
 from nest.documents.first_plan import ORDER, Plan
 from nest.errors import InputError, InputErrors
-from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.instance import build_instance
 from nest.hooks.kinds import InvalidResult
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import registry
@@ -23,16 +20,8 @@ from nest.io import structure
 from nest.plan.document import solution_of
 from nest.plan.legality import permission_violations
 from nest.report.framework_words import layout_difference, layout_text
-from nest.report.text.layout import WIDE
-from nest.report.text.stage_tables import stage_table
 from nest.spec import Decisions, PlanDocument, Problem
-from nest.whatif.nearest_plan import nearest_plan
 from nest.whatif.starts import decisions_of
-from nest_page.page_of_plan import PARTS
-from nest_studies.sweep.rows import result_rows, study_point
-from nest_whatif.outcome import signature
-from nest_whatif.shadow_prices import relaxations
-from nest_whatif.text.comparison import comparison_text
 from nest_whatif.text.explanation import explanation_text
 from tests.test_any_problem import MEASURED
 
@@ -116,14 +105,6 @@ def test_one_block_is_one() -> None:
     assert layout_difference(plan, other) == ["full recomputation (block, 2 layers per stage), selective of the others"]
 
 
-@pytest.mark.longer
-def test_tables_and_pages_show_how_many_blocks() -> None:
-    plan = solved()
-    assert "full in the first 3 blocks" in stage_table(plan, WIDE)
-    assert "full in the first 3 blocks" in nest.report_page(plan, without=PARTS)
-    assert "full in the first 3 blocks" in comparison_text(nest.compare(problem(), planners=["manual"]).to_dict())
-
-
 def test_explanations_tell_what_one_block_costs() -> None:
     plan = solved()
     told = nest.explain(plan, only=["binding"]).to_dict()
@@ -159,35 +140,6 @@ def test_whole_plans_and_unlike_stages_too(gigabytes: int, target: str, found: d
     assert {way: each[way]["recompute"] for each in steps for way in ("more", "fewer") if way in each} == found
 
 
-@pytest.mark.longer
-def test_forbidding_parts_has_a_price() -> None:
-    asked = structure(problem(21, recompute_layers=False), Problem)
-    (found,) = (each for each in relaxations(asked, registry()) if each.place == "search.recompute_layers")
-    assert found.problem.search.recompute_layers
-    best = nest.solve(problem(21, recompute_layers=False))
-    (price,) = (
-        each for each in nest.explain(best, only=["constraints"]).prices if each.place == "search.recompute_layers"
-    )
-    assert price.costs
-    assert price.outcome.plan is not None
-    assert names(price.outcome.plan) == ["full:3:none"] * 2
-
-
-@pytest.mark.parametrize("search", [{}, {"recompute_layers": False}])
-def test_what_is_recomputed_is_one_decision(search: dict[str, Any]) -> None:
-    fixed = {"recompute_layers": 3}
-    asked = [each.place for each in relaxations(structure(problem(21, fixed, **search), Problem), registry())]
-    assert "search.recompute_layers" not in asked
-    assert "fixed.recompute_layers" in asked
-
-
-def test_breakpoints_are_where_recomputation_begins_or_spreads() -> None:
-    parts = [solved(gigabytes) for gigabytes in (22, 21, 19, 40)]
-    assert [names(plan)[0] for plan in parts] == ["full:2:none", "full:3:none", "full", "none"]
-    kinds = [signature(plan, registry())["recompute"] for plan in parts]
-    assert kinds == [("full", "none"), ("full", "none"), ("full",), ("none",)]
-
-
 def test_plans_with_other_parts_are_other_plans() -> None:
     plan = solved()
     other = evolve(plan, stages=tuple(evolve(stage, recompute_layers=2) for stage in plan.stages))
@@ -215,36 +167,6 @@ def test_the_key_puts_parts_between_selective_and_full() -> None:
         for most in range(4):
             refused = permission_violations(entry.at_most(instance, most), with_modes(*modes))
             assert bool(refused) == (amount > most), (modes, most)
-
-
-@pytest.mark.longer
-def test_the_nearest_plan_keeps_the_number_where_it_can() -> None:
-    uneven = solved(21, target="none")
-    assert names(uneven) == ["full:3:none", "full:1:none"]
-    near = nearest_plan(uneven, "megatron", registry(), nest.solve)
-    assert near is not None
-    assert names(near.plan) == ["full:3:none"] * 2
-    assert (
-        "recompute",
-        "full in the first 3 blocks (stage 1), full in the first block (stage 2)",
-        "full in the first 3 blocks",
-    ) in near.changes
-    whole = nearest_plan(solved(), "torchtitan", registry(), nest.solve)
-    assert whole is not None
-    assert whole.reasons == ("stage 1 recomputes 3 of its blocks, but torchtitan recomputes all or none",)
-    assert not any(":" in name for name in names(whole.plan))
-
-
-def test_decisions_keep_the_modes_of_a_plan() -> None:
-    for plan in (solved(21, target="none"), solved(21), solved(19), solved(40)):
-        (recompute,) = (each for each in decisions(plan, registry()) if each.name == "recompute")
-        narrowed = recompute.keep(structure(plan.problem, Problem))
-        instance = build_instance(narrowed, registry())
-        kept = solution_of(instance, plan)
-        assert not permission_violations(instance, kept)
-        for mode in {"none", "full", "selective", "full:2:none"}.difference(names(plan)):
-            stages = tuple(evolve(stage, recompute=mode) for stage in kept.stages)
-            assert permission_violations(instance, evolve(kept, stages=stages)), (names(plan), mode)
 
 
 @pytest.mark.parametrize(
@@ -357,24 +279,6 @@ def test_layers_that_a_part_cannot_run_are_told() -> None:
         nest.evaluate(asked)
 
 
-def test_sweeps_name_the_part(tmp_path: Path) -> None:
-    (tmp_path / "problem.json").write_text(json.dumps(problem()))
-    study, rows = tmp_path / "study.json", tmp_path / "rows.jsonl"
-    study.write_text(json.dumps({"nest": 1, "base": "problem.json", "vary": {"training.global_batch": [16]}}))
-    (row,) = nest.sweep(study, output=rows, jobs=1).rows
-    assert row["recompute"] == "full:3:none"
-    (found,) = result_rows(rows)
-    assert "recompute full in the first 3 blocks" in str(study_point(1, found, [], "").plan)
-
-
-@pytest.mark.longer
-def test_planners_keep_a_part_that_is_fixed() -> None:
-    asked = problem(40, {"recompute_layers": 3}, target="none")
-    for other in nest.compare(asked, planners=["manual", "galvatron", "random"]).others:
-        assert other.plan is not None
-        assert names(other.plan) == ["full:3:none"] * 2
-
-
 def test_planners_may_propose_parts() -> None:
     instance, solution = numbers(solved())
     assert sound_proposal(Proposal(solution), instance).solution == solution
@@ -382,19 +286,3 @@ def test_planners_may_propose_parts() -> None:
         stages = tuple(evolve(stage, recompute=name) for stage in solution.stages)
         with pytest.raises(InvalidResult, match="which its candidate lacks"):
             sound_proposal(Proposal(evolve(solution, stages=stages)), instance)
-
-
-@pytest.mark.longer
-def test_what_is_fixed_is_not_asked_about() -> None:
-    plan = nest.solve(problem(21, {"recompute_layers": 3}))
-    told = nest.explain(plan, only=["alternatives"]).alternatives
-    assert [each.outcome.refusal for each in told if each.decision == "recompute"] == [
-        "fixed.recompute_layers decides it"
-    ]
-
-
-def test_alternatives_leave_the_whole_mode_out() -> None:
-    told = nest.explain(solved(), only=["alternatives"]).alternatives
-    (found,) = (each for each in told if each.decision == "recompute")
-    assert (found.value, found.asked) == ("full", "recompute != 'full'")
-    assert found.outcome.plan is None or all("full" not in name for name in names(found.outcome.plan))

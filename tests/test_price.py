@@ -101,43 +101,6 @@ def test_a_profile_has_closed_forms_of_the_literature_and_replays_of_others() ->
     assert replayed.status == "optimal"
 
 
-@pytest.mark.longer
-def test_a_choice_that_takes_longer_may_leave_room_for_chunks_side_by_side() -> None:
-    """Without recomputation it fits as well, but only with other chunks larger on either stage: 111.65 s."""
-    names = ["embedding", *(f"layers.{block}" for block in range(12)), "head"]
-    none = [0.0] * len(names)
-
-    def mode(extra: float, more: float, first: float) -> dict[str, Any]:
-        seconds, held = [0.0, *[extra] * 12, 0.0], {"more": [more] * len(names), "first": [first] * len(names)}
-        return {"extra": seconds, "peak": none, "stash_inputs": False, **held}
-
-    group = {"ranks": [0], **dict.fromkeys(("weights", "gradients", "optimizer", "update"), none)}
-    candidate = {
-        "name": "one",
-        "width": 1,
-        "samples": 1,
-        "degrees": {},
-        "state": {"dense": group},
-        "forward": [1.0, *[1.0] * 12, 2.0],
-        "backward": [0.3, *[3.0] * 12, 0.5],
-        "recompute": {"none": mode(0.0, 1.0, 1.0), "full": mode(0.01, 0.3, 0.9)},
-        "edge_bytes": none[1:],
-    }
-    edges = [[layer, layer + 1] for layer in range(len(names) - 1)]
-    plan = nest.solve(
-        {
-            "nest": 1,
-            "profile": {"layers": names, "edges": edges, "candidates": [candidate]},
-            "training": {"global_batch": 8, "schedule": "interleaved-zero-bubble", "price": "replay"},
-            "cluster": {"memory": 15.2, "levels": [{"fanout": 4, "bandwidth": 1e9, "latency": 0.0}]},
-            "fixed": {"pp": 2, "chunks": 4},
-        }
-    )
-    assert plan.status == "optimal"
-    assert plan.batch_time == pytest.approx(110.75)
-    assert nest.simulate(plan).batch_time == pytest.approx(110.75)
-
-
 def test_an_order_of_its_own_is_replayed_whatever_is_inherited() -> None:
     """`suffices` of 1F1B says nothing of an order in which each micro-batch runs all alone."""
 

@@ -13,7 +13,7 @@ import nest
 from nest.catalogue.formats import FORMATS
 from nest.errors import InputError
 from nest.graph import OperatorGraph
-from nest.io import read_mapping, structure, unstructure
+from nest.io import read_mapping, structure
 from nest.io.schema import field_descriptions, schema
 from nest.spec import Problem, ProfileSpec
 from tests.docs.document import blocks
@@ -106,18 +106,6 @@ def test_examples_pass_the_schema(path: Path) -> None:
     validator("problem").validate(read_mapping(path).mapping)
 
 
-@pytest.mark.longer
-def test_the_graph_of_the_reference_passes_the_schema(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "reference" / "graph.md").read_text()
-    files = {block.file: "\n".join(block.lines) for block in blocks(page) if block.file}
-    graph = json.loads(files["graph.json"])
-    validator("graph").validate(graph)
-    assert unstructure(structure(graph, OperatorGraph))["layers"] == graph["layers"]
-    for name, text in files.items():
-        (tmp_path / str(name)).write_text(text)
-    assert nest.solve(tmp_path / "problem.yaml").status == "near-optimal"
-
-
 def test_graphs_that_are_none_fail_the_schema() -> None:
     page = (REPOSITORY / "docs" / "reference" / "graph.md").read_text()
     graph = json.loads("\n".join(next(block.lines for block in blocks(page) if block.file == "graph.json")))
@@ -163,50 +151,37 @@ def test_plans_pass_the_schema(problem: dict[str, Any]) -> None:
 ALTERATIONS: list[tuple[str, Any, bool]] = [
     ("nest", 2, False),
     ("nest", 1.0, True),
-    ("nest", True, False),
     ("colour", 1, False),
     ("training.global_batch", 0, False),
-    ("training.global_batch", "32", False),
     ("training.global_batch", 2.5, False),
     ("training.schedule", "1f1b", True),
     ("training.schedule", [], False),
-    ("training.schedule", [1], False),
     ("training.exposed", 1.5, False),
     ("training.exposed", None, True),
     ("training.precision", None, False),
-    ("training.precision", "bf61", False),
     ("training.micro_batch", 4, True),
-    ("training.micro_batch", [1, 0], False),
     ("training.overlap", {"data": True}, True),
     ("training.overlap", {"data": 1}, False),
-    ("training.overlap", {"dta": True}, False),
     ("cluster", "dgx-h100-superpod", True),
     ("cluster", 5, False),
     ("cluster.memory", "16 GB", True),
     ("cluster.memory", "16 GB/s", False),
-    ("cluster.memory", "16 parsecs", False),
     ("cluster.memory", 0, False),
-    ("cluster.memory", True, False),
     ("cluster.memory", 1e40, False),
     ("cluster.levels", [], False),
-    ("cluster.levels", {}, False),
     ("cluster.levels.0.fanout", 0, False),
     ("cluster.levels.0.bandwidth", -1, False),
     ("cluster.levels.0.latency", 0, True),
-    ("cluster.levels.0.name", 3, False),
     ("cluster.device", {"name": "x", "memory": 1, "memory_bandwidth": "1 GB/s", "peak": {"bf16": "1 TFLOP/s"}}, True),
     ("cluster.device", {"name": "x", "memory": 1, "memory_bandwidth": "1 GB", "peak": {}}, False),
-    ("cluster.device", {"name": "x"}, False),
     ("search.zero", 3, True),
     ("search.zero", [4], False),
     ("search.zero_degree", 8, True),
     ("search.zero_degree", ["all", 8], True),
-    ("search.zero_degree", [0], False),
     ("search.zero_degree", "some", False),
     ("search.rank_order", "sideways", False),
     ("strategies", {"tp": [1, 2], "sp": True}, True),
     ("strategies", {"tp": []}, False),
-    ("strategies", {"tp": [0]}, False),
     ("strategies", {"tp": ["2"]}, False),
     ("constraints", "tp == 1", True),
     ("constraints", [1], False),
@@ -214,18 +189,13 @@ ALTERATIONS: list[tuple[str, Any, bool]] = [
     ("fixed", {"tp": [2]}, False),
     ("fixed", {"stages": [["a", "b"], ["c"]]}, True),
     ("fixed", {"stages": [2, 3]}, True),
-    ("fixed", {"stages": [{}]}, False),
     ("fixed", {"stages": 2}, True),
     ("profile", "costs.json", True),
     ("profile.layers", [], False),
     ("profile.layers", ["a", "a"], False),
-    ("profile.edges.0", [0], False),
     ("profile.edges.0", [0, 1, 2], False),
-    ("profile.edges.0", ["0", 1], False),
     ("profile.candidates", [], False),
     ("profile.candidates.0.width", 0, False),
-    ("profile.candidates.0.degrees", {"tp": 0}, False),
-    ("profile.candidates.0.forward.0", "3 GB", False),
     ("profile.candidates.0.forward.0", -1, False),
     ("profile.candidates.0.recompute", {}, False),
     ("profile.candidates.0.state.dense.ranks", [0, 0], False),

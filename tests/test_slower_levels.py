@@ -182,34 +182,3 @@ def test_all_of_a_model_that_depends_on_the_network_is_priced_anew(name: str) ->
     ]
     assert list(found) == pytest.approx(changed, rel=AGREEMENT)
     assert max(found) > (plan.batch_time or 0.0) * (1 + AGREEMENT)
-
-
-@pytest.mark.longer
-def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> None:
-    plan = nest.solve(
-        {
-            "nest": 1,
-            "model": {"transformer": {"layers": 2, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
-            "training": {"global_batch": 8, "sequence_length": 256, "micro_batch": [1, 2], "graphs": "iteration"},
-            "cluster": {
-                "device": "h100-sxm",
-                "levels": [
-                    {"name": "node", "fanout": 2, "bandwidth": 4e10, "latency": 3e-6},
-                    {"name": "rack", "fanout": 2, "bandwidth": 8.91e9, "latency": 6e-6},
-                ],
-            },
-            "strategies": {"cp": [1], "sp": [1]},
-            "fixed": {"schedule": "1f1b"},
-            "constraints": ["replicas <= 2"],
-        }
-    )
-    assert plan.runner_up is not None
-    (found,) = (each for each in plan.runner_up["wins_if"] if each["level"] == "rack")
-    assert nest.check(plan.to_dict()).ok
-    problem = structure(plan.problem, Problem)
-    rack = bandwidths(problem.cluster, registry())[1]
-    changed = rack.changed(problem, rack.value * LEFT)
-    assert Solver().time_on(changed, plan) == pytest.approx(found["plan_batch_time"], rel=AGREEMENT)
-    best = nest.solve(changed)
-    assert best.batch_time is not None
-    assert best.batch_time <= found["batch_time"] * (1 + AGREEMENT)

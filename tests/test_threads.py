@@ -13,17 +13,15 @@ from typing import Any
 import pytest
 
 import nest
-from nest.formulate import kept_model, topology
+from nest.formulate import kept_model
 from nest.formulate.problem import complete_problem
 from nest.hooks import loader
 from nest.hooks import registry as registries
 from nest.hooks.kinds import KINDS
 from nest.hooks.loader import Loader
 from nest.hooks.registry import Registry, registry
-from nest.instance.pairs import Pairs
 from nest.io import write_text
 from nest.io.source import read_text_of
-from nest.reuse import BoundedCache
 from nest.solve.effort import Deadline
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -133,13 +131,6 @@ def test_threads_answer_as_one_does(tmp_path: Path) -> None:
     assert other_answers(tmp_path, "all") == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("names", ["solve", "solve,evaluate,check,export", "explain,solve,verify,simulate"])
-@pytest.mark.parametrize("kept", ["off", "folder"])
-def test_threads_of_four_processes_answer_as_one_does(names: str, kept: str, tmp_path: Path) -> None:
-    assert other_answers(tmp_path, names, 4, "off" if kept == "off" else str(tmp_path / "kept")) == ""
-
-
 def meanwhile(ask: Callable[[], Any]) -> Callable[[], Any]:
     """Ask in another thread for a moment; what is given waits for its answer."""
     answers: list[Any] = []
@@ -192,23 +183,6 @@ def test_what_a_thread_uses_is_credited_to_its_plan_alone() -> None:
         return {str(key): "" for key in known._credits.used}
 
     assert known.run(planned) == {"('engines', 'local')": ""}
-
-
-def test_a_reduction_that_another_thread_replaces_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy
-
-    def network(names: tuple[str, ...]) -> Pairs:
-        return Pairs(names, numpy.full((2, 2), 1e9), numpy.full((2, 2), 1e-6))
-
-    class Replaced(BoundedCache[Any]):
-        """Has forgotten whatever is put into it, as where another thread makes room."""
-
-        def keep(self, key: Any, value: Any) -> Any:
-            self._values.clear()
-            return value
-
-    monkeypatch.setattr(topology, "_reductions", Replaced(1))
-    assert topology.reduced_network(network(("a", "b"))) is not None
 
 
 def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,20 +16,10 @@ ZEROS = ([0], [0], [0, 1], [0, 2], [1, 3], [2], [3], [0, 3])
 DEGREES = (2, [2, "all"], [1, 2, 3], [2, 4], [3, "all"])
 """Over how many ranks ZeRO may shard."""
 RULES = (
-    ["pp > 1"],
-    ["pp > 1"],
-    ["pp > 2"],
-    ["pp == 4"],
-    ["replicas == 2"],
-    ["replicas > 1", "pp > 1"],
-    ["replicas <= 2"],
+    ["pp > 1"], ["pp > 1"], ["pp > 2"], ["pp == 4"], ["replicas == 2"], ["replicas > 1", "pp > 1"], ["replicas <= 2"],
     ["pp >= 2", "replicas >= 2", "uniform(zero)"],
-    ["devices >= 5"],
-    ["devices <= 3"],
-    [],
-    [],
-    [],
-)
+    ["devices >= 5"], ["devices <= 3"], [], [], [],
+)  # fmt: skip
 
 
 def random_network_problem(random: Random, kind: str | None = None, *, mixed: bool = False, most: int = 8) -> dict:

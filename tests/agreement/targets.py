@@ -9,18 +9,10 @@ from tests.oracle.settings import SCHEDULES, given
 
 NAME = "made-up"
 CONSTRAINTS = (
-    "uniform(recompute)",
-    "uniform(zero)",
-    "pp <= 2",
-    "pp > 1",
-    "tp * pp <= 4",
-    "zero <= 1 or pp == 1",
-    "replicas % 2 == 0 or pp == 1",
-    "recompute != 'full' or zero == 0",
-    "devices >= 2",
-    'same_stage("layer 0", "layer 1")',
-    'same_stage("no such layer", "layer 1")',
-)
+    "uniform(recompute)", "uniform(zero)", "pp <= 2", "pp > 1", "tp * pp <= 4", "zero <= 1 or pp == 1",
+    "replicas % 2 == 0 or pp == 1", "recompute != 'full' or zero == 0", "devices >= 2",
+    'same_stage("layer 0", "layer 1")', 'same_stage("no such layer", "layer 1")',
+)  # fmt: skip
 
 
 def random_limits(random: Random, problem: dict) -> dict:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.agreement import compare, fuzz
+from tests.agreement import compare
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import Answer, solve
 from tests.oracle.document import document_of
@@ -47,13 +47,6 @@ def slower_plan(problem: dict) -> dict | None:
         if numbers["fits"] and numbers["batch_time"] > best * 1.001:
             return plan
     return None
-
-
-@pytest.mark.longer
-def test_a_right_planner_is_not_blamed(monkeypatch):
-    monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
-    for seed in range(15):
-        assert compare.disagreements(random_problem(Random(seed))) == []
 
 
 @pytest.mark.longer
@@ -100,27 +93,3 @@ def test_only_where_plans_are_replayed_may_a_plan_be_left_open():
     assert not compare.left_open(problem, {**document, "status": "optimal"}, answer)
     assert not compare.left_open(problem, {**document, "lower_bound": 10.1}, answer)
     assert not compare.left_open(problem, {**document, "batch_time": 9.9}, answer)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
-@pytest.mark.parametrize(("answers", "code"), [(lambda problem: solve(problem).plan, 0), (lambda _: None, 1)])
-def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, code, kind):
-    monkeypatch.setattr(compare, "planner", lambda: planner_that(answers))
-    monkeypatch.setattr("sys.argv", ["fuzz", "--count", "4", "--seed", "5", "--kind", kind])
-    assert fuzz.main() == code
-    assert "problems from seed 5" in capsys.readouterr().out.splitlines()[-1]
-
-
-@pytest.mark.longer
-def test_a_chunk_that_is_there_is_not_run_again(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(compare, "planner", lambda: planner_that(lambda problem: solve(problem).plan))
-    wanted = ["fuzz", "--count", "4", "--seed", "1", "--kind", "plain", "--chunk", "2", "--output", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", wanted)
-    assert fuzz.main() == 0
-    first = capsys.readouterr().out.splitlines()
-    assert len(list(tmp_path.iterdir())) == 2
-    monkeypatch.setattr(fuzz, "examine", lambda *_, **__: pytest.fail("this chunk is there"))
-    assert fuzz.main() == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == first[:-1]
-    assert "       4 kind: plain" in first

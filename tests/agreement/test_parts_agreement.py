@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agreement.fuzz import agree
-from tests.agreement.parts import KINDS, drawn, examine
+from tests.agreement.parts import KINDS, examine
 from tests.seeds import blocks
 
 PARTED = "answer: a plan with parts"
@@ -28,11 +28,6 @@ def test_the_planner_agrees_with_the_oracle_where_stages_recompute_some_layers(k
 def test_a_number_that_no_chunk_exceeds_is_kept_where_no_whole_mode_stands_for_it():
     """Six layers are fixed, and chunks hold two at most."""
     agree(examine, [12560], "schedules")
-
-
-def test_the_same_seed_gives_the_same_draw():
-    assert drawn(5) == drawn(5)
-    assert drawn(5) != drawn(12)
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.agreement.draws import draw
 from tests.agreement.problems import random_problem
-from tests.oracle.brute_force import solve
 from tests.oracle.network import Network
 
 
@@ -44,13 +42,6 @@ def idle(problem):
 
 def falls(values) -> bool:
     return any(one > two for one, two in pairwise(values))
-
-
-def has_gap(problem, plan) -> bool:
-    if plan is None:
-        return False
-    width = {candidate["name"]: candidate["width"] for candidate in candidates(problem)}
-    return any(two["offset"] - one["offset"] > width[one["candidate"]] for one, two in pairwise(plan["stages"]))
 
 
 CORNERS = {
@@ -120,75 +111,3 @@ def test_mixed_problems_reach(corner, mixed):
 
 def test_a_quarter_of_the_problems_mixes(problems, mixed):
     assert 0.15 < len(mixed) / len(problems) < 0.35
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sharded", "sharded mixed"])
-def test_shard_groups_often_part_the_ranks(kind):
-    parting = 0
-    for seed in range(120):
-        drawn = draw(seed, kind)
-        problem, plan = drawn.problem, drawn.answer.plan
-        groups = [] if plan is None or plan["zero_degree"] is None else plan["stages"]
-        named = {candidate["name"]: candidate for candidate in candidates(problem)}
-        parting += any(
-            stage["zero"] and plan["replicas"] * len(group["ranks"]) > plan["zero_degree"]
-            for stage in groups
-            for group in named[stage["candidate"]]["state"].values()
-        )
-    assert parting >= 12
-
-
-@pytest.mark.slow
-def test_compute_often_hides_a_part_of_what_is_sent():
-    """The best plan is then neither that of the constant share alone nor that of hiding nothing."""
-    between = 0
-    for problem in (random_problem(Random(seed), "plain") for seed in range(150)):
-        if problem["training"].get("hiding"):
-            shares = [problem["training"]["exposed"], 1.0]
-            fixed = [problem | {"training": problem["training"] | {"hiding": False, "exposed": e}} for e in shares]
-            found, least, most = (solve(each).batch_time for each in (problem, *fixed))
-            between += found is not None and least * (1 + 1e-9) < found < most * (1 - 1e-9)
-    assert between >= 5
-
-
-@pytest.mark.slow
-def test_mixing_often_pays():
-    drawn = [draw(seed, "mixed") for seed in range(150)]
-    plans = [(each.problem, each.answer.plan["stages"]) for each in drawn if each.answer.plan is not None]
-    mixing = [(problem, stages) for problem, stages in plans if len({stage["candidate"] for stage in stages}) > 1]
-    assert len(mixing) > len(plans) / 10
-    assert any(has_gap(problem, {"stages": stages}) for problem, stages in mixing)
-    assert any(len(edges(problem)) > len(problem["profile"]["layers"]) - 1 for problem, _ in mixing)
-
-
-@pytest.mark.slow
-def test_dealt_chunks_often_pay_and_so_do_gaps_between_them():
-    drawn = [draw(seed, "chunked") for seed in range(450)]
-    plans = [(each.problem, each.answer.plan) for each in drawn if each.answer.plan is not None]
-    dealt = [(problem, plan) for problem, plan in plans if plan["chunks"] > 1]
-    assert len(dealt) > len(plans) / 6
-    assert {2, 3, 4} <= {plan["chunks"] for _, plan in dealt}
-    assert {2, 3, 4} <= {len(plan["stages"]) for _, plan in dealt}
-    assert any(has_gap(problem, plan) for problem, plan in dealt)
-    assert any("embedding" in problem["profile"]["layers"] for problem, _ in dealt)
-    assert any(len({stage["recompute"] for stage in plan["stages"]}) > 1 for _, plan in dealt)
-    assert {"zero-bubble", "zero-bubble-h2"} <= {plan["schedule"] for _, plan in plans}
-
-
-@pytest.mark.slow
-def test_the_best_plans_are_of_every_kind(problems):
-    answers = [solve(problem) for problem in problems]
-    plans = [answer.plan for answer in answers if answer.plan is not None]
-    stages = [plan["stages"] for plan in plans]
-    assert 0.5 < len(plans) / len(answers) < 0.95
-    assert any(answer.reachable_memory for answer in answers)
-    assert {1, 2, 3, 4} <= set(map(len, stages))
-    assert sum(len(s) > 1 for s in stages) > len(stages) / 3
-    assert {plan["rank_order"] for plan in plans} == {"pp-inner", "dp-inner"}
-    assert {plan["schedule"] for plan in plans} == {"nest", "1f1b", "gpipe"}
-    assert {stage["zero"] for s in stages for stage in s} == {0, 1, 2, 3}
-    assert any(len({stage["zero"] for stage in s}) > 1 for s in stages)
-    assert any(len({stage["recompute"] for stage in s}) > 1 for s in stages)
-    assert any(plan["replicas"] > 1 and len(plan["stages"]) > 1 for plan in plans)
-    assert any(has_gap(problem, answer.plan) for problem, answer in zip(problems, answers, strict=True))

@@ -1,12 +1,11 @@
 """Schedules of every sort: the planner's pricing and rules against the oracle's, plan by plan."""
 
-import json
 from random import Random
 
 import pytest
 
 from tests.agreement.compare import complaint
-from tests.agreement.drawn_schedules import Drawn, read, registered
+from tests.agreement.drawn_schedules import registered
 from tests.agreement.problems import random_plan
 from tests.agreement.random_schedules import random_schedule_problem
 from tests.oracle.check import same
@@ -77,17 +76,3 @@ def test_plans_are_priced_and_refused_as_the_oracle_does(seed):
     for plan in [plan for plan in (random_plan(random, problem, 2) for _ in range(6)) if plan is not None]:
         wrong = disagreements(problem, plan)
         assert not wrong, complaint(f"seed {seed}: {plan}", problem, wrong)
-
-
-@pytest.mark.longer
-def test_schedules_of_every_sort_are_drawn():
-    drawn = [each for seed in range(200) for each in random_schedule_problem(Random(seed))["schedules"].values()]
-    for name, values in {"placed": 3, "parts": 3, "counts": 3, "condition": 4, "copies": 2, "chunks": 4}.items():
-        assert len({getattr(each, name) for each in drawn}) == values
-
-
-def test_a_complaint_can_be_read_again():
-    problem = next(p for p in map(random_schedule_problem, map(Random, range(20))) if p["schedules"])
-    again = read(json.loads(complaint("", problem, []).splitlines()[-1]))
-    assert again["schedules"] == problem["schedules"]
-    assert all(isinstance(each, Drawn) for each in again["schedules"].values())

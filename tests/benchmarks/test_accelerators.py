@@ -1,16 +1,12 @@
 """What makes the search fast: every entry of the list stands where it is said to, and changes no answer."""
 
-import json
 from importlib import import_module
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from benchmarks.scale.accelerators import ACCELERATORS
-from benchmarks.scale.gains import Gain, _without_statistics, complaints, gains_page, rows
-from benchmarks.scale.problems import heterogeneous
-from benchmarks.scale.processes import run
+from benchmarks.scale.gains import Gain, complaints, gains_page
 from benchmarks.scale.switched_off import standing, switch_off
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
@@ -64,24 +60,3 @@ def test_gains_are_told_and_complained_about() -> None:
     assert "| `quick` | 1.00 |  | a plan of promising leaves |" in page
     assert "| `joint` | 1.31 | > 6.00 (other answer) |" in page
     assert complaints(gains) == ["`quick` gains less than 1.3 on every row", "`joint` changes the answer of other"]
-
-
-def test_rows_have_names_of_their_own(shared: Path) -> None:
-    names = [row.name for row in rows(shared)]
-    assert len({*names}) == len(names)
-    assert {"readme", "deepseek", "405b", "mixed", "pools", "1f1b", "equal", "unlike"} <= {*names}
-
-
-@pytest.mark.slow
-def test_a_command_says_what_it_took_and_met(tmp_path: Path) -> None:
-    problem = tmp_path / "problem.json"
-    problem.write_text(json.dumps(heterogeneous(3, (4, 2), 8)), encoding="utf-8")
-    ended = {
-        names: run(["-m", "benchmarks.scale.switched_off", names, "solve", str(problem), "--json"], 600)
-        for names in ("-", "joint,packing")
-    }
-    told = {names: json.loads(each.errors.splitlines()[-1]) for names, each in ended.items()}
-    assert {"partitions", "screen"} <= {*told["-"]["met"]}
-    assert told["joint,packing"]["user"] > 0
-    answers = [_without_statistics(each.output) for each in ended.values()]
-    assert answers[0] == answers[1] != []

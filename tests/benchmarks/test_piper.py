@@ -48,26 +48,6 @@ def test_on_chains_our_optimum_is_the_best_of_pipers_prices(data: dict[str, Any]
         assert max(stage.time for stage in plan.stages) == pytest.approx(best, rel=1e-8)
 
 
-@pytest.mark.longer
-@given(chains())
-def test_with_exchanges_and_choices_that_differ_we_are_never_slower(data: dict[str, Any]) -> None:
-    for index, node in enumerate(data["nodes"]):
-        for choices in node["TMPCs"].values():
-            slower = {**choices[0], "timePerSample": 2 * choices[0]["timePerSample"], "memoryUsageA": 0.0}
-            choices.append(slower)
-            if index % 2:
-                choices[0]["syncTimeFw"] = {name: 3 * size for name, size in choices[0]["syncTimeFw"].items()}
-    # A second consumer of the first node: its edge can be skipped by stages between.
-    data["edges"].append({"sourceId": 10, "destId": 9 + len(data["nodes"]), "communicationCost": 1e9})
-    graph, devices = piper.read(data), 2
-    problem = piper.relaxed(graph, devices, ROOM)
-    for width, replicas in piper.shapes(graph, devices):
-        slowest = max(s.time for s in nest.solve(of_one_candidate(problem, f"{width}x{replicas}")).stages)
-        for split in splits(len(graph.nodes)):
-            price = piper.price(graph, [(nodes, width, replicas) for nodes in split], devices, ROOM)
-            assert price is None or slowest <= price * (1 + 1e-8)
-
-
 def test_blocks_of_any_order_fit_the_cluster() -> None:
     graph = piper.PiperGraph(nodes=({1: (), 2: ()},), edges=(), samples=12)
     assert piper.shapes(graph, 6) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (2, 1), (2, 2), (2, 3)]

@@ -1,15 +1,13 @@
 """Published runs: their problems say what was published, and what is told of a small one."""
 
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
 
 import nest
-from benchmarks.published.__main__ import main
-from benchmarks.published.measure import Outcome, decisions, inside, measured, solved
+from benchmarks.published.measure import Outcome, measured, solved
 from benchmarks.published.report import optima, page, prices
 from benchmarks.published.runs import FOLDER, PublishedRun, published
 
@@ -68,33 +66,6 @@ def test_flops_are_converted_by_palm() -> None:
     assert RUNS["llama-3-405b"].batch_time == pytest.approx(flops / (16384 * 400e12), rel=0.01)
 
 
-@pytest.mark.longer
-def test_the_best_plan_is_beside_the_published_one(outcome: Outcome) -> None:
-    assert outcome.best is not None
-    assert outcome.best.status == "optimal"
-    assert outcome.faster is not None
-    assert 0 < outcome.faster < 1
-    assert outcome.priced.batch_time == nest.evaluate(TINY).batch_time
-    assert outcome.error == pytest.approx(outcome.priced.batch_time / 0.01 - 1)
-    assert decisions(outcome.priced) | {"rank order": ""} == {
-        "tp": "4",
-        "sp": "yes",
-        "cp": "1",
-        "ep": "1",
-        "etp": "1",
-        "pp": "1",
-        "chunks": "1",
-        "dp": "1",
-        "micro-batch": "1",
-        "ZeRO": "1",
-        "recompute": "full",
-        "schedule": "1f1b",
-        "rank order": "",
-    }
-    assert ("tp", "4", decisions(outcome.best)["tp"]) in outcome.changed
-    assert not inside(outcome.priced, outcome.run)
-
-
 def test_the_page_tells_all(outcome: Outcome) -> None:
     told = page([outcome], "python -m benchmarks.published", {"date": "today"})
     assert "| Tiny | 10 ms | 0.01 s |" in told
@@ -109,11 +80,6 @@ def test_without_a_plan_it_says_so(outcome: Outcome) -> None:
     assert (nothing.faster, nothing.changed) == (None, [])
     assert "no answer in time" in "\n".join(optima([nothing]))
     assert "no answer in time" in page([nothing], "", {})
-
-
-def test_a_name_nobody_published_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["gpt-9", "--output", str(tmp_path / "page.md")]) == 2
-    assert "gpt-9: no run of this name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

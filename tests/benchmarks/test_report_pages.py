@@ -3,22 +3,12 @@
 from attrs import evolve
 
 from benchmarks.report.measure import Page
-from benchmarks.report.plans import PLANS
 from benchmarks.report.table import HEADINGS, broken, table
 
 GOOD = Page(
-    name="good",
-    devices=1024,
-    stages=4,
-    micro_batches=32,
-    size=200_000,
-    elements=2000,
-    writing=50.0,
-    first_paint=0.1,
-    shown=0.2,
-    whole=2.0,
-    phone=9.0,
-)
+    name="good", devices=1024, stages=4, micro_batches=32, size=200_000, elements=2000, writing=50.0, first_paint=0.1,
+    shown=0.2, whole=2.0, phone=9.0,
+)  # fmt: skip
 
 
 def test_limits_are_those_of_a_thousand_devices() -> None:
@@ -33,9 +23,3 @@ def test_columns_of_the_table_align() -> None:
     assert len({len(line) for line in lines}) == 1
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
     assert "12,346 kB" in lines[-1]
-
-
-def test_plans_are_what_their_names_say() -> None:
-    plan = PLANS["64-devices"]()
-    assert (len(plan.stages), plan.micro_batches) == (4, 16)
-    assert sum(stage.devices[1] for stage in plan.stages) * 2 == 64

@@ -1,6 +1,5 @@
 """What errors of strangers say of ranges, of one's own runs, and of plans that differ."""
 
-import tomllib
 from itertools import combinations
 
 import numpy
@@ -13,9 +12,7 @@ from benchmarks.fidelity.spread import (
     TRUSTED,
     Strangers,
     apart,
-    known_from,
     spread,
-    spread_text,
     spreads,
     student,
 )
@@ -38,10 +35,6 @@ def together(*parts: Strangers) -> Strangers:
     return Strangers(numpy.concatenate([part.off for part in parts]), *rest)
 
 
-def with_experts(runs: Strangers) -> Strangers:
-    return evolve(runs, experts=[True] * len(runs.off))
-
-
 @pytest.mark.longer
 def test_spreads_are_those_that_runs_were_drawn_with() -> None:
     both = together(drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new"))
@@ -56,17 +49,6 @@ def test_spreads_are_those_that_runs_were_drawn_with() -> None:
         assert own.covered == pytest.approx(COVERED, abs=0.04)
         assert own.mean < numpy.abs(numpy.expm1(-both.off)).mean() / 1.3
     assert found.own[3].mean < found.own[1].mean
-
-
-def test_models_with_experts_have_the_wider_range() -> None:
-    dense = drawn(0.05, 0.05, "one", clusters=20)
-    experts = with_experts(drawn(0.3, 0.05, "one", clusters=20))
-    found = known_from(together(dense, evolve(experts, sources=[f"e {each}" for each in experts.sources])), 0.1)
-    assert found.experts is not None
-    assert found.experts.between > 1.3 * found.generations["one"].between > 0.06
-    assert found.of("one", experts=True) == found.experts
-    assert found.of("one", experts=False) == found.generations["one"]
-    assert found.of("another", experts=False) == found.generations["one"]
 
 
 def test_few_sources_have_the_range_of_students_t() -> None:
@@ -106,31 +88,3 @@ def test_plans_are_told_apart_from_the_least_difference_that_can_be_trusted() ->
                 right.append(measured[first] <= measured[second])
     assert (len(right), sum(right) / len(right)) == (pairs, pytest.approx(ordered))
     assert 0.01 < least < 0.2
-
-
-def test_sources_count_alike_where_plans_are_told_apart() -> None:
-    """One source has a single pair, in the wrong order; another has 45 in the right one."""
-    tasks = ["odd"] * 2 + ["even"] * 10
-    predicted = numpy.array([1.0, 1.3, *numpy.arange(1.0, 2.0, 0.1)])
-    measured = numpy.array([1.3, 1.0, *predicted[2:]])
-    assert apart(predicted, measured, tasks, ["one"] * 12)[0] < 0.1  # 45 of 46 are right.
-    least, pairs, share = apart(predicted, measured, tasks, tasks)
-    assert least > 0.3  # Beyond it are only pairs of the other.
-    assert (pairs, share) == (sum(two / one > 1.3 for two in predicted[2:] for one in predicted[2:]), 1.0)
-
-
-def test_nothing_is_told_apart_where_there_is_nothing_to_compare() -> None:
-    ones = numpy.ones(3)
-    assert apart(ones, ones, ["a", "b", "c"], ["one"] * 3)[:2] == (1.0, 0)
-
-
-def test_the_file_of_the_catalogue_holds_the_spreads() -> None:
-    runs = with_experts(drawn(0.1, 0.05, "old", clusters=5))
-    found = spreads(runs, evolve(runs, off=runs.off + 1), (0.123, 1, 1.0))
-    read = tomllib.loads(spread_text(found, "here"))
-    rows = {"experts": found.known.experts, "uncalibrated": found.bare, "old": found.known.generations["old"]}
-    told = {
-        name: {"between": round(its.between, 2), "within": round(its.within, 2)} for name, its in rows.items() if its
-    }
-    told["uncalibrated"]["median"] = round(found.bare.median, 2)
-    assert read == {"apart": 0.13, "sources": ["here"], "generations": {"old": told.pop("old")}, **told}

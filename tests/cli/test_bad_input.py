@@ -123,41 +123,28 @@ def test_unknown_keys(refused: Refused, tmp_path: Path, problem: dict[str, Any],
 VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     # units
     (DESCRIBED, "cluster.levels.0.bandwidth", "450 GiB", "has the unit 'GiB', not a unit of a bandwidth"),
-    (DESCRIBED, "cluster.levels.0.latency", "3 parsecs", "has the unit 'parsecs', not a unit of a time"),
     (DESCRIBED, "cluster.levels.0.latency", "nan us", "must be a time"),
-    (DESCRIBED, "cluster.levels.1.bandwidth", "inf GB/s", "must be a bandwidth"),
     (MEASURED, "cluster.memory", "16 GB/s", "has the unit 'GB/s', not a unit of a size"),
-    (MEASURED, "profile.candidates.0.forward.2", "4 GB", "has the unit 'GB', not a unit of a time"),
     # numbers
     (DESCRIBED, "nest", 2, "must be 1, is 2"),
     (DESCRIBED, "cluster.levels.0.fanout", 0, "must be at least 1, is 0"),
-    (DESCRIBED, "cluster.levels.0.fanout", -4, "must be at least 1, is -4"),
     (DESCRIBED, "cluster.levels.0.fanout", 2.5, "must be a whole number, is 2.5"),
     (DESCRIBED, "cluster.levels.0.fanout", True, "must be a whole number, is true"),
-    (DESCRIBED, "cluster.levels.0.fanout", "4", "must be a whole number, is '4'"),
-    (DESCRIBED, "cluster.levels.0.fanout", None, "must be a whole number, is nothing"),
     (DESCRIBED, "cluster.levels.0.bandwidth", -1, "must be above 0, is -1"),
-    (DESCRIBED, "cluster.levels.0.bandwidth", 0, "must be above 0, is 0"),
     (DESCRIBED, "cluster.levels.0.bandwidth", 1e-300, r"must be 0 or from 1e-30 to 1e\+30"),
     (DESCRIBED, "cluster.levels.0.latency", "-3 us", "must be at least 0, is -3e-06"),
     (DESCRIBED, "cluster.levels.0.latency", float("nan"), "must be a finite number, is nan"),
-    (DESCRIBED, "cluster.levels.0.latency", float("inf"), "must be a finite number, is inf"),
-    (DESCRIBED, "cluster.levels.0.latency", True, "must be a time"),
     (DESCRIBED, "cluster.levels.0.latency", {"us": 3}, "must be a time: .*, is a mapping"),
     (DESCRIBED, "cluster.levels.0.fanout", 10**200, "too large: whole numbers go up to 2"),
     (DESCRIBED, "model.transformer.layers", 1e300, "too large: whole numbers go up to 2"),
-    (DESCRIBED, "model.transformer.layers", 0, "must be at least 1"),
     (DESCRIBED, "training.global_batch", 0, "must be from 1 to 1e.09, is 0"),
-    (DESCRIBED, "training.global_batch", "16", "must be a whole number, is '16'"),
     (DESCRIBED, "training.exposed", 1.5, "must be from 0 to 1, is 1.5"),
     (DESCRIBED, "training.uneven_batch", 1, "must be true or false, is 1"),
     (DESCRIBED, "training.micro_batch.1", 32, "is 32, above the global batch of 16"),
     (DESCRIBED, "training.micro_batch", [], "must not be empty"),
-    (MEASURED, "cluster.memory", "-1 GB", "must be above 0"),
     (MEASURED, "cluster.reserve", "17 GB", "is 15.8 GiB, but a device has only 14.9 GiB; reserve less"),
     (MEASURED, "profile.candidates.0.samples", 64, "is 64, above the global batch of 32"),
     (MEASURED, "profile.candidates.0.state.dense.weights.1", -1, "must be at least 0"),
-    (MEASURED, "profile.candidates.0.degrees.tp", 0, "must be at least 1"),
     # shapes
     (DESCRIBED, "training", [], "must hold keys and values, is a list"),
     (DESCRIBED, "cluster.levels", [], "must not be empty"),
@@ -165,12 +152,9 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (MEASURED, "profile.layers.3", "stem", "is 'stem', as is the item at \\[0\\]"),
     (MEASURED, "profile.edges.1", [0, 1, 2], "must be a list of 2 items, has 3"),
     (MEASURED, "profile.edges.1", [0, 9], "is 9, but layers run from 0 to 4"),
-    (MEASURED, "profile.edges.1", [-1, 2], "is -1, but layers run from 0 to 4"),
     (MEASURED, "profile.edges.1", [2, 2], "goes from layer 2 to itself"),
     (MEASURED, "profile.edges", [[0, 1], [1, 2], [2, 1], [2, 3], [3, 4]], "has a cycle through .*left, right"),
     (MEASURED, "profile.candidates.0.forward", [1, 2], "has 2 numbers for 5 layers"),
-    (MEASURED, "profile.candidates.0.edge_bytes", [1], "has 1 numbers for 5 edges"),
-    (MEASURED, "profile.candidates.0.recompute.none.peak", [], "has 0 numbers for 5 layers"),
     (MEASURED, "profile.candidates.0.width", 7, "does not align with groups of 4, 8 devices"),
     (MEASURED, "profile.candidates.0.width", 64, "is 64, but the cluster has 8 devices"),
     (MEASURED, "profile.candidates.1.name", "one-device", "names must be unique"),
@@ -181,13 +165,10 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "cluster.levels.0.link", "nvlnk", "there is no link called 'nvlnk'. Did you mean 'nvlink'"),
     (DESCRIBED, "cluster", "dgx-h100-superpot", "there is no cluster .*Did you mean 'dgx-h100-superpod'"),
     (DESCRIBED, "training.schedule", "1f2b", "there is no schedule called '1f2b'. Did you mean '1f1b'"),
-    (DESCRIBED, "training.optimizer", "adm", "there is no optimizer called 'adm'. Did you mean 'adam'"),
     (DESCRIBED, "training.precision", "bf61", "must be one of fp32, fp16, bf16, fp8, mxfp8, nvfp4, is 'bf61'"),
-    (DESCRIBED, "training.attention", "flahs", "must be one of flash, unfused"),
     (DESCRIBED, "training.selective", ["atention"], "no operator or kind of operator .*Did you mean 'attention'"),
     (DESCRIBED, "training.offload", ["weights"], "must be one of optimizer, activations, is 'weights'"),
     (DESCRIBED, "training.offload", ["optimizer", "optimizer"], "as is the item at .0.; each may be there once"),
-    (DESCRIBED, "training.gradients", "fp8", "must be one of fp32, bf16, fp16"),
     (
         DESCRIBED,
         "training.primary_weights",
@@ -198,23 +179,14 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "strategies.tp", [3], "allows 3, but .* only allow tp 1, 2, 4, 8"),
     (DESCRIBED, "strategies.tp", [0], "must be at least 1, is 0"),
     (DESCRIBED, "strategies.tp", ["two"], "must be a whole number or true or false, is 'two'"),
-    (DESCRIBED, "strategies.cp", [3], "allows 3, but .* only allow cp 1, 2, 4, 8"),
-    (DESCRIBED, "strategies.ep", [2], "allows 2, but .* only allow ep 1"),
     (DESCRIBED, "search.rank_order", "pp", "must be one of pp-inner, dp-inner, is 'pp'"),
     (DESCRIBED, "search.zero", [5], "must be one of 0, 1, 2, 3, is 5"),
-    (DESCRIBED, "training.schedule", ["1f1b", "foo", "gpip"], "there is no schedule called 'foo'"),
-    (DESCRIBED, "search.rank_order", ["pp-inner", "dp-iner"], "is 'dp-iner'; did you mean dp-inner.$"),
-    (DESCRIBED, "training.offload", ["optimiser"], "did you mean optimizer"),
     (DESCRIBED, "strategies", {"tp": [1], "ttp": [1]}, "there is no strategy called 'ttp'. Did you mean 'tp'"),
     (MEASURED, "search.recompute", ["none", "ful"], "there is no recompute mode called 'ful'. Did you mean 'full'"),
-    (DESCRIBED, "search.recompute", ["ful"], "there is no recompute mode called 'ful'. Did you mean 'full'"),
     (DESCRIBED, "costs", "rofline", "there is no cost model called 'rofline'. Did you mean 'roofline'"),
-    (DESCRIBED, "collectives", "beta", "there is no collective model called 'beta'"),
     (DESCRIBED, "model", "llama-3-7b", "there is no file or model called 'llama-3-7b'. Did you mean 'llama-3-"),
-    (DESCRIBED, "model", "none.json", "there is no file '.*none.json'"),
     (DESCRIBED, "model", "m" * 3000, "there is no file or model called 'mmm"),
     (DESCRIBED, "model", {"model_type": "t5", "d_model": 3}, "unknown family 't5'; `nest models` lists those known"),
-    (DESCRIBED, "model", {}, "`model_type` is missing"),
     (DESCRIBED, "model", [1], "must be text or keys and values, is a list"),
     # sizes that would not end
     (DESCRIBED, "cluster.levels.0.fanout", 10**12, "the fan-outs make 2000000000000 devices"),
@@ -231,15 +203,10 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "constraints.0", 5, "must be text, is 5"),
     # decisions
     (DESCRIBED, "fixed.pp", 0, "is 0; it must be a whole number of at least 1"),
-    (DESCRIBED, "fixed.pp", "four", "is 'four'; it must be a whole number"),
     (DESCRIBED, "fixed.zero", 5, "is 5; it must be 0, 1, 2 or 3"),
     (DESCRIBED, "fixed.tp", [1], "must be a whole number or a number or text or true or false, is a list"),
     (DESCRIBED, "fixed.tp", 4, "is 4, but strategies.tp .line \\d+. allows 1, 2 only"),
-    (DESCRIBED, "fixed.cp", 3, "allows 3"),
-    (DESCRIBED, "fixed.sp", "on", "is 'on'; it must be"),
-    (DESCRIBED, "fixed.etp", 0, "is 0; it must be"),
     (DESCRIBED, "fixed.recompute", "ful", "there is no recompute mode called 'ful'"),
-    (DESCRIBED, "fixed.schedule", "1f2b", "there is no schedule called '1f2b'"),
     (DESCRIBED, "fixed.rank_order", "pp", "there is no rank order called 'pp'"),
     (DESCRIBED, "fixed.micro_batch", 99, "is 99; it must be a whole number from 1"),
     (DESCRIBED, "fixed.stages", [["embedding"]], "leaves out these layers"),
@@ -283,13 +250,6 @@ def test_model_and_profile_exclude_each_other(refused: Refused, tmp_path: Path) 
     path = write(tmp_path, {**DESCRIBED, "profile": MEASURED["profile"]})
     (line,) = refused("solve", str(path))
     assert line.endswith(": profile and model cannot both be given; leave one out.")
-
-
-def test_a_family_nest_does_not_know(refused: Refused, tmp_path: Path, shared: Path) -> None:
-    config = shared / "hf_configs" / "google-t5--t5-large.json"
-    path = write(tmp_path, changed(DESCRIBED, ("model",), str(config)))
-    (line,) = refused("solve", str(path))
-    assert "unknown family 't5'; `nest models` lists those known" in line
 
 
 def test_several_mistakes_are_told_at_once_in_the_order_of_their_lines(refused: Refused, tmp_path: Path) -> None:
@@ -425,41 +385,6 @@ def test_places_to_write_to(refused: Refused, tmp_path: Path, monkeypatch: pytes
 )
 def test_decisions_that_cannot_be_read(refused: Refused, decision: str, told: str) -> None:
     (line,) = refused("evaluate", str(EXAMPLE), "--fix", decision)
-    assert told in line
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("decision", "told"),
-    [
-        ("tp=[1]", "fixed.tp must be"),
-        ("tpp=2", "there is no decision called 'tpp'. Did you mean 'tp'"),
-        ("zero=9", "fixed.zero is 9; it must be 0, 1, 2 or 3"),
-        ("zero=x", "fixed.zero is 'x'"),
-        ("rank_order=x", "there is no rank order called 'x'"),
-        ("schedule=7", "there is no schedule called '7'"),
-        ("recompute=x", "there is no recompute mode called 'x'"),
-        ("micro_batch=x", "micro_batch"),
-        ("micro_batches=100", "fixed is not a valid plan"),
-        ("devices=100", "fixed is not a valid plan"),
-        ("replicas=3", "fixed is not a valid plan"),
-        ("pp=9", "fixed"),
-        ("dp=true", "fixed.dp"),
-        ("stages={}", "fixed.stages must be a list, is a mapping"),
-        ('stages=[["stem"]]', "fixed.stages leaves out these layers"),
-    ],
-)
-@pytest.mark.parametrize("in_file", [False, True])
-def test_decisions_that_cannot_be(refused: Refused, tmp_path: Path, decision: str, told: str, in_file: bool) -> None:
-    if in_file:
-        name, _, value = decision.partition("=")
-        path = tmp_path / "problem.yaml"
-        path.write_text(f"{EXAMPLE.read_text()}\nfixed: {{{name}: {value}}}\n")
-        (line,) = refused("evaluate", str(path))
-        assert line.startswith(f"{path}:{len(path.read_text().splitlines())}: ")
-    else:
-        (line,) = refused("evaluate", str(EXAMPLE), "--fix", decision)
-        assert line.startswith(f"{EXAMPLE}: ")
     assert told in line
 
 

@@ -68,15 +68,6 @@ def test_one_entry_comes_with_its_sources() -> None:
     assert [level["fanout"] for level in content["levels"]] == [8, 8]
 
 
-@pytest.mark.parametrize(("command", "near"), [("devices", "h100-sxm"), ("clusters", "dgx-h100-superpod")])
-def test_an_unknown_name_is_bad_input(command: str, near: str) -> None:
-    told = nest(command, near.replace("100", "10"))
-    assert told.returncode == 2
-    assert told.stdout == ""
-    assert near in told.stderr
-    assert "Traceback" not in told.stderr
-
-
 def test_strategies_come_with_their_distribution() -> None:
     listed = json.loads(nest("strategies", "--json").stdout)["strategies"]
     assert {row["version"] for row in listed} == {__version__}

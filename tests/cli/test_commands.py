@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nest.cli import app, output
+from nest.cli import app
 from tests.command_line import call
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -34,27 +34,6 @@ def test_the_table_names_what_a_person_needs(
         for words in ("replicas", "idle share", "of capacity", "link behind", "Runner-up"):
             assert words in printed.out
             assert words not in first.out
-
-
-@pytest.mark.longer
-def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "problem.yaml"
-    path.write_text(
-        "nest: 1\nmodel: {transformer: {layers: 2, hidden: 256, ffn: 1024, heads: 4, vocab: 1000}}\n"
-        "training: {global_batch: 4, sequence_length: 256, micro_batch: [1]}\n"
-        "cluster: {device: b200-sxm, levels: [{fanout: 2, link: nvlink5}]}\n"
-    )
-    for command in ("solve", "evaluate"):
-        monkeypatch.setattr(output, "_noted", set())
-        assert call(monkeypatch, command, str(path), "--json") == 0
-        assert capsys.readouterr().err == ""
-        assert call(monkeypatch, command, str(path)) == 0
-        told = capsys.readouterr().err.splitlines()
-        if command == "solve":
-            assert told.pop(0).startswith("nest: Searching only plans that megatron can run")
-        assert told[0].startswith("nest: Assuming megatron-core: DP")
 
 
 def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,17 +83,6 @@ def test_evaluate_takes_decisions(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert len(plan["stages"]) == 2
     assert plan["candidate"]["name"] == "one-device"
     assert plan["lower_bound"] is None
-
-
-@pytest.mark.parametrize("decision", ["pp", "=2", "pp=", "tp=[", "tp=5", "pipeline=2", "pp=99"])
-def test_decisions_that_make_no_sense(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], decision: str
-) -> None:
-    assert call(monkeypatch, "evaluate", EXAMPLE, "--fix", decision) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("nest: ")
-    assert len(printed.err.splitlines()) <= 2
 
 
 def test_the_search_explains_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,15 +69,6 @@ def try_all(command: str, plan: Any, cases: Any, folder: Path, monkeypatch: pyte
 
 @pytest.mark.longer
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_plan_without_a_whole_problem_is_refused(
-    command: str, written: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = [(("problem", name), instead) for name in ("cluster", "training") for instead in (MISSING, None, [], "x")]
-    try_all(command, written, [*cases, (("summary", "time_shares", "bubble"), MISSING)], tmp_path, monkeypatch)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("command", COMMANDS)
 def test_a_damaged_plan_is_refused_or_done_without(
     command: str, written: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

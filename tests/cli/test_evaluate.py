@@ -58,10 +58,6 @@ def test_a_constraint_that_does_not_hold_is_named(
     assert nest.check(plan.to_dict()).ok
 
 
-def test_what_is_the_same_on_every_stage_is_uniform() -> None:
-    assert nest.evaluate(asked("uniform(zero)", "uniform(recompute)", pp=4)).violates == ()
-
-
 def test_standard_error_names_what_does_not_hold(run: Run, tmp_path: Path) -> None:
     path = written(tmp_path, asked("pp <= 2", "zero == 0", "micro_batches == 3", pp=4))
     code, out, err = run("evaluate", path, "--json")
@@ -116,10 +112,6 @@ def test_violations_that_are_not_told_are_noticed() -> None:
     plan = nest.evaluate(asked("pp <= 2", pp=4)).to_dict()
     for told in ([], ["pp <= 3"], ["pp <= 2", "pp <= 2"]):
         assert "violates" in nest.check({**plan, "violates": told}).disagreements[0]
-
-
-def test_the_best_plan_violates_nothing() -> None:
-    assert nest.solve(asked("pp <= 2", "zero == 0")).violates == ()
 
 
 def test_fixed_decisions_stay_demands() -> None:

@@ -120,13 +120,3 @@ def test_a_file_is_replaced_only_on_demand(call, tmp_path: Path) -> None:
     assert (code, path.read_text()) == (2, "mine\n")
     assert "--force" in errors
     assert call("init", *WHOLE, "-o", path, "--force")[0] == 0
-
-
-@pytest.mark.parametrize(("place", "wrong"), [(1, "llama-9"), (3, "dgx-9"), (5, "0")])
-def test_mistakes_are_told_and_nothing_is_written(call, tmp_path: Path, place: int, wrong: str) -> None:
-    words = [*WHOLE]
-    words[place] = wrong
-    code, _, errors = call("init", *words, "-o", tmp_path / "problem.yaml")
-    assert code == 2
-    assert "Traceback" not in errors
-    assert list(tmp_path.iterdir()) == []

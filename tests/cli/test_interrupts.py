@@ -91,13 +91,6 @@ def test_json_is_one_document_and_what_follows_is_not_begun(problem: Path, tmp_p
 
 
 @pytest.mark.longer
-def test_the_best_plans_so_far_are_told(problem: Path, tmp_path: Path) -> None:
-    code, printed, _ = interrupted(tmp_path, "solve", str(problem), "--best", "3", "--json", when=SEARCHING)
-    assert code == 0
-    assert 1 <= len(json.loads(printed)["plans"]) <= 2
-
-
-@pytest.mark.longer
 def test_a_proof_is_left_open(problem: Path, tmp_path: Path) -> None:
     code, printed, _ = interrupted(tmp_path, "solve", str(problem), "--verify", "--json", when=PROVING)
     plan = json.loads(printed)

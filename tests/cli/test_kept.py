@@ -33,9 +33,3 @@ def test_the_command_keeps_plans_with_caches_unless_told_otherwise(tmp_path: Pat
     assert plan.stat().st_ino == before
     plan.write_text("damaged")
     assert solved(tmp_path, None) == told
-
-
-@pytest.mark.longer
-def test_a_home_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
-    (tmp_path / ".cache").write_text("no folder")
-    solved(tmp_path, None)

@@ -1,6 +1,5 @@
 """What spares typing: short options, standard input, completion; and what is said of a command line with a mistake."""
 
-import io
 import json
 import os
 import sys
@@ -40,12 +39,6 @@ def test_mistakes_of_what_is_piped_have_a_place() -> None:
     assert piped("", "solve", "-") == (2, "", "nest: <stdin>: the file is empty.\n")
 
 
-def test_what_is_piped_to_another_call_is_not_remembered(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{name}: 1\n".encode())))
-        assert f"<stdin>:1: {name} is not a known key" in call("solve", "-")[2]
-
-
 @contextmanager
 def pipe(text: str) -> Iterator[str]:
     """The name of a pipe without one, as the shell makes of `<(command)`."""
@@ -73,12 +66,6 @@ def test_a_pipe_of_the_shell_is_as_good_as_a_file(call, tmp_path: Path, words: t
             code, printed, errors = call(name, opened, *options)
         assert (code, printed.splitlines()[:1]) == (told[0], told[1].splitlines()[:1]), errors
         assert "empty" not in errors
-
-
-@pytest.mark.parametrize("command", [(), ("solve",), ("topology", "show"), ("plugins",)])
-def test_help_has_a_short_form(call, command: tuple[str, ...]) -> None:
-    assert call(*command, "-h") == call(*command, "--help")
-    assert call(*command, "-h")[0] == 0
 
 
 def test_lists_of_commands_say_whole_sentences(call) -> None:
@@ -130,10 +117,3 @@ def test_the_shell_completes_names(words: str, among: set[str]) -> None:
     found = completed(words)
     assert among <= set(found)
     assert all(each.startswith(words.split(" ")[-1]) for each in found)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_shown(shell: str) -> None:
-    ended = processes.run([sys.executable, "-m", "nest"], env={**os.environ, "_NEST_COMPLETE": f"source_{shell}"})
-    assert ended.returncode == 0
-    assert "_NEST_COMPLETE" in ended.stdout

@@ -254,13 +254,6 @@ def test_a_full_disk_behind_standard_output_is_told(command: str, folder: Path) 
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize("words", ["--help", "--version", "solve nowhere.yaml", "nothing"])
-def test_a_full_disk_behind_both_streams_ends_in_silence(words: str, folder: Path) -> None:
-    command, streams = [sys.executable, "-m", "nest", *words.split()], [os.devnull, "/dev/full", "/dev/full"]
-    assert processes.fork(command, streams, cwd=folder, env=dict(os.environ), timeout=120) == 2
-
-
-@pytest.mark.longer
 @pytest.mark.parametrize("script", [UNREAD, CLOSED], ids=["unread", "closed"])
 @pytest.mark.parametrize("command", lasting(CALLS))
 def test_nobody_who_reads_is_no_error(command: str, script: str, folder: Path) -> None:
@@ -291,25 +284,6 @@ def test_what_cannot_be_written_is_told_and_nothing_is_left(option: str, place: 
     assert code == 2, errors
     assert re.search(r"cannot write|there is no (such )?folder", errors.splitlines()[-1]), errors
     assert contents(folder) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", CALLS)
-def test_answers_that_cannot_be_kept_are_answers(command: str, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    other = shutil.copytree(folder, tmp_path / "other")
-    words = f"{command} {CALLS[command]}"
-    told = call(folder, words)
-    code, printed, errors = call(other, words, kept=str(tmp_path / "file" / "kept"))
-    assert (code, without_clock(printed)) == (told[0], without_clock(told[1]))
-    warning = f"nest: warning: {KEPT_IN}: {tmp_path}/file/kept: cannot cache the answer: Not a directory."
-    assert {*errors.splitlines()} - {*told[2].splitlines()} <= {warning}
-    assert errors.count(warning) <= 1
-    assert contents(other).keys() == contents(folder).keys()
-
-
-def without_clock(text: str) -> str:
-    return re.sub(r"[\d.]+ m?s\b", "", text)
 
 
 @pytest.mark.longer

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from nest.cli import app
-from nest.io import read_mapping
-from tests.io.test_round_trip import as_toml, as_yaml
+from tests.io.test_round_trip import as_yaml
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-EXAMPLE = REPOSITORY / "examples" / "measured-layers" / "problem.yaml"
 DESCRIBED: dict[str, Any] = {
     "nest": 1,
     "model": {"transformer": {"layers": 4, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 32000}},
@@ -35,26 +33,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *a
     printed = capsys.readouterr()
     assert all("the constraint `" in line for line in printed.err.splitlines())
     return int(stop.value.code or 0), printed.out
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("problem", [read_mapping(EXAMPLE).mapping, DESCRIBED], ids=["measured", "described"])
-@pytest.mark.parametrize("command", ["solve", "evaluate"])
-def test_every_format_gives_the_same_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    problem: dict[str, Any],
-    command: str,
-) -> None:
-    printed = set()
-    for suffix, text in (("yaml", as_yaml(problem)), ("json", json.dumps(problem)), ("toml", as_toml(problem))):
-        path = tmp_path / f"problem.{suffix}"
-        path.write_text(text)
-        code, out = call(monkeypatch, capsys, command, str(path), "--json")
-        assert code == 0
-        printed.add(out)
-    assert len(printed) == 1
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import nest as package
-from nest.errors import InputError
-from nest.hooks.kinds import KINDS
-from nest.hooks.registry import registry
-from nest.io import write_folder
 from tests import processes
 
 REPOSITORY = Path(package.__file__).resolve().parent.parent
@@ -94,16 +88,6 @@ def test_without_plug_ins_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert len(told.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_built_ins_are_examined_too(tmp_path: Path) -> None:
-    told = nest(tmp_path, "plugins", "doctor", "--built-ins", "--json")
-    assert told.returncode == 0
-    document = json.loads(told.stdout)
-    assert document["healthy"] is True
-    known = [(kind, name) for kind in KINDS for name in getattr(registry(), kind)()]
-    assert [(found["kind"], found["name"]) for found in document["objects"]] == known
-
-
 def test_a_new_distribution_is_written_and_nothing_overwritten(tmp_path: Path) -> None:
     told = nest(tmp_path, "plugins", "new", "nest-slow", "--kind", "cost-model")
     assert told.returncode == 0
@@ -117,19 +101,3 @@ def test_a_new_distribution_is_written_and_nothing_overwritten(tmp_path: Path) -
     assert again.stderr == "nest: nest-slow: this exists already; choose another name.\n"
     assert {path: (tmp_path / path).read_text() for path in listed} == before
     assert [path.name for path in tmp_path.iterdir()] == ["nest-slow"]
-
-
-def test_the_kinds_are_named_in_the_help(tmp_path: Path) -> None:
-    told = " ".join(nest(tmp_path, "plugins", "new", "--help").stdout.split())
-    assert all(kind.word in told for kind in KINDS.values())
-
-
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot write here"):
-        write_folder(tmp_path / "new", {"a": "text", "a/b": "a file cannot hold a file"})
-    with pytest.raises(InputError, match="no folder"):
-        write_folder(tmp_path / "none" / "new", {"a": "text"})
-    assert list(tmp_path.iterdir()) == []
-    write_folder(tmp_path / "new", {"a": "text", "b/c": "more"})
-    assert (tmp_path / "new" / "b" / "c").read_text() == "more"
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +12,7 @@ import nest
 from nest.catalogue import clusters, devices, library_models, profiles
 from nest.catalogue.spellings import catalogued, cluster_called, device_called, published
 from nest.cli.asked import EXAMPLE
-from nest.io import read, read_mapping_text, structure, unstructure
+from nest.io import read, read_mapping_text, structure
 from nest.spec import Problem
 from tests.command_line import call as called
 
@@ -217,32 +216,21 @@ def test_devices_are_known_by_usual_spellings(written: str, device: str | None) 
     ("changed", "told"),
     [
         ({"--model": "Llama 8B"}, "Did you mean 'llama-3-8b' or 'llama-3.1-8b'?"),
-        ({"--model": "meta-llama/Llama-9"}, "The nearest known model"),
         ({"--device": "a100"}, "Did you mean 'a100-sxm-40g' or 'a100-sxm-80g'?"),
-        ({"--device": "H100 PCIe"}, "there is no device called 'H100 PCIe'"),
         ({"--nodes": "0"}, "--nodes: must be at least 1"),
         ({"--nodes": "two"}, "--nodes: must be a whole number"),
-        ({"--nodes": "-2"}, "--nodes: must be"),
         ({"--nodes": "1M"}, "--nodes: 1000000 nodes of 8 devices are too many"),
-        ({"--nodes": "9" * 90}, "devices are too many"),
         ({"--nodes": "9" * 400}, "--nodes: is too large: 400 digits"),
-        ({"--gpus-per-node": "0"}, "--gpus-per-node: must be at least 1"),
         ({"--gpus-per-node": "1.5e0"}, "--gpus-per-node: must be a whole number, is '1.5e0', which makes 1.5"),
         ({"--network": "400"}, "give a bandwidth with its unit"),
         ({"--network": "400 Gbit/s per rack"}, "'per rack' is neither per GPU nor per node"),
         ({"--network": "400 parsec"}, "--network has the unit 'parsec'"),
         ({"--network": "400 Gbit"}, "did you mean Gbit/s?"),
-        ({"--network": "400 gbit/s"}, "did you mean Gbit/s"),
         ({"--network": "0 GB/s per node"}, "it must be above 0"),
-        ({"--network": "1e999 GB/s"}, "must be a finite number"),
-        ({"--network": "nan GB/s"}, "--network"),
         ({"--network": "ethernet"}, "ethernet has no fixed rate"),
-        ({"--network": "fast"}, "there is no link called 'fast'"),
         ({"--network": "ndr"}, "Write `infiniband-ndr`"),
         ({"--network": "1 B/s"}, "did you mean"),
         ({"--batch": "none"}, "--batch: must be a whole number"),
-        ({"--batch": "0"}, "--batch: must be at least 1"),
-        ({"--sequence": "-1"}, "--sequence: must be"),
         ({"--sequence": "8kk"}, "--sequence: must be a whole number"),
     ],
 )
@@ -250,13 +238,6 @@ def test_mistakes_are_told_in_a_sentence(call, changed: dict[str, str], told: st
     words = dict(zip(WORDS[::2], WORDS[1::2], strict=True)) | changed
     flat = [each for pair in words.items() for each in pair]
     assert told in refused(call, "solve", *flat)
-
-
-def test_commands_that_describe_an_entry_take_its_usual_spellings(call) -> None:
-    assert call("models", "Qwen/Qwen3-8B", "--json") == call("models", "qwen3-8b", "--json")
-    assert call("devices", "A100 80GB") == call("devices", "a100-sxm-80g")
-    assert call("clusters", "DGX-H100-SuperPOD-64") == call("clusters", "dgx-h100-superpod-64")
-    assert "Did you mean 'a100-sxm-40g' or 'a100-sxm-80g'?" in refused(call, "devices", "A100")
 
 
 def test_a_file_goes_before_a_spelling(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,35 +248,6 @@ def test_a_file_goes_before_a_spelling(call, tmp_path: Path, monkeypatch: pytest
     assert printed(call, "--model", "GPT2", *SMALL[2:]).model == "GPT2"
     for absent in ("/checkpoints/Qwen3-8B", "./qwen3-8b", "a/b/qwen3-8b", "Qwen3-8B.json"):
         assert "there is no file" in refused(call, "solve", "--model", absent, *SMALL[2:])
-
-
-def test_init_writes_nothing_that_solve_refuses(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    cluster = "cluster: {device: h100-sxm, levels: [{fanout: 2, bandwidth: 450}]}\n"
-    (tmp_path / "cluster.yaml").write_text(cluster)
-    words = ("--model", "gpt2", "--cluster", "cluster.yaml", "--batch", "8", "--sequence", "512")
-    assert "did you mean 450 GB/s?" in refused(call, "init", *words)
-    assert not (tmp_path / "problem.yaml").exists()
-
-
-def test_a_file_of_a_device_is_named_as_the_problem_sees_it(
-    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.json").write_text(json.dumps(unstructure(evolve(devices()["h100-sxm"], name="own"))))
-    (tmp_path / "deeper").mkdir()
-    words = ("--model", "gpt2", "--cluster", "dgx-h100-superpod-8", "--device", "own.json", *SMALL[-4:])
-    code, _, errors = call("init", *words, "-o", "deeper/problem.yaml")
-    assert code == 0, errors
-    assert read(tmp_path / "deeper" / "problem.yaml", Problem).cluster.device == "../own.json"
-
-
-def test_mistakes_of_init_are_told_alike_and_write_nothing(call, tmp_path: Path) -> None:
-    for place, wrong in ((1, "Llama 8B"), (3, "0"), (5, "x"), (7, "a100"), (9, "1 B/s"), (11, "x"), (13, "x")):
-        words = [*WORDS]
-        words[place] = wrong
-        assert refused(call, "init", *words, "-o", tmp_path / "problem.yaml")
-    assert list(tmp_path.iterdir()) == []
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -360,26 +312,6 @@ def test_what_goes_with_a_file_alone_is_refused_with_options(call, tmp_path: Pat
     assert json.loads(config.read_text()) == library_models()["gpt2"].config
 
 
-@pytest.mark.longer
-def test_other_options_go_with_those_of_a_problem(call) -> None:
-    problem = printed(call, *SMALL, "--target", "torchtitan", "--tokens", "1T")
-    assert (problem.search.target, problem.training.tokens) == ("torchtitan", 10**12)
-    code, text, _ = call("solve", *SMALL, "--best", "2", "--json")
-    assert code == 0
-    assert len(json.loads(text)["plans"]) == 2
-    code, text, _ = call("solve", *SMALL, "--target", "torchtitan", "--json")
-    assert json.loads(text)["problem"]["search"]["target"] == "torchtitan"
-
-
-@pytest.mark.longer
-def test_no_room_is_an_answer(call) -> None:
-    words = "--model llama-3.1-405b --device v100 --gpus-per-node 1 --batch 8 --sequence 2k"
-    code, text, errors = call("solve", *words.split())
-    assert code == 1
-    assert "Traceback" not in errors
-    assert text
-
-
 def test_a_file_of_a_cluster_says_its_device_or_an_option_does(
     call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,15 +353,3 @@ def test_a_wrong_answer_is_asked_again(call, tmp_path: Path, monkeypatch: pytest
     problem = read(path, Problem)
     assert (problem.model, problem.cluster.name) == ("llama-3.1-8b", "dgx-h100-superpod-64")
     assert (problem.training.global_batch, problem.training.sequence_length) == (32, 4096)
-
-
-def test_a_device_may_be_answered_for_a_cluster(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "problem.yaml"
-    monkeypatch.setattr("sys.stdin", Keyboard("H100\nfew\n4\n"))
-    code, _, errors = call("init", "--model", "gpt2", *SIZES, "-o", path)
-    assert code == 0, errors
-    assert [each.fanout for each in read(path, Problem).cluster.levels or ()] == [8, 4]
-    monkeypatch.setattr("sys.stdin", Keyboard("a100\na100-40gb\n"))
-    code, _, errors = call("init", "--model", "gpt2", *SIZES, "--nodes", "2", "-o", path, "--force")
-    assert code == 0, errors
-    assert read(path, Problem).cluster.device == "a100-sxm-40g"

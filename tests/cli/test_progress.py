@@ -3,7 +3,6 @@
 import io
 import itertools
 import re
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -100,15 +99,6 @@ def test_two_lines_are_one(terminal: Terminal) -> None:
         steps.tell("pricing another plan", 1, 2)
     progress.clear_line()
     assert "pricing another plan: 1 of 2" in terminal.getvalue()
-
-
-def test_what_tells_nothing_itself_says_how_long_it_takes(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    with progress.spinner("reading fabric.xml"):
-        until = time.monotonic() + 60
-        while progress.Line._bar is None and time.monotonic() < until:
-            time.sleep(0.01)
-    assert re.search(r"reading fabric.xml: \d+ s so far", terminal.getvalue())
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

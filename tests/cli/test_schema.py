@@ -28,12 +28,6 @@ def test_what_is_printed_is_what_is_written(
     assert [path.read_text() for path in tmp_path.iterdir()] == [printed]
 
 
-def test_all_are_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert call(monkeypatch, "schema", "--output", str(tmp_path)) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(FORMATS)
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.schema.json" for name in FORMATS}
-
-
 HALVING = """
 from nest.hooks import hook
 

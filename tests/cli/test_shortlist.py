@@ -7,7 +7,6 @@ from attrs import evolve
 
 import nest
 from nest.api import shortlist
-from nest.catalogue import time_spread
 from nest.report.text.comparison import shortlist_text
 
 PROBLEM = {
@@ -42,24 +41,6 @@ def test_the_best_plan_comes_first_and_each_holds(call, problem, tmp_path):
         written = tmp_path / "plans" / f"plan-{place}.json"
         assert json.loads(written.read_text()) == plan
         assert nest.check(written).ok
-
-
-@pytest.mark.longer
-def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
-    code, printed, _ = call("solve", problem, "--best", 30, "--json")
-    found = json.loads(printed)["shortlist"]
-    assert code == 0
-    assert {each["told_apart"] for each in found[1:]} == {True, False}
-    assert all(each["told_apart"] == (each["slower_by"] >= time_spread().apart) for each in found[1:])
-
-
-@pytest.mark.longer
-def test_plans_are_replayed(call, problem, tmp_path):
-    code, printed, _ = call("solve", problem, "--best", 6, "--json")
-    assert code == 0
-    found = json.loads(printed)
-    for plan, each in zip(found["plans"], found["shortlist"], strict=True):
-        assert each["replayed"] == pytest.approx(nest.simulate(plan).batch_time, rel=1e-12)
 
 
 @pytest.mark.longer
@@ -108,17 +89,6 @@ def test_what_does_not_go_together_is_refused(call, problem, arguments, told):
 
 
 @pytest.mark.longer
-def test_where_there_is_no_plan_it_is_said_once(call, tmp_path):
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MiB"}}))
-    code, printed, _ = call("solve", path, "--best", 3, "--json", "--output", tmp_path / "plans")
-    found = json.loads(printed)
-    assert code == 1
-    assert [plan["status"] for plan in found["plans"]] == ["infeasible"]
-    assert not (tmp_path / "plans").exists()
-
-
-@pytest.mark.longer
 def test_a_folder_of_plans_is_exported_plan_by_plan(call, problem, tmp_path):
     plans, out = tmp_path / "plans", tmp_path / "launch"
     call("solve", problem, "--best", 2, "--output", plans)
@@ -128,9 +98,3 @@ def test_a_folder_of_plans_is_exported_plan_by_plan(call, problem, tmp_path):
     assert "plan-3.json" in errors
     assert printed.split() == [str(out / f"plan-{n}" / name) for n in (1, 2) for name in ("plan.json", "plan.dot")]
     assert (out / "plan-2" / "plan.json").read_text() == (plans / "plan-2.json").read_text()
-
-
-def test_a_folder_without_plans_or_an_output_is_refused(call, tmp_path):
-    assert "has no plan file" in call("export", tmp_path, "--to", "dot", "--output", tmp_path / "out")[2]
-    (tmp_path / "plan-1.json").write_text("{}")
-    assert "add --output DIR" in call("export", tmp_path, "--to", "dot")[2]

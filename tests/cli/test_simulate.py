@@ -142,16 +142,6 @@ def two_stages_on_a_device(memory: str) -> PlanDocument:
     return nest.evaluate(problem, fix={"pp": 2})
 
 
-def test_errors_of_the_problem_name_the_file(
-    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = json.loads(Path(plan).read_text())
-    document["problem"]["cluster"]["levels"][0]["fanout"] = 0
-    Path(plan).write_text(json.dumps(document))
-    assert call(monkeypatch, "simulate", plan) == 2
-    assert "plan.json:1: problem.cluster.levels" in capsys.readouterr().err
-
-
 def test_a_trace_does_not_take_the_place_of_the_plan(
     plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,6 @@
 """What commands print on terminals of several widths, and what they do not print elsewhere."""
 
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -133,18 +132,6 @@ def test_columns_of_the_environment_count_on_terminals_only() -> None:
     assert narrow == on_terminal(command, 60).output
     piped = processes.run([sys.executable, "-m", "nest", *command], env={**os.environ, "COLUMNS": "40"})
     assert piped.stdout == nest(*command).stdout
-
-
-def test_json_is_as_in_a_pipe(plan: str) -> None:
-    shown = on_terminal(["simulate", plan, "--json"], 40)
-    assert json.loads(shown.output) == json.loads(nest("simulate", plan, "--json").stdout)
-    assert ESCAPE not in shown.output
-
-
-def test_help_is_as_wide_as_the_terminal() -> None:
-    shown = on_terminal(["topology", "import", "--help"], 60)
-    assert shown.code == 0
-    assert 40 < max(map(len, shown.lines)) <= 60
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

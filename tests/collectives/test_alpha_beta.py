@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest.catalogue import links
 from nest.collectives.alpha_beta import AlphaBeta
-from nest.instance import Cluster, CollectiveModel, Level
+from nest.instance import Level
 
 MODEL = AlphaBeta()
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
@@ -100,21 +100,9 @@ def test_a_flat_ring_has_as_many_members_as_there_are_devices() -> None:
     assert MODEL.time("reduce_scatter", 3e9, (2, 2), network) == 3 * 1.0 + 3 / 4 * 3.0
 
 
-def test_adjacent_members_beat_scattered_ones() -> None:
-    network = (Level("node", 8, 4e11, 0.0), Level("fabric", 4, 5e10, 0.0))
-    cluster = Cluster(network, memory=1.0)
-    inside = MODEL.time("all_reduce", 1e9, cluster.shape(range(8)), network)
-    across = MODEL.time("all_reduce", 1e9, cluster.shape(range(0, 32, 4)), network)
-    assert inside < across
-
-
 def test_an_unknown_collective_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="all_reduce"):
         MODEL.time("broadcast", 1.0, (2,), (Level("a", 2, 1.0, 0.0),))
-
-
-def test_it_is_a_collective_model() -> None:
-    assert isinstance(MODEL, CollectiveModel)
 
 
 TABLES = {

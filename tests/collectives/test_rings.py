@@ -151,12 +151,6 @@ def test_one_line_without_a_base_is_the_formula(
     assert MODEL.time(kind, n, (members,), (lined,)) == pytest.approx(by_formula, rel=1e-12)
 
 
-@given(level=levels, n=sizes)
-def test_messages_go_by_latency_and_bandwidth_alone(level: Level, n: float) -> None:
-    plain = evolve(level, lines=())
-    assert MODEL.time("point_to_point", n, (2,), (level,)) == MODEL.time("point_to_point", n, (2,), (plain,))
-
-
 def catalogued(name: str, bandwidth: float = 50e9) -> Level:
     nominal = links()[name].bandwidth or bandwidth
     return network_levels([LevelSpec(fanout=8, bandwidth=BytesPerSecond(nominal), link=name)])[0]
@@ -176,20 +170,6 @@ def test_links_of_the_catalogue_are_no_faster_than_their_wires(name: str, kind: 
     switched = any(line.in_switch for line in links()[name].lines)
     received = 1 if kind == "all_reduce" and switched else PHASES.get(kind, 1) * (members - 1) / members
     assert MODEL.time(kind, n, (members,), (level,)) >= received * n / nominal * (1 - 1e-9)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("name", LINED)
-@pytest.mark.parametrize("kind", KINDS)
-@given(n=st.floats(2**20, 1e11), members=st.integers(2, 72))
-def test_links_of_the_catalogue_beat_sending_everything_to_everyone(
-    name: str, kind: str, n: float, members: int
-) -> None:
-    """Every member its whole buffer to every other, one after the other, and what they make of it back."""
-    level = catalogued(name)
-    message = MODEL.time("point_to_point", n, (2,), (level,))
-    slack = max(line.base + 2 * line.step for line in level.lines)
-    assert MODEL.time(kind, n, (members,), (level,)) <= 2 * (members - 1) * (message + slack)
 
 
 @pytest.mark.parametrize("name", LINED)

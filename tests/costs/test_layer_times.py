@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +16,6 @@ from nest.formulate.instance import build_instance
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.pricing import Pricing
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor
-from nest.hooks import hook
 from nest.hooks.protocols import LayerTimes, OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level
@@ -189,22 +186,6 @@ def test_never_above_sequential(model: str, engines: tuple[str, ...], overlap: b
     assert hidden or model == "dense" or overlap
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("model", MODELS)
-def test_with_one_engine_it_is_sequential(model: str) -> None:
-    """Left out, layer times are those of one operator after the other, to the last bit."""
-    usual, summed = (built(model, ("matrix",), name).candidates for name in (None, "sequential"))
-    for a, b in zip(usual, summed, strict=True):
-        assert [array.tobytes() for _, array in a.arrays()] == [array.tobytes() for _, array in b.arrays()]
-
-
-@pytest.mark.longer
-def test_several_engines_are_used_unless_refused() -> None:
-    usual, asked, summed = (built("experts", GPU, name).candidates for name in (None, "scheduled", "sequential"))
-    assert all((a.forward == b.forward).all() for a, b in zip(usual, asked, strict=True))
-    assert any((a.forward < b.forward).any() for a, b in zip(usual, summed, strict=True))
-
-
 def test_equal_layers_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     original = solver.makespan
@@ -259,14 +240,6 @@ def test_from_problem_to_checked_plan(granularity: str) -> None:
         assert nest.check(each).disagreements == ()
 
 
-@pytest.mark.longer
-def test_a_plan_says_which_engines_it_counts_on() -> None:
-    plan = nest.solve(problem(layer_times="scheduled"))
-    told = plan.to_dict()["problem"]
-    assert told["cluster"]["engines"] == list(GPU)
-    assert told["layer_times"] == "scheduled"
-
-
 @pytest.mark.parametrize(
     ("engines", "told"),
     [
@@ -284,62 +257,6 @@ def test_engines_nobody_knows_are_refused(engines: list[str], told: str) -> None
 def test_an_unknown_model_of_layer_times_is_refused() -> None:
     with pytest.raises(InputError, match="layer_times: there is no model of layer times called 'schedule'"):
         nest.solve(problem(layer_times="schedule"))
-
-
-@pytest.mark.slow
-def test_a_device_in_place_describes_its_engines() -> None:
-    figures = nest.solve(problem(engines=["matrix"])).to_dict()["problem"]
-    device = {"name": "own", "memory": "80 GB", "memory_bandwidth": "2 TB/s", "peak": {"bf16": "300 TFLOP/s"}}
-    cluster = {"levels": figures["cluster"]["levels"], "device": device}
-    one = nest.solve(problem() | {"cluster": cluster})
-    two = nest.solve(problem() | {"cluster": cluster | {"device": device | {"engines": list(GPU)}}})
-    assert one.batch_time is not None
-    assert two.batch_time is not None
-    assert two.batch_time < one.batch_time
-    with pytest.raises(InputError, match=r"device\.engines must include matrix"):
-        nest.solve(problem() | {"cluster": cluster | {"device": device | {"engines": ["vector"]}}})
-
-
-def test_a_strangers_models_take_part() -> None:
-    class Gaps:
-        """A second between two operators."""
-
-        name = "gaps"
-
-        def seconds(self, durations: Any, engines: Any, precedence: Any) -> float:
-            return float(sum(durations)) + max(len(durations) - 1, 0)
-
-    class Constant:
-        """A second for anything."""
-
-        name = "constant"
-
-        def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
-            return OperatorCost(1.0, 1.0)
-
-    class Plugin:
-        @hook
-        def nest_layer_times(self) -> list[Any]:
-            return [Gaps()]
-
-        @hook
-        def nest_cost_models(self) -> list[Any]:
-            return [Constant()]
-
-    asked = Problem(
-        nest=1,
-        model=MODELS["dense"],
-        training=Training(16, 128, micro_batch=(1,)),
-        cluster=ClusterSpec((LevelSpec(1, 1e9),), device="a100-sxm-80g", memory=1e12, engines=ENGINES),  # type: ignore[arg-type]
-        costs="constant",
-    )
-    known = registry(extra=[Plugin()])
-    gaps, plain, fast = (
-        build_instance(evolve(asked, layer_times=name), known).candidates[0].forward
-        for name in ("gaps", "sequential", "scheduled")
-    )
-    assert numpy.array_equal(gaps, 2 * plain - 1)
-    assert (fast <= plain).all()
 
 
 def test_every_device_of_the_catalogue_has_engines_that_may_be_written() -> None:

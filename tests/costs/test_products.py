@@ -1,7 +1,5 @@
 """Matrix products: whole tiles, whole waves, and the same FLOP however an operator is looked at."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,13 +47,6 @@ def test_a_tile_that_is_not_full_takes_as_long_as_a_full_one(rows: int, wide: in
     last = rows - rows % lowest + lowest
     full, partly = (padding(1, each, wide * WIDE, units) * each for each in (last, max(last - lowest + 1, 1)))
     assert partly == pytest.approx(full, rel=1e-12)
-
-
-@given(SIZES, SIZES, MULTIPROCESSORS)
-def test_little_is_lost_on_large_products(rows: int, columns: int, units: int) -> None:
-    """Each row and column of tiles wastes less than a tile, and the waves less than one."""
-    tiles = math.ceil(rows / HIGH) * math.ceil(columns / WIDE)
-    assert padding(1, rows, columns, units) <= (1 + HIGH / rows) * (1 + WIDE / columns) * (1 + units / tiles)
 
 
 @given(st.tuples(*[st.integers(1, 1000)] * 4))

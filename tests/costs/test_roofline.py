@@ -2,10 +2,8 @@
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nest.catalogue import device, devices
+from nest.catalogue import device
 from nest.errors import InputError
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.protocols import CostModel
@@ -120,26 +118,3 @@ def test_a_look_up_reads_the_rows_it_needs(roofline: CostModel) -> None:
 def test_what_has_no_gradient_has_no_backward_pass(roofline: CostModel) -> None:
     mask = Operator("a/mask", "a", "elementwise", inputs=(evolve(READ, differentiable=False),), outputs=(WRITTEN,))
     assert roofline.price(mask, SLOW_MEMORY, TRAINING).backward == 0
-
-
-@given(name=st.sampled_from(sorted(devices())), tokens=st.integers(1, 10**6), wide=st.integers(1, 10**5))
-def test_more_work_takes_no_less_time(name: str, tokens: int, wide: int) -> None:
-    def seconds(rows: int, columns: int) -> float:
-        source = Tensor("x", (("sequence", rows), ("hidden", 64)))
-        product = Operator(
-            "a/b",
-            "a",
-            "matmul",
-            space=(("sequence", rows), ("ffn", columns), ("hidden", 64)),
-            flops_per_point=2.0,
-            inputs=(source,),
-            outputs=(Tensor("y", (("sequence", rows), ("ffn", columns))),),
-            parameters=(Parameter("weight", (("ffn", columns), ("hidden", 64))),),
-        )
-        cost = registry().cost_models()["roofline"].price(product, device(name), TRAINING)
-        peak = device(name).peak.bf16 or device(name).peak.fp32
-        assert peak is not None
-        assert cost.forward >= product.flops / peak
-        return cost.forward
-
-    assert seconds(tokens, wide) <= seconds(tokens + 1, wide) <= seconds(tokens + 1, wide + 1)

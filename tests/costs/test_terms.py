@@ -194,14 +194,6 @@ def test_larger_products_never_take_less_time(
     assert few.backward <= many.backward * (1 + 1e-12)
 
 
-def test_filling_a_tile_takes_as_long_in_every_format() -> None:
-    """At twice the peak the FLOP take half as long; what is added to them does not."""
-    product = matmul(64, 512, 256)
-    wide, narrow = (price(product, FAST_MEMORY, each, contracted_half=100.0).forward for each in ("bf16", "fp8"))
-    flops = product.flops / 1e12
-    assert wide - flops == pytest.approx(narrow - flops / 2)
-
-
 def test_padding_counts_where_multiprocessors_are_known() -> None:
     many = evolve(FAST_MEMORY, multiprocessors=100)
     ratio = price(matmul(100, 300, 64), many).forward / price(matmul(100, 300, 64), FAST_MEMORY).forward

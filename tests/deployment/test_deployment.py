@@ -1,6 +1,5 @@
 """A plan in frameworks' terms says what the plan says."""
 
-from math import prod
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from attrs import evolve
 
 import nest
 from nest.deployment import deployment
-from nest.errors import InputError
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
 
@@ -89,26 +87,3 @@ def test_embedding_and_head_are_chunks_where_blocks_come_out_even_only_with_them
     assert runs[0].layers == ("embedding",)
     assert runs[-1].layers == ("head",)
     assert [run.blocks for run in runs][1:-1] == [(block,) for block in range(6)]
-
-
-@pytest.mark.longer
-def test_a_plan_that_is_none_is_refused() -> None:
-    found = nest.solve(
-        {
-            "nest": 1,
-            "model": "llama-2-7b",
-            "training": {"global_batch": 8, "sequence_length": 512},
-            "cluster": {"device": "h100-sxm", "memory": "1 GB", "levels": [{"fanout": 8, "bandwidth": "450 GB/s"}]},
-            "strategies": {"tp": [2], "cp": [1]},
-        }
-    )
-    assert found.status == "infeasible"
-    with pytest.raises(InputError, match="nothing to export"):
-        deployment(found)
-
-
-def test_degrees_multiply_to_the_width() -> None:
-    shape = deployment(plan({"tp": 4, "cp": 2, "pp": 2}))
-    assert shape.width == prod((shape.tp, shape.cp, shape.copies))
-    assert not shape.others
-    assert shape.degree("anything") == 1

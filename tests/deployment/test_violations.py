@@ -128,20 +128,6 @@ def test_stages_that_are_split_differently_are_read_by_their_own_degrees(plan: P
     ]
 
 
-def test_ends_belong_to_the_first_and_the_last_stage(plan: PlanDocument) -> None:
-    names = [name for stage in plan.stages for name in stage.layers]
-    turned = stages(plan, {"layers": tuple(names[1:4])}, {"layers": (*names[4:], names[0])})
-    told = violations(turned, Limits(even_stages=True), "toy")
-    assert "layer 'embedding' is not on the first stage" in told[-1]
-
-
-def test_idle_devices_are_a_limit() -> None:
-    limits = Limits(all_devices=True)
-    whole, idle = (api.evaluate({**PROBLEM, "fixed": {"pp": 2, "replicas": count}}) for count in (4, 2))
-    assert violations(whole, limits, "toy") == []
-    assert violations(idle, limits, "toy") == ["4 of 8 devices are used, but toy uses all devices of a cluster"]
-
-
 def test_an_infeasible_plan_and_odd_limits_are_refused(plan: PlanDocument) -> None:
     with pytest.raises(InputError, match="nothing to export"):
         violations(evolve(plan, status="infeasible", candidate=None, stages=()), Limits(), "toy")

@@ -9,7 +9,6 @@ import pytest
 from nest.catalogue import devices, links
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
-from nest.hooks import hook
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.io import unstructure
@@ -45,36 +44,6 @@ def test_a_named_cluster_brings_device_memory_and_network() -> None:
     assert (paper.memory, paper.levels[1].bandwidth, device) == (90 * 2**30, 12.5e9, devices()["h100-sxm"])
     assert built(name="nest-h100-spine-leaf-64", device="h200-sxm")[0].memory == 143771 * 2**20
     assert built(name="nest-h100-spine-leaf-64", memory=1e9)[0].memory == 1e9
-
-
-def test_a_named_cluster_is_a_topology_too() -> None:
-    assert built(topology="dgx-h100-superpod-128")[0] == built(name="dgx-h100-superpod-128")[0]
-
-
-def test_importers_get_the_file(tmp_path: Path) -> None:
-    class Lines:
-        """Reads a file with a fan-out on each line."""
-
-        name = "lines"
-
-        def accepts(self, source: Any) -> bool:
-            return isinstance(source, Path) and source.suffix == ".lines"
-
-        def load(self, source: Path) -> Cluster:
-            fanouts = [int(line) for line in source.read_text().split()]
-            return Cluster(tuple(Level(f"l{n}", n, 1e9, 0.0) for n in fanouts), 9.0)
-
-    class Plugin:
-        @hook
-        def nest_topology_importers(self) -> list[Any]:
-            return [Lines()]
-
-    (tmp_path / "machines.lines").write_text("2\n3\n")
-    known = registry(extra=[Plugin()])
-    cluster, _ = build_cluster(ClusterSpec(topology="machines.lines", reserve=1.0), known, tmp_path)  # type: ignore[arg-type]
-    assert (cluster.size, cluster.memory, cluster.reserve) == (6, 9.0, 1.0)
-    with pytest.raises(InputError, match=r"cluster.topology: no importer knows 'other.lines'.*catalogue, .*lines"):
-        build_cluster(ClusterSpec(topology="other.lines"), known, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +94,3 @@ def test_a_file_that_is_no_device_is_named(tmp_path: Path, name: str, content: s
         (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=told):
         build_cluster(ClusterSpec(levels=LEVELS, device=name), registry(), tmp_path)
-
-
-def test_figures_beyond_their_bounds_are_named_with_their_place(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(device_text(OWN).replace("cast = 0.0", "cast = 9.0"))
-    with pytest.raises(InputError, match=r"own.toml:\d+: calibration.cast must be from 0 to 8, is 9"):
-        build_cluster(ClusterSpec(levels=LEVELS, device="own.toml"), registry(), tmp_path)

@@ -112,33 +112,6 @@ def deep(fixed: dict[str, Any]) -> dict[str, Any]:
 BLOCKS = [f"layers.{index}" for index in range(12)]
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("decided", "told"),
-    [
-        ({"pp": 2, "chunks": 3}, ()),
-        ({"pp": 2, "chunks": 4}, ()),  # Blocks do not divide, but few chunks are tried all the same.
-        ({"pp": 2, "chunks": 5}, ("chunks is 5, but of 12 blocks the search tries 2, 3, 4, 6 and 7 only",)),
-        (
-            {"chunks": 2, "stages": [["embedding", *BLOCKS[:3], *BLOCKS[5:9]], [*BLOCKS[3:5], *BLOCKS[9:], "head"]]},
-            (
-                "chunks hold 2 to 4 blocks, but the search only tries sizes that differ by at most 1 (fewer on the "
-                "first and last chunk)",
-            ),
-        ),
-        ({"chunks": 2, "stages": [["embedding", *BLOCKS[:2], *BLOCKS[6:9]], [*BLOCKS[2:6], *BLOCKS[9:], "head"]]}, ()),
-    ],
-    ids=str,
-)
-def test_numbers_and_sizes_of_chunks_that_no_search_tries_are_named(
-    decided: dict[str, Any], told: tuple[str, ...]
-) -> None:
-    plan = nest.evaluate(deep(decided))
-    assert plan.outside == told
-    assert nest.check(plan).ok
-    assert nest.solve(deep(decided)).outside == told
-
-
 def test_decided_chunks_that_constraints_refuse_are_infeasible() -> None:
     """Without chunks their stages would follow no order, which is no mistake."""
     stages = [["embedding", *BLOCKS[:3], *BLOCKS[6:9]], [*BLOCKS[3:6], *BLOCKS[9:], "head"]]

@@ -37,17 +37,6 @@ def test_there_are_as_many_replicas_as_the_pools_hold() -> None:
     assert nest.check(back).ok
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("pools", [["old"], ["new", "old"], ["old", "new", "old"]])
-def test_no_decided_plan_is_faster_than_the_best(pools: list[str]) -> None:
-    decided = nest.evaluate(problem(tp=2, pp=len(pools), pools=pools, zero=1))
-    assert decided.runs_on is not None
-    best = nest.solve(problem(pp=len(pools)))
-    assert best.batch_time is not None
-    assert decided.batch_time is not None
-    assert best.batch_time <= decided.batch_time
-
-
 def test_measured_layers_take_a_candidate_of_each_pool() -> None:
     fixed = {
         "tp": 1,

@@ -15,8 +15,7 @@ from nest.formulate.risk import RISK, WITHIN
 from nest.formulate.target import Target, reasons, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
-from nest.io import structure
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument
 from nest.tolerances import AGREEMENT
 from tests.hooks.test_plugin_errors import Strategy
 
@@ -140,28 +139,6 @@ def test_other_stacks_rule_their_framework_out_for_what_is_named_only(stack: str
     assert found.name is not None or "training.precision is 'fp16'" in found.why
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("training", "schedules"),
-    [
-        ({"stack": "nanotron", "precision": "fp8"}, ["1f1b", "gpipe", "interleaved"]),
-        ({"stack": "maxtext", "precision": "fp16"}, ["1f1b", "gpipe", "interleaved"]),
-        ({"stack": "none"}, ["1f1b", "interleaved"]),
-        ({"stack": "none", "schedule": "1f1b"}, ["1f1b"]),
-        ({"stack": "megatron-bridge", "master_weights": False}, ["1f1b", "interleaved"]),
-        ({"optimizer": "lion"}, ["1f1b", "interleaved"]),
-        ({"optimizer": "lion", "schedule": "gpipe"}, ["gpipe"]),
-    ],
-)
-def test_without_a_target_interleaving_and_the_schedules_of_the_stack_s_framework_are_searched(
-    training: dict[str, Any], schedules: list[str]
-) -> None:
-    asked = {**PROBLEM, "training": {**TRAINING, **training}}
-    for plan in (nest.solve(asked), nest.evaluate(asked)):
-        assert plan.problem["search"]["target"] == "none"
-        assert plan.problem["training"]["schedule"] == schedules
-
-
 OWN = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
 
 
@@ -187,53 +164,11 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"training": {**PROBLEM["training"], "stack": "none", "schedule": "1f1b"}},
-        {"search": {"target": "none"}, "fixed": {"schedule": "gpipe"}},
-        {"search": {"target": "none"}, "fixed": {"pp": 1}},
-    ],
-)
-def test_no_line_speaks_of_schedules_where_a_target_a_list_or_a_decision_does(changes: dict[str, Any]) -> None:
-    told: list[str] = []
-    api.solve({**PROBLEM, **changes}, message=told.append)
-    assert not [each for each in told if "the schedules" in each]
-
-
-@pytest.mark.longer
 def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> None:
     """torchtitan, the first of its stack, does not train in fp16."""
     plan = nest.solve({**PROBLEM, "training": {**TRAINING, "stack": "fsdp", "precision": "fp16"}})
     assert plan.problem["search"]["target"] == "pytorch"
     assert set(plan.problem["training"]["schedule"]) == set(RUNS)
-
-
-@pytest.mark.longer
-def test_pools_search_no_schedule_that_they_do_not_run() -> None:
-    pool = {"device": "h100-sxm", "levels": [{"fanout": 2, "link": "nvlink4"}]}
-    pools = [{"name": name, **pool} for name in ("one", "two")]
-    cluster = {"pools": pools, "between": [{"pools": ["one", "two"], "bandwidth": "50 GB/s"}]}
-    plan = nest.solve({**PROBLEM, "cluster": cluster, "training": {**TRAINING, "stack": "fsdp"}})
-    assert plan.problem["search"]["target"] == "none"
-    assert plan.problem["training"]["schedule"] == ["1f1b", "gpipe", "zero-bubble"]
-
-
-@pytest.mark.longer
-def test_maxtext_has_pipelines() -> None:
-    """Stages over slices that are joined slowly; its pipeline runs as GPipe."""
-    model = {"layers": 32, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
-    levels = [{"fanout": 8, "bandwidth": "100 GB/s"}, {"fanout": 4, "bandwidth": "1 GB/s"}]
-    asked = {
-        "nest": 1,
-        "model": {"transformer": model},
-        "training": {"global_batch": 256, "sequence_length": 2048},
-        "cluster": {"device": "tpu-v5p", "levels": levels},
-    }
-    plan = nest.solve(asked)
-    assert (plan.schedule, len(plan.stages)) == ("gpipe", 4)
-    assert "maxtext" in (plan.runs_on or ())
 
 
 OTHERWISE = "bridge-26.04.01-deepseek-v3-b200-mxfp8-256-gbs4096"
@@ -299,29 +234,6 @@ def test_what_is_decided_is_priced_whoever_can_run_it() -> None:
     assert plan.problem["search"]["target"] == "none"
     assert plan.runs_on is not None
     assert "megatron" not in plan.runs_on
-
-
-@pytest.mark.longer
-def test_a_framework_s_plan_is_never_faster_than_the_best_of_all() -> None:
-    deep = {**PROBLEM, "model": {"transformer": {**PROBLEM["model"]["transformer"], "layers": 16}}, "fixed": {"pp": 4}}
-    aimed, free = nest.solve(deep), nest.solve({**deep, "search": {"target": "none"}})
-    assert free.problem["training"]["schedule"] == aimed.problem["training"]["schedule"]
-    assert (free.batch_time or 0.0) <= (aimed.batch_time or 0.0)
-
-
-@pytest.mark.longer
-def test_a_decided_schedule_of_the_framework_is_not_outside_the_space() -> None:
-    asked = {**PROBLEM, "fixed": {"pp": 2, "schedule": "interleaved", "chunks": 2}}
-    for plan in (nest.solve(asked), nest.evaluate(asked)):
-        assert plan.schedule == "interleaved"
-        assert plan.outside == ()
-
-
-@pytest.mark.longer
-def test_a_list_that_says_what_is_usual_names_nothing() -> None:
-    tpu = {**PROBLEM, "cluster": TPU}
-    for same in (structure(tpu, Problem), {**tpu, "search": {"zero": [0, 1, 2, 3]}}):
-        assert nest.solve(same).problem["search"]["target"] == "maxtext"
 
 
 def test_a_profile_has_no_target() -> None:

@@ -1,7 +1,6 @@
 """Whole models to instances."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy
 import pytest
@@ -9,11 +8,9 @@ from attrs import evolve
 
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
-from nest.hooks import hook
-from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
-from nest.spec import Problem, Training, TransformerSpec
+from nest.spec import Problem, TransformerSpec
 from tests.bare_devices import unhurried
 
 Build = Callable[..., Problem]
@@ -34,18 +31,6 @@ def test_layers_and_what_crosses_them(problem: Build) -> None:
     assert chosen(instance, tp=1).tensor_bytes.tolist() == [stream] * 5
     assert chosen(instance, tp=8, sp=1).tensor_bytes.tolist() == [stream] * 5
     assert chosen(instance, tp=8, sp=8).tensor_bytes.tolist() == [stream / 8] * 5
-
-
-def test_state_is_that_of_every_parameter(problem: Build) -> None:
-    asked = problem(training={"precision": "fp16"})
-    instance = build_instance(asked, registry())
-    graph = registry().model_importers()["transformer"].load(asked.model, asked.training)
-    (group,) = chosen(instance, tp=1).state
-    count = sum(operator.parameter_count for operator in graph.operators)
-    assert group.ranks == (0,)
-    assert group.weights.sum() == group.gradients.sum() == 2 * count
-    assert group.optimizer.sum() == 16 * count
-    assert (group.update > 0).all()
 
 
 def test_experts_are_a_group_of_their_own(problem: Build) -> None:
@@ -108,41 +93,6 @@ def test_a_model_needs_a_device(problem: Build) -> None:
 def test_a_precision_the_device_lacks_is_told(problem: Build) -> None:
     with pytest.raises(InputError, match=r"training.precision is fp16.*tpu-v5p"):
         build_instance(problem(training={"precision": "fp16"}, cluster={"device": "tpu-v5p"}), registry())
-
-
-def test_models_of_cost_are_chosen_by_name(problem: Build) -> None:
-    class Constant:
-        """One second for everything."""
-
-        name = "constant"
-
-        def price(self, operator: Any, device: Any, training: Training) -> OperatorCost:
-            return OperatorCost(1.0, 1.0)
-
-    class Free:
-        """Nothing for any collective."""
-
-        name = "free"
-
-        def time(self, kind: str, bytes: float, shape: Any, levels: Any) -> float:  # noqa: A002
-            return 0.0
-
-    class Plugin:
-        @hook
-        def nest_cost_models(self) -> list[Any]:
-            return [Constant()]
-
-        @hook
-        def nest_collective_models(self) -> list[Any]:
-            return [Free()]
-
-    known = registry(extra=[Plugin()])
-    usual = build_instance(problem(), known)
-    assert usual.collectives.name == "alpha-beta"
-    assert chosen(usual, tp=1).forward.max() < 0.1
-    other = build_instance(problem(costs="constant", collectives="free"), known)
-    assert other.collectives.name == "free"
-    assert chosen(other, tp=8, sp=1).forward[0] == 1.0
 
 
 def test_the_same_problem_gives_the_same_numbers(problem: Build) -> None:

@@ -13,12 +13,10 @@ from hypothesis import strategies as draw
 import nest
 from nest.formulate import candidates, kept_model
 from nest.formulate.kept_model import LASTING, KeptModel
-from nest.formulate.problem import carried_problem, complete_problem
+from nest.formulate.problem import complete_problem
 from nest.hooks.registry import Registry, registry
-from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
-from nest.whatif.solver import Solver
 from tests.formulate.conftest import DENSE, EXPERTS, NODES
 
 Build = Callable[..., Problem]
@@ -124,35 +122,6 @@ def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("changed", UNPRICED, ids=str)
-def test_what_prices_no_layer_prices_none(
-    problem: Build, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
-) -> None:
-    told(problem())
-    names = priced_again(monkeypatch)
-    told_next(problem(**changed))
-    assert not names
-    told_next(problem(training={"sequence_length": 256}))
-    assert names
-
-
-@pytest.mark.longer
-def test_the_process_keeps_the_model_asked_about_last(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(problem())
-    names = priced_again(monkeypatch)
-    told_next(problem(training={"memory_margin": 0.2}))
-    plan = nest.solve(problem())
-    Solver(registry()).instance(carried_problem(plan, registry()))
-    told_next(problem())
-    assert not names
-    told_next(problem(model=EXPERTS))
-    assert names
-    names.clear()
-    told_next(problem())
-    assert names
-
-
 def test_while_one_is_asked_about_another_thread_begins_anew(problem: Build) -> None:
     asked = complete_problem(problem(), registry())
     told(asked)
@@ -161,51 +130,12 @@ def test_while_one_is_asked_about_another_thread_begins_anew(problem: Build) -> 
     assert not other.tables.known
 
 
-@pytest.mark.longer
-def test_of_another_network_what_reaches_it_is_priced_anew(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(problem())
-    names = priced_again(monkeypatch)
-    told_next(problem(cluster={"levels": SLOWER}))
-    assert not names
-    plan = nest.solve(problem(cluster={"levels": INSIDE}))
-    assert len(names) == plan.statistics["candidates"] - len({"mb1", "mb2"})
-    assert {"mb1", "mb2"}.isdisjoint(names)
-
-
-@pytest.mark.longer
-def test_questions_about_a_plan_begin_with_it(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = ("constraints", "alternatives", "flips")
-    plan = nest.solve(problem())
-    names = priced_again(monkeypatch)
-    Solver(registry()).instance(carried_problem(plan, registry()))
-    assert not names
-    found = nest.explain(plan, only=parts).to_dict()
-    registry().take(LASTING)
-    assert nest.explain(plan, only=parts).to_dict() == found
-
-
 def test_other_blocks_are_priced_anew(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     told(problem())
     names = priced_again(monkeypatch)
     changed = problem(strategies={"tp": (1, 2)})
     assert told_next(changed) == alone(changed)
     assert names
-
-
-@pytest.mark.longer
-def test_tables_of_searches_are_kept(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(problem())
-    made, make = list[object](), tables.SharedTables.__attrs_post_init__
-
-    def noted(own: Any) -> None:
-        made.append(own)
-        make(own)
-
-    monkeypatch.setattr(tables.SharedTables, "__attrs_post_init__", noted)
-    told_next(problem(training={"memory_margin": 0.2}))
-    assert not made
-    told_next(problem(training={"micro_batch": (4,)}))
-    assert made
 
 
 @pytest.mark.longer

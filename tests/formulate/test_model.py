@@ -52,31 +52,12 @@ def test_what_is_resolved_needs_no_file(folder, source):
     assert resolve_model(model, None) == model
 
 
-def test_paths_may_be_absolute(folder, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    assert resolve_model(str(folder / "config.json"), elsewhere) == CONFIG
-
-
-def test_content_in_place_is_copied():
-    model = resolve_model(CONFIG, None)
-    assert model == CONFIG
-    assert model is not CONFIG
-
-
 @pytest.mark.parametrize("family", ["t5", "llama4", "gemma3n_text"])
 def test_unknown_families_are_refused_by_name_with_ways_on(family):
     with pytest.raises(InputError) as caught:
         load({**CONFIG, "model_type": family})
     for told in (repr(family), "`nest models` lists", "`nest capture`", "transformer:"):
         assert told in str(caught.value)
-
-
-def test_unknown_families_of_published_files_are_refused(shared):
-    for path in sorted((shared / "hf_configs").glob("*.json")):
-        content = json.loads(path.read_text())
-        if content.get("model_type") == "t5":
-            with pytest.raises(InputError, match=f"'{content['model_type']}"):
-                load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -189,23 +170,12 @@ def test_endless_numbers_beside_a_configuration_in_place_are_still_refused(tmp_p
         read(path, Problem)
 
 
-@pytest.mark.parametrize("model_type", [None, 3, ["llama"]])
-def test_a_configuration_without_family_is_told_so(model_type):
-    with pytest.raises(InputError, match="model_type"):
-        load({**CONFIG, "model_type": model_type})
-
-
 @pytest.mark.parametrize("source", ["lama-3-70b", "nowhere/config.json", "absent.json", ""])
 def test_what_is_neither_name_nor_file_is_refused(folder, source):
     empty = folder / "empty"
     empty.mkdir()
     with pytest.raises(InputError, match=r"^model: "):
         load(source, empty)
-
-
-def test_a_near_name_is_suggested():
-    with pytest.raises(InputError, match="'llama-3-70b'"):
-        load("lama-3-70b")
 
 
 def test_mistakes_name_the_file_and_the_key(folder):
@@ -220,11 +190,6 @@ def test_files_that_are_no_mapping_are_refused(folder, text):
     (folder / "noise.json").write_text(text)
     with pytest.raises(InputError, match=r"noise\.json"):
         load(str(folder / "noise.json"))
-
-
-def test_unknown_widths_are_named(folder):
-    with pytest.raises(InputError, match="hiden"):
-        load({"transformer": {**WIDTHS, "hiden": 24}})
 
 
 def test_a_problem_is_made_complete(folder):
@@ -267,80 +232,29 @@ def test_graphs_that_are_none_are_told_what_one_has(folder, content):
         load(str(folder / "graph.json"))
 
 
-@pytest.mark.parametrize("name", library_models())
-def test_every_library_model_loads_and_names_its_sources(name):
-    model = library_models()[name]
-    graph = load(name)
-    assert graph.parameter_count > 10**8
-    assert model.sources
-    assert all(source.strip() for source in model.sources)
-
-
-EXPECTED_NAMES = {
-    "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b", "llama-3-70b", "llama-3.1-405b", "qwen3-8b",
-    "qwen3-0.6b", "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "qwen2-57b-a14b", "mistral-7b", "mixtral-8x7b",
-    "deepseek-v3", "gpt2", "gpt2-xl", "gpt3-175b", "bert-large",
-}  # fmt: skip
-
-
 def test_library_models_have_the_published_size():
     """Their names and papers say it: billions of parameters, rounded as published; others are counted elsewhere."""
     sizes = {
-        "llama-2-7b": 6.738415616,
-        "llama-2-13b": 13.015864320,
-        "llama-2-70b": 68.976648192,
-        "llama-3-8b": 8.030261248,
-        "llama-3-70b": 70.553706496,
-        "llama-3.1-8b": 8.030261248,
-        "llama-3.1-70b": 70.553706496,
-        "llama-3.1-405b": 405.853388800,
-        "qwen3-0.6b": 0.596049920,
-        "qwen3-1.7b": 1.720574976,
-        "qwen3-4b": 4.022468096,
-        "qwen3-8b": 8.190735360,
-        "qwen3-14b": 14.768307200,
-        "qwen3-32b": 32.762123264,
-        "qwen3-235b-a22b": 235.093634560,
-        "qwen2-0.5b": 0.494032768,
-        "qwen2-1.5b": 1.543714304,
-        "qwen2-7b": 7.615616512,
-        "qwen2-72b": 72.706203648,
-        "qwen2.5-0.5b": 0.494032768,
-        "qwen2.5-1.5b": 1.543714304,
-        "qwen2.5-3b": 3.085938688,
-        "qwen2.5-7b": 7.615616512,
-        "qwen2.5-14b": 14.770033664,
-        "qwen2.5-32b": 32.763876352,
-        "qwen2.5-72b": 72.706203648,
-        "llama-3.2-1b": 1.235814400,
-        "llama-3.2-3b": 3.212749824,
-        "llama-3.3-70b": 70.553706496,
-        "mixtral-8x22b": 140.620634112,
-        "moonlight-16b-a3b": 15.96,
-        "deepseek-v2-lite": 15.706484224,
-        "glm-4.6": 352.797814784,
-        "qwen3-30b-a3b": 30.532122624,
-        "qwen1.5-moe-a2.7b": 14.315784192,
-        "qwen2-57b-a14b": 57.408658944,
-        "mistral-7b": 7.241732096,
-        "mixtral-8x7b": 46.702792704,
-        "deepseek-v3": 671.026404352,
-        "kimi-k2": 1026.4,
-        "gpt2": 0.124439808,
-        "gpt2-xl": 1.557611200,
-        "gpt3-175b": 174.615846912,
-        "bert-large": 0.335174458,
-        "codellama-7b": 6.738546688,
-        "codellama-13b": 13.016028160,
-        "codellama-34b": 33.743970304,
-        "tinyllama-1.1b": 1.100048384,
-        "open-llama-3b-v2": 3.426473600,
-        "deepseek-llm-7b": 6.910365696,
+        "llama-2-7b": 6.738415616, "llama-2-13b": 13.015864320, "llama-2-70b": 68.976648192, "llama-3-8b": 8.030261248,
+        "llama-3-70b": 70.553706496, "llama-3.1-8b": 8.030261248, "llama-3.1-70b": 70.553706496,
+        "llama-3.1-405b": 405.853388800, "qwen3-0.6b": 0.596049920, "qwen3-1.7b": 1.720574976, "qwen3-4b": 4.022468096,
+        "qwen3-8b": 8.190735360, "qwen3-14b": 14.768307200, "qwen3-32b": 32.762123264, "qwen3-235b-a22b": 235.093634560,
+        "qwen2-0.5b": 0.494032768, "qwen2-1.5b": 1.543714304, "qwen2-7b": 7.615616512, "qwen2-72b": 72.706203648,
+        "qwen2.5-0.5b": 0.494032768, "qwen2.5-1.5b": 1.543714304, "qwen2.5-3b": 3.085938688, "qwen2.5-7b": 7.615616512,
+        "qwen2.5-14b": 14.770033664, "qwen2.5-32b": 32.763876352, "qwen2.5-72b": 72.706203648,
+        "llama-3.2-1b": 1.235814400, "llama-3.2-3b": 3.212749824, "llama-3.3-70b": 70.553706496,
+        "mixtral-8x22b": 140.620634112, "moonlight-16b-a3b": 15.96, "deepseek-v2-lite": 15.706484224,
+        "glm-4.6": 352.797814784, "qwen3-30b-a3b": 30.532122624, "qwen1.5-moe-a2.7b": 14.315784192,
+        "qwen2-57b-a14b": 57.408658944, "mistral-7b": 7.241732096, "mixtral-8x7b": 46.702792704,
+        "deepseek-v3": 671.026404352, "kimi-k2": 1026.4, "gpt2": 0.124439808, "gpt2-xl": 1.557611200,
+        "gpt3-175b": 174.615846912, "bert-large": 0.335174458, "codellama-7b": 6.738546688,
+        "codellama-13b": 13.016028160, "codellama-34b": 33.743970304, "tinyllama-1.1b": 1.100048384,
+        "open-llama-3b-v2": 3.426473600, "deepseek-llm-7b": 6.910365696,
         # Its name says 35: 34.66 of its text model, without vision tower and multi-token prediction.
         "qwen3.5-35b-a3b": 34.660610688,
-    }
-    assert set(library_models()) >= EXPECTED_NAMES
+    }  # fmt: skip
     assert set(sizes) | set(COUNTED) == set(library_models())
+    assert all(source.strip() for model in library_models().values() for source in model.sources or ("",))
     for name, billions in sizes.items():
         digits = len(str(billions).partition(".")[2])
         assert round(load(name).parameter_count / 1e9, digits) == billions, name

@@ -1,17 +1,14 @@
 """Which recompute modes a problem allows, of whole stages and of their first layers."""
 
 import pytest
-from attrs import evolve
 
 import nest
 from nest.errors import InputError
-from nest.formulate.modes import keeping_modes, recomputes_parts
+from nest.formulate.modes import recomputes_parts
 from nest.io import structure
-from nest.spec import Problem, StageRecord
-from nest.spec.constraints import parse
+from nest.spec import Problem
 from tests.oracle.test_parts import chain
 
-ONE_NODE = {"device": "h100-sxm", "levels": [{"fanout": 8, "link": "nvlink4"}]}
 POOLS = ["h100-sxm", "a100-sxm-80g"]
 
 
@@ -94,19 +91,3 @@ def test_parts_are_searched_on_several_pools_only_where_asked_for(stated, search
         Problem,
     )
     assert recomputes_parts(problem) is searched
-
-
-def test_a_plan_of_parts_and_whole_stages_keeps_what_it_has():
-    """Whole stages recompute as many blocks as the model has, which is fewer than a stage has operators."""
-    stages = [
-        StageRecord(
-            tuple(f"layers.{block}/{name}" for block in blocks for name in "abc"), "c", "full", 0, (0, 1), *[0] * 6
-        )
-        for blocks in (range(3), range(3, 5))
-    ]
-    stages[0] = evolve(stages[0], recompute_layers=2, recompute_rest="none")
-    problem = structure(
-        {"nest": 1, "model": "llama-3-8b", "training": {"global_batch": 1}, "cluster": ONE_NODE}, Problem
-    )
-    (kept,) = map(parse, keeping_modes(problem, stages).constraints)
-    assert [kept.holds({"recompute_layers": count}) for count in (1, 2, 3, 5)] == [False, True, True, True]

@@ -96,15 +96,6 @@ def test_the_slowest_replica_prices_the_block() -> None:
     assert both != block_levels(network.model, (2,), near)
 
 
-@pytest.mark.longer
-def test_a_model_is_planned_on_the_network() -> None:
-    plan = nest.solve(LLAMA)
-    assert plan.placement is not None
-    assert plan.status == "optimal" or plan.batch_time <= plan.lower_bound * 1.05  # type: ignore[operator]
-    assert nest.check(plan).ok
-    assert nest.solve(LLAMA).to_dict() == plan.to_dict()
-
-
 @pytest.mark.parametrize(
     "topology",
     [

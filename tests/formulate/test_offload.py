@@ -18,10 +18,8 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate
 from nest.spec import ClusterSpec, LevelSpec, Problem, Search, Training, TransformerSpec
 from nest.units import BytesPerSecond
-from tests.bare_devices import written
 
 Build = Callable[..., Problem]
-BOTH = ("optimizer", "activations")
 
 
 def candidates(problem: Build, *offload: str, **changes: Any) -> tuple[Candidate, ...]:
@@ -63,15 +61,6 @@ def test_a_step_on_the_host_is_never_faster_than_one_on_the_device(
     assert there is not None
     here = optimizer(kind).update_bytes(bytes_of) / (gpu.memory_bandwidth * gpu.efficiency["memory"])
     assert there.update_seconds(bytes_of, optimizer(kind)) > here
-
-
-def test_the_link_reaches_its_share() -> None:
-    gpu = device("h100-sxm")
-    assert gpu.host_bandwidth is not None
-    found = host(gpu, Training(1, offload=BOTH))
-    assert found is not None
-    assert found.bandwidth == pytest.approx(gpu.host_bandwidth * gpu.efficiency["host"])
-    assert host(gpu, Training(1)) is None
 
 
 def test_the_optimizer_leaves_the_device(problem: Build) -> None:
@@ -194,26 +183,6 @@ def test_a_plan_may_demand_it() -> None:
     assert nest.check(away.to_dict()).ok
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(("device_name", "memory"), [("h100-sxm", "26 GB"), ("gb200", "30 GB")])
-def test_the_search_uses_it_where_it_pays(device_name: str, memory: str) -> None:
-    """All micro-batches are in flight at once. Over PCIe what fits nowhere fits then; over a fast link it is faster."""
-    tight = {
-        "nest": 1,
-        "model": "llama-2-7b",
-        "cluster": {"device": written(device_name), "memory": memory, "levels": [{"fanout": 8, "link": "nvlink4"}]},
-        "training": {**TRAINING, "sequence_length": 16384, "schedule": ["gpipe"], "memory_margin": 0},
-        "fixed": {"tp": 2, "pp": 4},
-        "search": {"within": 0},
-    }
-    without = nest.solve(tight)
-    found = nest.solve({**tight, "training": {**tight["training"], "offload": ["activations"]}})
-    assert found.status == "optimal"
-    assert any(stage.recompute == "offload" for stage in found.stages)
-    assert without.batch_time is None or found.batch_time < without.batch_time
-    assert nest.check(found.to_dict()).ok
-
-
 def test_what_cannot_be_is_told(problem: Build) -> None:
     with pytest.raises(InputError, match=r"host_memory_bandwidth, unknown for 'tpu-v4'"):
         candidates(problem, "optimizer", cluster={"device": "tpu-v4"})
@@ -225,28 +194,3 @@ def test_what_cannot_be_is_told(problem: Build) -> None:
             candidates(problem, "optimizer", **changes)
     with pytest.raises(InputError, match=r"training.offload"):
         nest.solve({**SMALL, "training": {**TRAINING, "offload": ["weights"]}})
-
-
-CANDIDATE: dict[str, Any] = {
-    "name": "c",
-    "width": 1,
-    "samples": 1,
-    "forward": [1],
-    "backward": [1],
-    "edge_bytes": [],
-    "state": {},
-    "recompute": {"none": {"extra": [0], "first": [0], "more": [0], "peak": [0]}},
-}
-
-
-def test_a_profile_states_its_own_bytes() -> None:
-    profile = {"layers": ["a"], "edges": [], "candidates": [CANDIDATE]}
-    with pytest.raises(InputError, match=r"training.offload does not apply to a profile"):
-        nest.solve(
-            {
-                "nest": 1,
-                "profile": profile,
-                "training": {"global_batch": 1, "offload": ["optimizer"]},
-                "cluster": {"levels": [{"fanout": 1, "bandwidth": 1}], "memory": 1},
-            }
-        )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy
 import pytest
 from attrs import evolve
 from hypothesis import given
@@ -75,13 +74,6 @@ def test_what_hides_under_an_operator_keeps_the_links_busy() -> None:
     hiding = overlapped(0.25).rows
     rows = (hiding[0], evolve(hiding[1], hidden=(5.0, 0.0)), hiding[2])
     assert seconds(PricedLayer(rows, (rows,)), Direction.FORWARD, timing()) == pytest.approx(4.0 + 5.0)
-
-
-def test_parts_share_what_the_host_takes() -> None:
-    fine = PricedLayer(ROWS, tuple((row,) for row in ROWS))
-    found = fine.seconds(Direction.FORWARD, timing(host_launch=14.0))
-    assert sum(found) == pytest.approx(16.0)
-    assert found == pytest.approx([16.0 * 3 / 8, 16.0 * 4 / 8, 16.0 * 1 / 8])
 
 
 @pytest.mark.parametrize(
@@ -226,46 +218,3 @@ def test_overlap_reaches_as_far_as_its_links(tp: int, hides: bool) -> None:
     assert time(True, "network") < time(False, "network")
     # The embedding's all-reduce never hides piece by piece.
     assert time(True, "domain") == pytest.approx(time(hides, "network"), rel=1e-3)
-
-
-def test_rings_cost_something_where_all_hides() -> None:
-    """With twice the samples two ranks have the work of one, in shorter runs of keys, and a ring in between."""
-    alone = evaluated(devices=8, cp=1, dp=8, micro_batch=1)
-    ring = evaluated(devices=8, cp=2, dp=4, micro_batch=2)
-    assert ring.batch_time > alone.batch_time
-
-
-@pytest.mark.longer
-def test_experts_hide_by_their_own_switch() -> None:
-    model = {"layers": 4, "hidden": 2048, "ffn": 4096, "heads": 16, "vocab": 32000}
-    mixture = {"experts": 16, "top_k": 2, "moe_ffn": 2048}
-
-    def time(dispatch: str = "all-to-all", device: object = "h100-sxm", **overlap: bool) -> float:
-        levels = [{"fanout": 8, "link": "nvlink4"}, {"fanout": 2, "link": "infiniband-ndr"}]
-        problem = {
-            "nest": 1,
-            "model": {"transformer": {**model, **mixture}},
-            "training": {
-                "global_batch": 16,
-                "sequence_length": 2048,
-                "stack": "none",
-                "graphs": "iteration",
-                "overlap": overlap,
-                "dispatch": dispatch,
-            },
-            "cluster": {"device": device, "levels": levels},
-            "fixed": {"ep": 16, "micro_batch": 1},
-        }
-        return float(nest.evaluate(problem).batch_time or numpy.inf)
-
-    def showing(**coefficients: float) -> dict[str, object]:
-        known = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
-        return {**known, "calibration": {"experts_exposed": 0.5, "dispatch_exposed": 0.5, **coefficients}}
-
-    assert time(tensor=True) == time()
-    assert time(experts=True) < time()
-    # Each way of sending has a share of its own.
-    for dispatch, name in (("all-to-all", "experts_exposed"), ("per-node", "dispatch_exposed")):
-        half, other = (time(dispatch, showing(**less), experts=True) for less in ({}, {name: 0.2}))
-        assert other < half
-        assert time(dispatch, showing(**{name: 1.0}), experts=True) == time(dispatch, showing())

@@ -13,7 +13,7 @@ from nest.formulate.layer_classes import layer_classes
 from nest.formulate.partition import inseparable, owners
 from nest.formulate.recompute import external_inputs, recompute_modes, tensor_bytes
 from nest.formulate.shard import ShardedGraphs
-from nest.graph import Operator, OperatorGraph, Tensor
+from nest.graph import Operator, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
@@ -214,20 +214,6 @@ def with_granularity(name: str, **changes: Any) -> dict[str, Any]:
     return {**SMALL, "search": {"granularity": name, "target": "none"}, **changes}
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("fixed", [{}, {"pp": 4}])
-def test_finer_cuts_lose_nothing(fixed: dict[str, Any]) -> None:
-    plans = {name: nest.solve(with_granularity(name, fixed=fixed)) for name in ("block", "layer", "operator")}
-    times = {name: plan.batch_time or 0.0 for name, plan in plans.items()}
-    assert times["block"] == times["layer"]
-    assert times["operator"] <= times["layer"] * (1 + 1e-12)
-    if fixed:
-        assert times["operator"] < times["layer"] * 0.99
-        assert any(not stage.layers[0].endswith("/attention_norm") for stage in plans["operator"].stages[1:])
-    for plan in plans.values():
-        assert nest.check(plan.to_dict()).ok
-
-
 @pytest.mark.parametrize("fixed", [{"pp": 2, "tp": 2}, {"stages": [20, 12]}, {"pp": 4, "recompute": "selective"}])
 def test_the_same_decisions_cost_the_same(fixed: dict[str, Any]) -> None:
     coarse, fine = (nest.evaluate(with_granularity(name, fixed=fixed)) for name in ("layer", "operator"))
@@ -250,18 +236,9 @@ def test_a_layer_stands_for_its_operators() -> None:
 
 
 REST = [
-    "query",
-    "key_value",
-    "rotary",
-    "attention",
-    "attention_output",
-    "attention_residual",
-    "mlp_norm",
-    "mlp_up",
-    "mlp_activated",
-    "mlp_down",
-    "mlp_residual",
-]
+    "query", "key_value", "rotary", "attention", "attention_output", "attention_residual", "mlp_norm", "mlp_up",
+    "mlp_activated", "mlp_down", "mlp_residual",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -292,13 +269,3 @@ def test_operators_that_share_bytes_cannot_be_fixed_apart() -> None:
     back = [f"layers.0/{name}" for name in REST if name != "query"]
     with pytest.raises(InputError, match=r"'layers.0/query' is in stage 0 and 'layers.0/key_value' in stage 1"):
         nest.solve(with_granularity("operator", fixed={"stages": [front, [*back, *blocks, "head"]]}))
-
-
-def test_kinds_of_operators_follow_those_of_layers(problem: Build) -> None:
-    graph: OperatorGraph = registry().model_importers()["transformer"].load(MODELS["dense"], problem().training)
-    fine, coarse = layer_classes(graph, by_operator=True), layer_classes(graph)
-    assert fine.layers == tuple(each.name for each in graph.operators)
-    assert fine.graph == coarse.graph
-    assert len(set(fine.class_of)) == len(fine.graph.operators) < len(fine.layers)
-    for name, kind in zip(fine.layers, fine.class_of, strict=True):
-        assert name.split("/")[1] == fine.graph.operators[kind].name.split("/")[1]

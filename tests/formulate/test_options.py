@@ -1,14 +1,10 @@
 """What a problem decides and allows, read once."""
 
-import inspect
-from collections import Counter
 from typing import Any
 
 import pytest
 
-import nest
 from nest.errors import InputErrors
-from nest.formulate import instance, target
 from nest.formulate.instance import formulate, options_of, read_options
 from nest.formulate.problem import whole_problem
 from nest.hooks.registry import registry
@@ -62,29 +58,3 @@ def test_options_make_the_instance_of_their_problem() -> None:
     one, other = formulate(asked, known)[0], formulate(options_of(asked, known), known)[0]
     assert one.space == other.space
     assert [each.name for each in one.candidates] == [each.name for each in other.candidates]
-
-
-@pytest.mark.longer
-def test_each_list_of_a_problem_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one with a target `within` reads the degrees again, where its strategies are narrowed."""
-    calls = Counter[str]()
-
-    def counted(module: Any, name: str) -> None:
-        read = getattr(module, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            calls[name] += 1
-            return read(*arguments, **named)
-
-        monkeypatch.setattr(module, name, call)
-
-    once = ("allowed_schedules", "micro_batches", "demands", "any_cluster", "participating")
-    for name in (*once, "allowed_degrees", "allowed_rank_orders", "allowed_zero", "allowed_zero_degrees"):
-        counted(instance, name)
-    counted(target, "allowed_degrees")
-    nest.solve({**WRITTEN, "search": {"target": "none", "within": 0.0}})
-    assert {*calls.values()} == {1}, calls
-
-
-def test_formulating_takes_few_parameters() -> None:
-    assert len(inspect.signature(formulate).parameters) <= 5

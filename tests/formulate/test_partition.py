@@ -73,24 +73,6 @@ def graph_of(count: int, edges: list[tuple[int, int]]) -> LayerGraph:
     return LayerGraph(tuple(f"l{index}" for index in range(count)), tensors)
 
 
-@pytest.mark.parametrize(
-    ("count", "edges", "expected"),
-    [
-        (1, [], ()),
-        (3, [(0, 1), (1, 2)], ()),
-        (2, [], ((0, 1),)),
-        (4, [(0, 1), (0, 2), (1, 3), (2, 3)], ((1, 2),)),
-        (4, [(0, 1), (1, 2), (2, 3), (0, 3)], ()),  # a tensor that skips layers opens no branch
-        (5, [(0, 1), (1, 3), (0, 2), (2, 3), (3, 4)], ((1, 2),)),
-        (4, [(0, 2), (1, 2), (2, 3)], ((0, 1),)),
-        (4, [(3, 2), (2, 0), (3, 1), (1, 0)], ((1, 2),)),  # layers in any order
-        (7, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)], ((1, 2), (4, 5))),
-    ],
-)
-def test_regions(count: int, edges: list[tuple[int, int]], expected: tuple[tuple[int, ...], ...]) -> None:
-    assert branched_regions(graph_of(count, edges)) == expected
-
-
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
     count = draw(st.integers(1, 9))

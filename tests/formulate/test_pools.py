@@ -42,11 +42,6 @@ def test_a_link_of_the_catalogue_joins_pools() -> None:
     assert link.latency > 0
 
 
-def test_a_written_problem_reads_back() -> None:
-    problem = structure(two_pools(), Problem)
-    assert structure(problem.to_dict(), Problem) == problem
-
-
 def _set(*steps: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
     def change(problem: dict[str, Any]) -> None:
         place: Any = problem
@@ -102,17 +97,6 @@ def test_a_candidate_of_a_pool_needs_pools() -> None:
     problem = two_pools()
     problem["cluster"] = {"memory": 60.0, "levels": problem["cluster"]["pools"][0]["levels"]}
     with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fast', but the cluster has no pools"):
-        structure(problem, Problem)
-
-
-def test_between_needs_pools() -> None:
-    problem = two_pools()
-    problem["cluster"] = {
-        "memory": 60.0,
-        "levels": problem["cluster"]["pools"][0]["levels"],
-        "between": problem["cluster"]["between"],
-    }
-    with pytest.raises(InputError, match=r"cluster\.between joins pools, but there are none"):
         structure(problem, Problem)
 
 

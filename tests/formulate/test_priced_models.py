@@ -11,7 +11,6 @@ from nest.formulate import options
 from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import Wanted, build_instance, formulate, read_options
 from nest.formulate.priced_models import PricedModels, pricing_key
-from nest.formulate.pricing import priced_layers
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Array, Candidate, Instance
@@ -179,25 +178,6 @@ def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapp
     first, asked = (problem(training=training, cluster={"device": each}, **rest) for each in (H100, DEVICES[name]))
     build_instance(first, known, known=priced)
     assert same(build_instance(asked, known, known=priced), build_instance(asked, known))
-
-
-def test_what_a_layer_shares_with_another_price_hangs_on_what_differs(problem: Build) -> None:
-    _, formulation = formulate(problem(), registry())
-    assert formulation.classes is not None
-    assert formulation.pricing is not None
-    layer, _ = priced_layers(formulation.sharded[0], formulation.classes, formulation.pricing)[1]
-    layer.once_everywhere("asked", lambda: "before")
-    layer.once_untimed("asked", lambda: "before")
-
-    def shared(**cost: float) -> tuple[str, str]:
-        rows = [evolve(row, forward=1.0, cost=evolve(row.cost, **cost) if cost else row.cost) for row in layer.rows]
-        there = layer.elsewhere(rows)
-        return there.once_everywhere("asked", lambda: "anew"), there.once_untimed("asked", lambda: "anew")
-
-    assert shared() == ("before", "before")
-    assert shared(forward=1.0) == ("anew", "before")
-    assert shared(saved=1.0) == ("anew", "anew")
-    assert shared(transient=1.0) == ("anew", "anew")
 
 
 SIZES = ((2, 16), (2, 6), (2, 1), (4, 4), (4, 2), (1, 8))

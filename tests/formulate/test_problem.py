@@ -9,8 +9,6 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.formulate.problem import whole_problem
-from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
 from tests.test_any_problem import DESCRIBED
@@ -86,12 +84,6 @@ def test_lists_that_nobody_wrote_contradict_nothing(fixed: dict[str, Any]) -> No
     assert nest.solve(structure(plan.problem, Problem)).to_dict() == plan.to_dict()
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("fixed", [{"sp": True, "tp": 2}, {"sp": 2, "tp": 2}, {"sp": False}, {"sp": 1}], ids=str)
-def test_true_stands_for_any_degree_above_one(fixed: dict[str, Any]) -> None:
-    assert nest.solve(asked("strategies.sp", [True, False], **fixed)).status == "optimal"
-
-
 def test_what_is_wrong_otherwise_is_told_too() -> None:
     problem = {**asked("search.zero", [0], zero=1), "constraints": ["ppp == 1"], "costs": "rofline"}
     with pytest.raises(InputError) as refused:
@@ -124,13 +116,3 @@ def problem(length: int, **sections: Any) -> dict[str, Any]:
         "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
         **sections,
     }
-
-
-@pytest.mark.longer
-def test_people_are_told_as_a_search_begins() -> None:
-    from nest import api
-
-    sentences: list[str] = []
-    api.solve(problem(1023), message=sentences.append)
-    assert [each for each in sentences if "1023 tokens" in each]
-    assert isinstance(whole_problem(problem(1023), registry())[0], Problem)

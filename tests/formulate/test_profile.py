@@ -11,7 +11,6 @@ from attrs import evolve
 
 from nest.errors import InputErrors
 from nest.formulate.instance import build_instance
-from nest.formulate.problem import self_contained
 from nest.formulate.profile import profile_candidates, profile_graph
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
@@ -113,31 +112,12 @@ def small(shared: Path) -> list[Problem]:
     return [structure(json.loads(line)["problem"], Problem) for line in lines]
 
 
-def test_shared_problems_become_instances(shared: Path) -> None:
-    for problem in small(shared):
-        assert isinstance(problem.profile, ProfileSpec)
-        instance = build_instance(problem, registry())
-        assert [each.name for each in instance.candidates] == [each.name for each in problem.profile.candidates]
-        assert instance.graph.layers == problem.profile.layers
-        assert instance.space.global_batch == problem.training.global_batch
-
-
 def test_strategies_restrict_a_profile_by_its_degrees(shared: Path) -> None:
     problem = next(p for p in small(shared) if isinstance(p.profile, ProfileSpec) and len(p.profile.candidates) == 2)
     instance = build_instance(evolve(problem, strategies={"tp": (2,)}), registry())
     assert [each.degrees for each in instance.candidates] == [{"tp": 2}]
     with pytest.raises(Exception, match=r"strategies.tp allows 8"):
         build_instance(evolve(problem, strategies={"tp": (8,)}), registry())
-
-
-def test_a_profile_may_be_a_file(shared: Path, tmp_path: Path) -> None:
-    problem = small(shared)[0]
-    line = (shared / "small" / "optima.jsonl").read_text().splitlines()[0]
-    (tmp_path / "costs.json").write_text(json.dumps(json.loads(line)["problem"]["profile"]))
-    found = build_instance(self_contained(evolve(problem, profile="costs.json"), tmp_path), registry())
-    inline = build_instance(problem, registry())
-    for a, b in zip(found.candidates, inline.candidates, strict=True):
-        assert [array.tolist() for _, array in a.arrays()] == [array.tolist() for _, array in b.arrays()]
 
 
 def test_a_degree_for_experts_is_asked_of_candidates_that_say_theirs(problem: Build) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.formulate.recompute import recompute_modes, tensor_bytes
+from nest.formulate.recompute import recompute_modes
 from nest.graph import Collective, Communication, Operator, Tensor
 from tests.bare_devices import written
 
@@ -97,26 +97,10 @@ def test_what_travels_under_an_operator_travels_again_with_it() -> None:
     assert {"ring", "elsewhere"} <= {op.name for op in kept["stage"].again}
 
 
-def test_an_operator_chosen_by_name_drops_its_result_too() -> None:
-    """Megatron-LM's output-discarding checkpoint; a kind stands for a plain one, which keeps what others need."""
-    by_name = recompute_modes(LAYER, ("norm-n",), repeated=True)["selective"]
-    assert by_name.stored == {"x", "q", "s", "c"}
-    assert by_name.restored == {"n"}
-    assert [op.kind for op in by_name.again] == ["norm"]
-    by_kind = recompute_modes(LAYER, ("norm",), repeated=True)["selective"]
-    assert by_kind.stored == {"x", "n", "q", "s", "c"}
-    assert by_kind.again == by_name.again
-
-
 def test_a_chain_of_named_operators_keeps_only_what_it_reads() -> None:
     kept = recompute_modes(LAYER, ("norm-n", "matmul-q", "attention-s", "attention-c"), repeated=True)["selective"]
     assert kept.stored == {"x"}
     assert kept.restored == {"n", "q", "s", "c"}
-
-
-def test_layers_that_are_no_blocks_keep_everything() -> None:
-    modes = recompute_modes(LAYER, ("attention",), repeated=False)
-    assert modes["full"] == modes["selective"] == modes["none"]
 
 
 def test_a_gather_for_recomputed_operators_runs_with_them() -> None:
@@ -138,11 +122,6 @@ def test_a_gather_for_recomputed_operators_runs_with_them() -> None:
     kept = recompute_modes((*layer, reader), ("matmul",), repeated=True)["selective"]
     assert [op.name for op in kept.again] == ["a/up"]
     assert kept.stored == {"x", "n", "whole"}
-
-
-def test_bytes_count_each_tensor_once() -> None:
-    sizes = tensor_bytes((operator("norm", "x", "y", "x"), operator("norm", "x y", "z", "x y")))
-    assert sizes == {"x": 1.0, "y": 1.0, "z": 1.0}
 
 
 @st.composite
@@ -201,16 +180,6 @@ PIPELINE: dict[str, Any] = {
     },
     "fixed": {"tp": 2, "pp": 4},
 }
-
-
-@pytest.mark.longer
-def test_a_stage_runs_again_where_many_micro_batches_wait() -> None:
-    """The head is not checkpointed by layer, so that its logits wait for all 16; a whole stage keeps its input only."""
-    found = nest.solve(PIPELINE)
-    assert found.stages[-1].recompute == "stage"
-    assert nest.check(found.to_dict()).ok
-    by_layer = nest.solve({**PIPELINE, "search": {"recompute": ["none", "selective", "full"]}})
-    assert by_layer.batch_time is None or by_layer.batch_time > found.batch_time
 
 
 def test_a_stage_s_memory_is_one_micro_batch_and_the_inputs_of_the_others() -> None:

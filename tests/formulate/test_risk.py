@@ -2,14 +2,12 @@
 
 import json
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nest
-from nest import api
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.risk import EVEN_ODDS, LIKELIER, LIKELIER_WITHIN, RISK
@@ -17,7 +15,6 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.text.first_screen import unlikely_text
 from nest.spec import PlanDocument, Problem
 from nest_studies.sweep.monotone import contradictions
 from nest_studies.sweep.points import read_points
@@ -73,19 +70,6 @@ def daring(tight: float) -> PlanDocument:
     return nest.solve(problem(tight))
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("more", [1.3, 1.6, 2.5])
-def test_left_out_the_search_admits_what_is_at_least_80_percent_likely(more: float) -> None:
-    memory = least() * more
-    plan, written = nest.solve(problem(memory)), nest.solve(problem(memory, memory_risk=0.2))
-    assert plan.lower_bound == pytest.approx(written.lower_bound, rel=1e-12)
-    assert plan.fit_probability is not None
-    assert plan.fit_probability >= 1 - RISK - 1e-9
-    assert plan.fits
-    assert unlikely_text(plan) is None
-    assert nest.check(plan).ok
-
-
 @pytest.mark.parametrize("more", few([1.001, 1.03, 1.16, 1.22], 1.16))
 def test_where_nothing_is_that_likely_a_likelier_plan_near_the_optimum_of_even_odds_is_taken(more: float) -> None:
     written = problem(least() * more)
@@ -111,11 +95,6 @@ def test_the_likeliest_is_not_always_the_fastest(daring: PlanDocument, tight: fl
     assert daring.status == "near-optimal"
     assert (daring.fit_probability or 0.0) > (fastest.fit_probability or 0.0)
     assert (daring.batch_time or 0.0) > (fastest.batch_time or 0.0)
-
-
-@pytest.mark.longer
-def test_cp_sat_proves_the_bound_of_the_likeliest_plan(daring: PlanDocument) -> None:
-    assert nest.verify(daring).verification["status"] == "proved"
 
 
 @pytest.mark.parametrize(("more", "asked"), [(1.3, {"memory_risk": 0.17}), (1.26, {"memory_risk": 0.22})])
@@ -195,35 +174,6 @@ def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
     assert nest.check(plan).ok
 
 
-@pytest.mark.longer
-def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight: float, tmp_path: Path) -> None:
-    (tmp_path / "problem.json").write_text(json.dumps(problem(tight)))
-    study = tmp_path / "study.json"
-    study.write_text(json.dumps({"nest": 1, "base": "problem.json", "vary": {"cluster.memory": [tight * 4, tight]}}))
-    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
-    row = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])
-    assert row["status"] == daring.status
-    for name in ("batch_time", "lower_bound", "fit_probability"):
-        assert row[name] == pytest.approx(getattr(daring, name), rel=1e-9)
-    entries = api.shortlist(problem(tight), 3)
-    assert all(each.plan.fits for each in entries)
-    assert entries[0].plan.status == "optimal"  # The fastest of them, though the likeliest is the first plan.
-    assert any(each.plan.batch_time == pytest.approx(daring.batch_time, rel=1e-9) for each in entries)
-    for one, other in pairwise(entries):
-        assert (one.plan.batch_time or 0.0) <= (other.plan.batch_time or 0.0) * (1 + 1e-9)
-    for each in entries:
-        assert nest.check(each.plan).ok
-
-
-@pytest.mark.longer
-def test_other_planners_are_held_to_the_risk_that_the_search_took(daring: PlanDocument, tight: float) -> None:
-    found = nest.compare(problem(tight), planners=["manual", "random"])
-    assert found.ours.batch_time == pytest.approx(daring.batch_time, rel=1e-9)
-    made = [each.plan for each in found.others if each.plan is not None]
-    assert made
-    assert all(plan.problem["training"]["memory_risk"] == EVEN_ODDS for plan in made)
-
-
 def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_path: Path) -> None:
     memory = least() * 1.3
     path = tmp_path / "plan.json"
@@ -262,20 +212,3 @@ def test_more_memory_may_take_longer_where_less_has_only_unlikely_plans(tmp_path
     assert list(contradictions(points, rows(0.6, 0.85))) == []
     for likely in ((0.85, 0.85), (0.6, 0.6), (0.85, 0.6)):
         assert len(list(contradictions(points, rows(*likely)))) == 1
-
-
-@pytest.mark.longer
-def test_on_pools_the_likeliest_plan_is_taken_too(tight: float) -> None:
-    levels = MODEL["cluster"]["levels"]
-    pools = [
-        {"name": name, "device": "a100-sxm-80g", "levels": levels, "memory": memory}
-        for name, memory in (("one", tight), ("two", tight * 0.98))
-    ]
-    between = [{"pools": ["one", "two"], "bandwidth": "10 GB/s", "latency": "5 us"}]
-    written = {**MODEL, "cluster": {"pools": pools, "between": between}, "strategies": {"tp": [1, 2], "cp": [1]}}
-    plan = nest.solve(written)
-    even = nest.solve({**written, "training": {**written["training"], "memory_risk": 0.5}})
-    assert plan.fit_probability is not None
-    assert plan.fit_probability >= 0.5
-    assert plan.lower_bound == pytest.approx(even.lower_bound, rel=1e-9)
-    assert nest.check(plan).ok

@@ -105,11 +105,6 @@ def test_other_models_need_the_length(tmp_path: Path) -> None:
         nest.solve(path)
 
 
-def test_a_model_that_nobody_knows_is_what_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown family 'strange'"):
-        nest.solve(problem({"model_type": "strange"}))
-
-
 def test_tokens_of_the_training_are_none_of_images() -> None:
     with pytest.raises(InputError, match=r"training\.tokens: this model has no tokens"):
         nest.solve(problem(unstructure(images()), tokens="1T"))

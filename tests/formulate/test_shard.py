@@ -95,33 +95,6 @@ def test_a_cluster_that_cannot_be_tiled_restricts_the_degrees(problem: Build) ->
     assert {t for _, t, _ in degrees(problem(cluster={"levels": thirds}))} == {1}
 
 
-def test_a_strategy_whose_blocks_fit_nowhere_is_told(problem: Build) -> None:
-    class Fives:
-        """Always takes five devices more."""
-
-        name = "fives"
-        after = ("sp",)
-
-        def degrees(self, block: Any, context: Any) -> tuple[int, ...]:
-            return (1, 5)
-
-        def apply(self, block: Any, degree: int, context: Any) -> Any:
-            return block.with_axis("fives", degree).applied("fives", degree, block.graph)
-
-    from nest.hooks import hook
-
-    class Plugin:
-        @hook
-        def nest_strategies(self) -> list[Any]:
-            return [Fives()]
-
-    known = registry(extra=[Plugin()])
-    with pytest.raises(InputError, match=r"no combination aligns with the cluster \(widths 5, 10, 20, 40"):
-        build_instance(problem(fixed={"fives": 5}), known)
-    widths = {each.width for each in build_instance(problem(), known).candidates}
-    assert widths == {1, 2, 4, 8}
-
-
 def test_degrees_of_experts_restrict_wherever_there_are_experts(problem: Build) -> None:
     """Sixteen devices have no room for `ep` 4 times `etp` 8, and experts of width 32 no third of it."""
     experts = problem(EXPERTS, training={"micro_batch": (1,)}, strategies={"etp": (8,)})

@@ -11,7 +11,6 @@ import pytest
 import nest
 from nest import api
 from nest.catalogue import links
-from nest.errors import InputError
 from nest.formulate.problem import whole_problem
 from nest.formulate.slips import EVEN, slips, slips_of_plan, uneven_sequence
 from nest.graph import KINDS
@@ -78,12 +77,6 @@ def test_bytes_written_for_bits_are_told() -> None:
         "cluster.levels[1].bandwidth: 6.25 GB/s is 1/8 of the 50 GB/s of infiniband-ndr per device and direction; "
         "did you mean 50 GB/s?"
     )
-
-
-def test_the_rate_of_a_machine_of_16_is_told() -> None:
-    levels = [{"fanout": 16, "link": "nvlink2"}, {"fanout": 2, "link": "infiniband-edr", "bandwidth": "200 GB/s"}]
-    sentence = one(changed(cluster={"device": "v100-sxm-32g", "levels": levels}, training={"precision": "fp16"}))
-    assert sentence.endswith("did you mean 12.5 GB/s for each of 16 devices?")
 
 
 def test_both_directions_inside_a_machine_are_told_with_and_without_a_link() -> None:
@@ -238,15 +231,6 @@ def test_nothing_is_told_of_degrees_that_are_not_allowed() -> None:
     assert of_length(problem(1023, strategies={"tp": [3]})) == []  # What is wrong the search says.
 
 
-@pytest.mark.longer
-def test_the_degrees_ruled_out_are_those_of_no_plan() -> None:
-    for degree in (2, 4):
-        fixed = problem(1023, fixed={"cp": degree})
-        with pytest.raises(InputError, match="only allow cp 1"):
-            nest.solve(fixed)
-        assert nest.solve(problem(1024, fixed={"cp": degree})).status == "optimal"
-
-
 @pytest.mark.parametrize(
     ("bandwidths", "start"),
     [
@@ -334,26 +318,9 @@ def test_a_step_of_hours_is_told(batch: int, utilisation: float, end: str | None
     assert [each.endswith(end or "") for each in sentences] == ([] if end is None else [True])
 
 
-@pytest.mark.longer
-def test_a_training_of_decades_is_told() -> None:
-    (sentence,) = of_plan(changed(training={"tokens": 9 * 10**15, "global_batch": 16}))
-    assert sentence.startswith("training.tokens: 9e+15 tokens take ")
-    assert sentence.endswith("years; check tokens and devices.")
-
-
 def idle(batch: int, **sections: Any) -> list[str]:
     """Of a model that fits on one device, on 16 of which each is best a replica."""
     return of_plan({**changed(training={"global_batch": batch}), "strategies": {"tp": [1], "cp": [1]}, **sections})
-
-
-@pytest.mark.longer
-def test_a_batch_that_leaves_devices_idle_is_told_with_those_that_do_not() -> None:
-    (sentence,) = idle(28, constraints=["pp == 1"])
-    assert sentence == ("training.global_batch: 28 samples leave 2 of 16 devices idle; 16 or 32 would use all of them.")
-    for batch in (16, 32):
-        plan = nest.solve({**changed(training={"global_batch": batch}), "constraints": ["pp == 1"]})
-        assert plan.summary["devices_used"] == 16
-        assert idle(batch, constraints=["pp == 1"]) == []
 
 
 @pytest.mark.longer

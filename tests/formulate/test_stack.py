@@ -205,15 +205,6 @@ def test_built_in_stacks_come_first_where_several_run_a_target() -> None:
 
 
 @pytest.mark.longer
-def test_a_plug_in_brings_one_and_is_told_of_in_the_plan() -> None:
-    known = bringing(MINE)
-    plan = api.solve(problem({"stack": "mine"}), plugins=known)
-    assert plan.problem["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": ["interleaved", "1f1b"]}
-    assert "brings_stacks" in plan.plugins
-    assert api.check(plan, plugins=known).ok
-
-
-@pytest.mark.longer
 def test_a_file_is_read_from_the_folder_of_the_problem_and_lies_in_the_plan(tmp_path: Path) -> None:
     text = 'name = "ours"\n[training]\nattention = "unfused"\n[training.overlap]\ndata = true\n'
     (tmp_path / "mine.toml").write_text(text)

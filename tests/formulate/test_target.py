@@ -24,16 +24,6 @@ PROBLEM: dict[str, Any] = {
     },
 }
 
-MODE = {"extra": [0.0], "first": [1.0], "more": [1.0], "peak": [0.0], "stash_inputs": False}
-CANDIDATE: dict[str, Any] = {
-    "width": 1,
-    "samples": 1,
-    "forward": [1.0],
-    "backward": [1.0],
-    "state": {},
-    "edge_bytes": [],
-}
-
 
 def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument:
     """The best plan for a target; `changes` are keys of the problem, merged into its sections."""
@@ -61,13 +51,6 @@ def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
     assert violations(plan, limits, "toy") == []
     assert api.check(plan, plugins=known).ok
     assert api.verify(plan, plugins=known).status == "proved"
-
-
-@pytest.mark.longer
-def test_a_target_that_can_run_all_changes_nothing() -> None:
-    known = with_frameworks(toy=Limits(zero_degrees=True, mixed=True, offload=("optimizer", "activations")))
-    free = api.solve(PROBLEM, plugins=known)
-    assert solved(known).batch_time == free.batch_time
 
 
 @pytest.mark.parametrize(
@@ -123,12 +106,6 @@ def test_a_target_is_an_exporter_that_says_what_its_framework_can_run() -> None:
         solved(known, target="toyy")
 
 
-def test_degrees_of_1_and_dealt_stages_are_within_any_target() -> None:
-    known = with_frameworks(toy=Limits(strategies=(), even_stages=True))
-    plan = solved(known, strategies={"tp": [1, 2]}, fixed={"pp": 3, "stages": [2, 2, 2]})
-    assert [len(stage.layers) for stage in plan.stages] == [3, 2, 3]
-
-
 @pytest.mark.longer
 def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     known = with_frameworks(toy=Limits(even_stages=True, constraints={"pp % 4 == 0": "toy comes in fours"}))
@@ -140,13 +117,6 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert plan.diagnosis.endswith("there is a plan: the limits of toy rule it out.")
     assert api.check(plan, plugins=known).ok
     assert api.verify(plan, plugins=known).status == "proved"
-
-
-@pytest.mark.longer
-def test_what_does_not_bind_is_told_too() -> None:
-    plan = solved(with_frameworks(toy=Limits(zero=(0,))), cluster={"memory": 1e6})
-    assert plan.diagnosis is not None
-    assert plan.diagnosis.endswith("Without a target (`search.target: none`) there is no plan either.")
 
 
 def test_memory_that_only_the_target_lacks_is_told() -> None:
@@ -165,24 +135,3 @@ def test_evaluating_prices_what_a_target_cannot_run() -> None:
     assert api.check(plan, plugins=known).ok
     with pytest.raises(InputError, match="no target called 'other'"):
         api.evaluate({**PROBLEM, "search": {"target": "other"}}, plugins=known)
-
-
-def test_a_recompute_mode_of_candidates_outside_a_target_may_be_listed() -> None:
-    profile = {
-        "layers": ["a"],
-        "edges": [],
-        "candidates": [
-            {**CANDIDATE, "name": "one", "recompute": {"none": MODE}},
-            {**CANDIDATE, "name": "two", "degrees": {"tp": 2}, "width": 2, "recompute": {"full": MODE}},
-        ],
-    }
-    problem = {
-        "nest": 1,
-        "profile": profile,
-        "training": {"global_batch": 2},
-        "cluster": {"levels": [{"fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": 10.0},
-        "search": {"target": "toy", "recompute": ["none", "full"]},
-    }
-    plan = api.solve(problem, plugins=with_frameworks(toy=Limits(strategies=())))
-    assert plan.status == "optimal"
-    assert [stage.candidate for stage in plan.stages] == ["one"]

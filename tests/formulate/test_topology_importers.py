@@ -14,23 +14,14 @@ from nest.formulate.cluster import build_cluster, cluster_of
 from nest.formulate.topology import in_place
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
-from nest.instance import Cluster, Level
 from nest.io import structure, unstructure
-from nest.network.graph import NetworkBuilder, link_graph
+from nest.network.graph import NetworkBuilder
 from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterSpec, LevelSpec, LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 
 LEVELS = (LevelSpec(2, link="nvlink4", name="host"), LevelSpec(3, link="infiniband-ndr", name="leaf"))
 FOUND = Imported(LEVELS, ("a", "b", "c"), "h100-sxm", ("Links are guessed.",), 2)
-GRAPH = Imported(
-    link_graph(
-        ["b.0", "b.1", "a.0", "a.1", "s", "t", "r"],
-        [True] * 4 + [False] * 3,
-        [(0, 4, 9e9, 0.0), (1, 4, 9e9, 0.0), (2, 5, 9e9, 0.0), (3, 5, 9e9, 0.0), (4, 6, 1e9, 0.0), (5, 6, 1e9, 0.0)],
-    ),
-    devices_per_host=2,
-)
 
 
 class Own:
@@ -109,30 +100,12 @@ def test_the_importer_is_told_what_the_problem_says(folder: Path) -> None:
     ]
 
 
-def test_a_profile_may_be_a_file_or_in_place(folder: Path) -> None:
-    own = Own(FOUND)
-    (folder / "links.toml").write_text('devices_per_host = 4\n[[tiers]]\nbandwidth = "50 GB/s"\nlatency = "2 us"\n')
-    in_place(ClusterSpec(topology="net.own", link_profile="links.toml"), known(own), folder)
-    spec = structure({"topology": "net.own", "link_profile": {"tiers": [{"link": "ethernet"}]}}, ClusterSpec)
-    in_place(spec, known(own), folder)
-    assert own.given[0][1] == LinkProfile(devices_per_host=4, tiers=(TierSpec(None, 50e9, 2e-6),))  # type: ignore[arg-type]
-    assert own.given[1][1] == LinkProfile(tiers=(TierSpec("ethernet"),))
-
-
 def test_a_part_of_a_file_is_asked_for_behind_its_name(folder: Path) -> None:
     own = Own(FOUND)
     in_place(ClusterSpec(topology="net.own#east"), known(own), folder)
     in_place(ClusterSpec(topology="net.own#odd#x"), known(own), folder)
     assert own.given[0][0] == PartOf(folder / "net.own", "east")
     assert own.given[1][0] == PartOf(folder / "net.own#odd", "x")
-
-
-def test_hosts_of_a_graph_come_in_the_order_of_its_levels(folder: Path) -> None:
-    held = in_place(ClusterSpec(topology="net.own", memory=1e9), known(Own(GRAPH)), folder)  # type: ignore[arg-type]
-    assert isinstance(held.topology, dict)
-    assert (held.hosts, held.devices_per_host) == (("b", "a"), 2)
-    cluster, _ = build_cluster(held, registry(), None)
-    assert [level.fanout for level in cluster.levels] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -195,11 +168,6 @@ def test_adapters_make_the_outermost_level(hosts: int, bandwidth: float) -> None
     assert any(f"{hosts} machines on a non-blocking" in sentence for sentence in found.assumptions)
 
 
-def test_one_host_is_the_machine_itself() -> None:
-    machine = Imported((NODE,))
-    assert cluster_of(machine, 1) is machine
-
-
 def test_a_tier_serves_where_the_file_has_no_adapters() -> None:
     tier = TierSpec("infiniband-ndr", oversubscription=2.0)
     found = cluster_of(Imported((NODE,), devices_per_host=8), 4, tier)
@@ -218,11 +186,6 @@ def test_a_graph_is_reduced_to_levels_first() -> None:
     assert any("GPU0, GPU2, GPU1, GPU3" in sentence for sentence in found.assumptions)
 
 
-def test_a_cluster_keeps_its_levels() -> None:
-    found = cluster_of(Imported(Cluster((Level("node", 4, 1e11, 2e-6),), 80e9), devices_per_host=4, adapters=NDR), 2)
-    assert [(level.fanout, level.bandwidth) for level in levels(found)] == [(4, 1e11), (2, 50e9)]
-
-
 @pytest.mark.parametrize(
     ("hosts", "tier", "told"),
     [
@@ -234,11 +197,6 @@ def test_a_cluster_keeps_its_levels() -> None:
 def test_what_cannot_be_is_told(hosts: int, tier: TierSpec | None, told: str) -> None:
     with pytest.raises(InputError, match=told):
         cluster_of(Imported((NODE,), devices_per_host=8), hosts, tier)
-
-
-def test_the_file_wins_over_the_tier() -> None:
-    machine = Imported((NODE,), devices_per_host=8, adapters=NDR)
-    assert levels(cluster_of(machine, 4, TierSpec("infiniband-hdr"))) == levels(cluster_of(machine, 4))
 
 
 @pytest.mark.parametrize("network", [Imported((NODE,)), Imported((NODE,), hosts=("one",), devices_per_host=8)])

@@ -10,7 +10,6 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.documents.runner_up import with_contenders
 from nest.formulate import candidates, worth
 from nest.formulate.instance import Wanted, build_instance, formulate, read_options
 from nest.formulate.kept_model import LASTING
@@ -24,7 +23,6 @@ from nest.plan.document import solution_of
 from nest.solve.dp import first_plan
 from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline
-from nest.solve.solver import solve
 from nest.spec import ClusterSpec, LevelSpec, Overlap, PlanDocument, Problem, Search, Training
 from nest.tolerances import LIMIT_SLACK
 from tests.agreement.draws import draw
@@ -94,18 +92,6 @@ def test_the_answer_is_that_of_all_candidates(problem: Build, case: str, monkeyp
     asked = problem(**CASES[case])
     some, every = (evolve(each, statistics={}) for each in (pruned(monkeypatch, asked), nest.solve(asked)))
     assert some == every
-
-
-@pytest.mark.longer
-def test_what_there_was_no_time_for_is_not_priced_for_plans_beside_the_answer(problem: Build) -> None:
-    instance, formulation = formulate(problem(model=EXPERTS), registry())
-    result = solve(instance)
-    late, made = evolve(instance, complete_to=0.0), evolve(formulation, complete_to=0.0)
-
-    def never(*_: Any, **__: Any) -> Any:
-        raise AssertionError
-
-    assert with_contenders(late, made, result, 0.0, never, never) == (late, made, result)
 
 
 def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import Distribution
@@ -156,36 +155,6 @@ def test_strict_plugins_make_it_an_error(fault: str, site: Path, tmp_path: Path)
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize("command", ["solve", "evaluate", "check", "verify", "strategies", "plugins"])
-def test_every_command_with_plug_ins_can_be_strict(command: str, site: Path, problem: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.json"
-    assert call(site, "solve", str(problem), "--output", str(plan)).returncode == 0
-    install(site, "nest-faulty", FAULTY["raises at import"][0])
-    given = {"check": [str(plan)], "verify": [str(plan)], "strategies": [], "plugins": []}.get(command, [str(problem)])
-    assert call(site, command, *given, "--strict-plugins").returncode == 2
-    gone_on = call(site, command, *given)
-    assert gone_on.returncode == 0
-    assert gone_on.stderr.count("\n") == 1
-
-
-@pytest.mark.longer
-def test_a_warning_comes_once_for_several_problems(site: Path, problem: Path) -> None:
-    install(site, "nest-faulty", FAULTY["raises in apply"][0])
-    done = call(site, "solve", str(problem), str(problem))
-    assert done.stderr.count("\n") == done.stderr.count("nest-faulty") == 1
-    assert done.stdout.count("\n") == 2
-
-
-def test_an_error_is_told_behind_what_was_set_aside(site: Path, tmp_path: Path) -> None:
-    install(site, "nest-faulty", FAULTY["raises at import"][0])
-    done = call(site, "solve", str(written(tmp_path, costs="measured")))
-    assert done.returncode == 2
-    first, second = done.stderr.splitlines()
-    assert "nest-faulty 1.0 is disabled" in first
-    assert "measured" in second
-
-
-@pytest.mark.longer
 def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises at import"][0])
     install(
@@ -219,62 +188,6 @@ def test_plugins_lists_what_is_installed_and_what_became_of_it(site: Path) -> No
     for name, row in rows.items():
         assert f"{name} {row['version']}" in listed.stdout
         assert row["state"] in listed.stdout
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("disabled", "warned"),
-    [
-        ("nest-faulty", []),
-        ("Nest.Faulty", []),
-        ("nest_faulty_entry", []),
-        ("nest-fault", ["nest-fault", "nest-faulty"]),
-    ],
-)
-def test_names_that_switch_off(disabled: str, warned: list[str], site: Path, problem: Path) -> None:
-    install(site, "nest-faulty", FAULTY["raises at import"][0])
-    done = call(site, "solve", str(problem), NEST_DISABLED_PLUGINS=disabled)
-    assert done.returncode == 0
-    lines = done.stderr.splitlines()
-    assert len(lines) == len(warned)
-    assert all(name in line for name, line in zip(warned, lines, strict=True))
-
-
-IMPORTERS = """
-from nest.hooks import hook
-
-class Importer:
-    name = "odd"
-
-    def accepts(self, source):
-        return 1 / 0
-
-    def load(self, *given):
-        return None
-
-@hook
-def nest_{kind}():
-    return [Importer()]
-"""
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [("model_importers", ["models", "gpt2", "--json"]), ("topology_importers", ["topology", "show", "net.yaml"])],
-)
-def test_describing_goes_on_without(kind: str, arguments: list[str], site: Path, tmp_path: Path) -> None:
-    network = tmp_path / "net.yaml"
-    network.write_text("torus: {shape: [2, 2], bandwidth: 10 GB/s, latency: 1 us}\n")
-    given = [str(network) if each == network.name else each for each in arguments]
-    before = call(site, *given)
-    assert before.returncode == 0, before.stderr
-    install(site, "nest-faulty", IMPORTERS.format(kind=kind))
-    after = call(site, *given)
-    assert (after.returncode, after.stdout) == (0, before.stdout)
-    assert after.stderr.count("\n") == 1
-    assert "importer 'odd' raised ZeroDivisionError: division by zero in accepts" in after.stderr
-    assert call(site, *given, "--strict-plugins").returncode == 2
 
 
 PYTHON = """
@@ -372,12 +285,6 @@ def test_groups_of_commands_may_be_added(site: Path) -> None:
     bent, twice = call(site, "strategies").stderr.splitlines()
     assert "plug-in nest-bent 1.0 is disabled: a command it adds raised " in bent
     assert twice.endswith("is disabled: its command 'sound' is already a command of nest-sound 1.0")
-
-
-def test_plugins_in_an_archive_are_found(site: Path, tmp_path: Path) -> None:
-    install(site, "nest-sound", STRATEGY.format(name="sound", apply="return block"))
-    archive = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", site))
-    assert "nest-sound 1.0" in call(archive, "strategies").stdout
 
 
 def test_plugins_that_only_a_finder_knows_are_found(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

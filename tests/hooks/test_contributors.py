@@ -57,14 +57,6 @@ def test_an_importer_takes_part_whose_model_it_is() -> None:
     assert set(api.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
 
 
-@pytest.mark.longer
-def test_a_plan_without_a_feasible_one_lists_what_said_so() -> None:
-    tight = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}, "collectives": "foo"}
-    plan = api.solve(tight, plugins=offered("collective_models"))
-    assert plan.status == "infeasible"
-    assert set(plan.plugins) == PLAIN | {"faulty"}
-
-
 def test_a_missing_plug_in_is_named_with_its_version_and_the_way_to_it(plain: dict[str, Any]) -> None:
     problem = {**plain["problem"], "strategies": {"ulysses": [1, 2]}}
     made = {**plain, "problem": problem, "plugins": {**plain["plugins"], "nest-ulysses": "0.3"}}

@@ -1,6 +1,5 @@
 """Plug-in errors: each is named in one line and disabled, and the plan is the one without it."""
 
-import gc
 import os
 import threading
 import time
@@ -190,20 +189,14 @@ CALL = Communication("broadcast", 1.0, "foo")
 FAULTS: list[tuple[str, str, Any, str]] = [
     ("strategies", "degrees", raises(ValueError("no\nway")), "raised ValueError: no way in degrees"),
     ("strategies", "degrees", raises(SystemExit(3)), "raised SystemExit: 3 in degrees"),
-    ("strategies", "degrees", raises(InputError("not mine")), "raised InputError: not mine in degrees"),
     ("strategies", "degrees", raises(KeyboardInterrupt()), "raised KeyboardInterrupt in degrees"),
     ("strategies", "degrees", returns((1, 0)), "a degree is 0"),
-    ("strategies", "degrees", returns((1, True)), "a degree is True"),
     ("strategies", "degrees", returns((1, 2.0)), "a degree is 2.0"),
     ("strategies", "degrees", returns(None), "None is no sequence"),
-    ("strategies", "degrees", returns("12"), "'12' is no sequence"),
     ("strategies", "degrees", sleeps, "timed out after 0.5 s in degrees"),
     ("strategies", "by_default", "yes", "'yes' is neither true nor false"),
-    ("strategies", "apply", raises(ZeroDivisionError()), "raised ZeroDivisionError in apply"),
     ("strategies", "apply", raises(KeyError("heads")), "raised KeyError: 'heads' in apply"),
-    ("strategies", "apply", sleeps, "timed out after 0.5 s in apply"),
     ("strategies", "apply", returns(None), "None is no Block"),
-    ("strategies", "apply", applies(lambda block: evolve(block, samples=3 * block.samples)), "samples in place of 1"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=2 * block.samples)), "samples in place of 1"),
     ("strategies", "apply", applies(lambda block: evolve(block, samples=0)), "the number of samples is 0"),
     ("strategies", "apply", applies(lambda block: evolve(block, axes=(Axis("foo", 0),))), "degree of an axis is 0"),
@@ -218,10 +211,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
         "other layers",
     ),
     ("strategies", "apply", applies(without_last_operator_of_first_layer), "which leaves its layer, is not made"),
-    ("strategies", "apply", applies(first_operator(space=(("batch", 0),))), "axis 'batch' of operator"),
     ("strategies", "apply", applies(first_operator(space=(("batch", 0.5),))), "axis 'batch' of operator"),
     ("strategies", "apply", applies(first_operator(flops_per_point=float("nan"))), "a FLOP count of operator"),
-    ("strategies", "apply", applies(first_operator(flops_per_point=-1.0)), "a FLOP count of operator"),
     ("strategies", "apply", applies(first_operator(saves=("nobody has it",))), "'nobody has it' is saved"),
     ("strategies", "apply", applies(first_operator(collective=Collective((CALL,)))), "is a 'broadcast'"),
     (
@@ -231,13 +222,10 @@ FAULTS: list[tuple[str, str, Any, str]] = [
         "no axis of the block",
     ),
     ("strategies", "apply", applies(first_operator(outputs=None)), "raised TypeError"),
-    ("strategies", "apply", applies(first_operator(kind=None)), "is no word"),
     ("strategies", "apply", applies(first_operator(split=(1,))), "is no word"),
     ("cost_models", "price", raises(RuntimeError("no table")), "raised RuntimeError: no table in price"),
     ("cost_models", "price", returns(OperatorCost(float("nan"), 0.0)), "forward is nan"),
-    ("cost_models", "price", returns(OperatorCost(0.0, float("inf"))), "backward is inf"),
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, update=-1.0)), "update is -1.0"),
-    ("cost_models", "price", returns(OperatorCost(0.0, 0.0, saved=None)), "saved is None"),  # type: ignore[arg-type]
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, measured=1)), "1 is no MeasuredOperator"),  # type: ignore[arg-type]
     (
         "cost_models",
@@ -245,11 +233,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
         returns(OperatorCost(0.0, 0.0, measured=MeasuredOperator((("rows", 8),), (("rows", 8.5),)))),  # type: ignore[arg-type]
         "the size rows is 8.5",
     ),
-    ("cost_models", "price", returns(1.0), "1.0 is no OperatorCost"),
     ("cost_models", "price", sleeps, "timed out after 0.5 s in price"),
     ("collective_models", "time", returns(float("nan")), "the time is nan"),
-    ("collective_models", "time", returns(-1.0), "the time is -1.0"),
-    ("collective_models", "time", returns(True), "the time is True"),
     ("collective_models", "time", raises(OSError("gone")), "raised OSError: gone in time"),
     ("collective_models", "times", returns(numpy.zeros(1)), "no array of"),
     ("collective_models", "times", lambda self, kind, sizes, *_: numpy.full(sizes.shape, numpy.nan), "a time is nan"),
@@ -258,15 +243,11 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("layer_times", "seconds", returns(float("nan")), "the time is nan"),
     ("layer_times", "seconds", returns(1e300), "the time is 1e+300"),
     ("schedules", "weights", returns((1.0, float("nan"))), "a weight is nan"),
-    ("schedules", "weights", returns((-1.0, 1.0)), "a weight is -1.0"),
     ("schedules", "weights", returns((1.0,)), "(1.0,) is no pair of weights"),
     ("schedules", "weights", lambda self, m, s: (m / 2, 0.0), "which has 8 micro-batches to run"),
     ("schedules", "weights", lambda self, m, s: (0.0, m, m, -0.5), "which has "),
     ("schedules", "in_flight", returns(0), "from in_flight: 0 micro-batches are in flight"),
-    ("schedules", "in_flight", returns(float("nan")), "from in_flight: nan micro-batches are in flight"),
-    ("schedules", "in_flight", returns(10**400), "from in_flight: 1000"),
     ("schedules", "chunks", 0, "the number of chunks is 0"),
-    ("schedules", "in_flight", raises(IndexError("stage")), "raised IndexError: stage in in_flight"),
     ("model_importers", "accepts", raises(AttributeError("x")), "raised AttributeError: x in accepts"),
     ("model_importers", "accepts", returns("llama"), "'llama' is neither true nor false"),
     ("model_importers", "accepts", returns(True), "accepts model, as does the importer 'transformer'"),
@@ -383,14 +364,6 @@ def test_evaluating_goes_on_without(kind: str) -> None:
 
 
 @pytest.mark.longer
-def test_verifying_goes_on_without() -> None:
-    plan = api.solve(PROBLEM, plugins=Registry())
-    known = registry([offering("strategies", broken("strategies", "apply", returns(None)))])
-    assert api.verify(plan, plugins=known).status == "proved"
-    assert len(known.warnings) == 1
-
-
-@pytest.mark.longer
 def test_a_solver_and_a_plan_that_are_told_different_things(alone: dict[str, Any]) -> None:
     """A model of collectives that times many at once otherwise than one by one."""
 
@@ -476,24 +449,6 @@ def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: d
     assert sum(spent) > 0.1
 
 
-def test_two_faults_are_two_lines(alone: dict[str, Any]) -> None:
-    items = [broken("strategies", "degrees", returns(0)), broken("strategies", "apply", returns(0))]
-    items[1].name = "bar"
-    known = registry([offering("strategies", *items)])
-    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
-    assert ["'foo'" in known.warnings[0], "'bar'" in known.warnings[1], len(known.warnings)] == [True, True, 2]
-
-
-@pytest.mark.longer
-def test_what_was_set_aside_stays_so() -> None:
-    calls: list[int] = []
-    counted = broken("strategies", "degrees", lambda *_: calls.append(1))
-    known = registry([offering("strategies", counted)])
-    for _ in range(2):
-        api.solve(PROBLEM, plugins=known)
-    assert len(calls) == len(known.warnings) == 1
-
-
 @pytest.mark.parametrize("kind", ["strategies", "cost_models"])
 def test_a_strict_registry_makes_a_fault_an_error(kind: str) -> None:
     member = {"strategies": "degrees", "cost_models": "price"}[kind]
@@ -509,13 +464,6 @@ def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
     with pytest.raises(InputError, match="has registered 'tp'") as caught:
         api.solve(PROBLEM, plugins=Registry([offering("strategies", clash)], strict=True))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("written", ["soon", "0", "-1", "inf", "nan"])
-def test_the_limit_must_be_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    monkeypatch.setenv("NEST_PLUGIN_SECONDS", written)
-    with pytest.raises(InputError, match="must be a positive number of seconds"):
-        Registry()
 
 
 def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
@@ -543,23 +491,6 @@ def test_what_computes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, alone:
     (thread,) = threads
     thread.join(30)
     assert not thread.is_alive()
-
-
-@pytest.mark.longer
-def test_threads_end_with_the_registry() -> None:
-    threads = []
-
-    def degrees(*_: Any) -> Any:
-        threads.append(threading.current_thread())
-        return (1,)
-
-    known = registry([offering("strategies", broken("strategies", "degrees", degrees))])
-    api.solve(PROBLEM, plugins=known)
-    assert len(set(threads)) == 1
-    del known
-    gc.collect()
-    threads[0].join(30)
-    assert not threads[0].is_alive()
 
 
 @pytest.mark.longer
@@ -638,21 +569,6 @@ def test_a_hook_that_returns_nothing_is_an_error() -> None:
     ]
 
 
-def test_objects_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
-    plugin = ModuleType("faulty")
-
-    @hook
-    def nest_schedules() -> Any:
-        return iter(lambda: None, 1)
-
-    plugin.nest_schedules = nest_schedules  # type: ignore[attr-defined]
-    known = Registry([plugin])
-    assert "1f1b" in known.schedules()
-    (line,) = known.warnings
-    assert "its hook nest_schedules timed out after 0.5 s" in line
-
-
 def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) -> None:
     class Ignoring(Schedule):
         chunks = 1
@@ -665,21 +581,6 @@ def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) 
     assert decisions(api.solve(problem, plugins=known)) == alone
     (line,) = known.warnings
     assert "ignores the chunks" in line
-
-
-@pytest.mark.longer
-def test_an_importer_that_empties_its_source_changes_nothing() -> None:
-    class Emptying(ModelImporter):
-        def accepts(self, source: Any) -> bool:
-            source.clear()
-            return False
-
-    widths = {"n_layer": 2, "n_embd": 256, "n_head": 4, "vocab_size": 1000, "n_positions": 1024}
-    problem = {**PROBLEM, "model": {"model_type": "gpt2", **widths}}
-    plain = api.solve(problem, plugins=Registry())
-    known = Registry([offering("model_importers", Emptying())])
-    assert api.solve(problem, plugins=known).to_dict() == plain.to_dict()
-    assert known.warnings == ()
 
 
 def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:

@@ -160,32 +160,6 @@ def test_a_property_that_raises_is_set_aside() -> None:
     assert "\n" not in warning
 
 
-def test_a_hook_that_raises_is_set_aside() -> None:
-    broken = ModuleType("raising")
-
-    @hook
-    def nest_strategies() -> list[Any]:
-        raise ValueError("boom")
-
-    broken.nest_strategies = nest_strategies  # type: ignore[attr-defined]
-    known = registry(extra=[broken, module("fine", Toy())])
-    assert "toy" in known.strategies()
-    assert known.warnings == ("plug-in raising is disabled: its hook nest_strategies raised ValueError: boom",)
-
-
-def test_a_hook_that_returns_no_list_is_set_aside() -> None:
-    broken = ModuleType("single")
-
-    @hook
-    def nest_schedules() -> Any:
-        return 3
-
-    broken.nest_schedules = nest_schedules  # type: ignore[attr-defined]
-    known = registry(extra=[broken])
-    assert "1f1b" in known.schedules()
-    assert len(known.warnings) == 1
-
-
 def test_a_clash_names_both_and_keeps_the_first() -> None:
     mine = Toy("tp")
     known = registry(extra=[module("imposter", mine)])
@@ -256,14 +230,6 @@ def test_installed_distributions_join_in_the_order_of_their_names(site: Path) ->
     assert list(known.strategies()) == ["tp", "sp", "cp", "ep", "etp", "batch", "a", "b"]
     assert known.origin("strategies", "a") == ("toy-a", "1.2")
     assert known.distributions()["toy-b"] == "1.2"
-
-
-def test_a_distribution_that_cannot_be_imported_is_set_aside(site: Path) -> None:
-    install(site, "toy-bad", "toy_bad", "import sys\nsys.exit('gone')\n")
-    install(site, "toy-good", "toy_good", TOY.format(name="good"))
-    known = Registry()
-    assert "good" in known.strategies()
-    assert known.warnings == ("plug-in toy-bad 1.2 is disabled: loading it raised SystemExit: gone",)
 
 
 @pytest.mark.parametrize("written", ["toy-off", "Toy_Off", "toy-off, toy.off "])

@@ -13,19 +13,6 @@ def build(fanouts: list[int]) -> Cluster:
     return Cluster(tuple(Level(f"l{i}", f, 1.0, 0.0) for i, f in enumerate(fanouts)), 1.0)
 
 
-def test_capacities_are_products_of_fanouts() -> None:
-    assert build([8, 4, 2]).capacities == (8, 32, 64)
-    assert build([8, 4, 2]).size == 64
-
-
-def test_level_of_a_pair() -> None:
-    machines = build([8, 4, 2])
-    assert machines.level(3, 3) == -1
-    assert machines.level(0, 7) == 0
-    assert machines.level(7, 8) == 1
-    assert machines.level(31, 32) == 2
-
-
 @given(FANOUTS, st.data())
 def test_level_is_the_innermost_common_group(fanouts: list[int], data: st.DataObject) -> None:
     machines = build(fanouts)

@@ -17,19 +17,11 @@ from tests.spec.records import optional, positive, problems, profiles, small, so
 many = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
 
 stages = st.builds(
-    StageRecord,
-    layers=some(words),
-    candidate=words,
-    recompute=words,
-    zero=st.integers(0, 3),
+    StageRecord, layers=some(words), candidate=words, recompute=words, zero=st.integers(0, 3),
     devices=st.tuples(st.integers(0, 99), small),
-    time=positive,
-    sync_time=positive,
-    memory=positive,
-    in_flight=small,
-    level_in=st.integers(-1, 5),
+    time=positive, sync_time=positive, memory=positive, in_flight=small, level_in=st.integers(-1, 5),
     level_out=st.integers(-1, 5),
-)
+)  # fmt: skip
 plans = st.builds(
     PlanDocument,
     nest=st.just(1),

@@ -23,12 +23,6 @@ def test_a_new_file_has_the_text_and_usual_permissions(tmp_path: Path) -> None:
     assert left(tmp_path) == ["plan.json"]
 
 
-def test_an_old_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text("old and longer")
-    io.write_text(tmp_path / "plan.json", "new")
-    assert (tmp_path / "plan.json").read_text() == "new"
-
-
 @pytest.mark.parametrize("broken", ["write", "replace"])
 def test_failure_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
@@ -47,14 +41,6 @@ def test_failure_leaves_the_old_file_and_nothing_else(
         io.write_text(path, "new")
     assert path.read_text() == "old"
     assert left(tmp_path) == ["plan.json"]
-
-
-def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text("old")
-    with pytest.raises(InputError, match="cannot write here"):
-        io.write_text(path, "\ud800")
-    assert (path.read_text(), left(tmp_path)) == ("old", ["plan.json"])
 
 
 def test_places_where_no_file_can_be(tmp_path: Path) -> None:

@@ -1,15 +1,12 @@
 """Operator graphs written to a file come back as they were, and broken ones are told so."""
 
 import copy
-import json
 
 import pytest
-from attrs import evolve
 
-import nest
 from nest.errors import InputError
 from nest.formulate.model import load_model
-from nest.hooks.registry import Registry, registry
+from nest.hooks.registry import Registry
 from nest.io import unstructure
 from nest.spec import Training
 
@@ -58,12 +55,6 @@ def test_broken_graphs_are_told_so(written, load, path, value, named):
         load(broken)
 
 
-@pytest.mark.parametrize("sequence_length", [None, 64])
-def test_the_training_must_have_the_graphs_sequence(written, load, sequence_length):
-    with pytest.raises(InputError, match="sequence"):
-        load(written, sequence_length)
-
-
 @pytest.mark.parametrize("held", [lambda graph: {"graph": graph}, lambda graph: {"graph": {"graph": graph}}])
 def test_a_graph_with_fewer_blocks_is_repeated(llama, load, written, held):
     deep = load({**llama, "num_hidden_layers": 7})
@@ -95,22 +86,3 @@ def test_exported_programs_name_the_plug_in_that_reads_them(monkeypatch, held):
     node = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
     with pytest.raises(InputError, match=r"torch.export program; install nest-torch"):
         load_model(held([node]), Training(1, 8), Registry())
-
-
-def test_layers_of_any_name_are_exported_for_pytorch(written):
-    """As captured modules call them; layers that are missing are not."""
-    renamed = json.loads(json.dumps(written).replace("layers.", "transformer.h."))
-    problem = {
-        "nest": 1,
-        "model": renamed,
-        "training": {"global_batch": 8, "sequence_length": 32, "micro_batch": [1]},
-        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 4, "link": "nvlink4"}]},
-        "fixed": {"pp": 2, "dp": 2},
-    }
-    plan = nest.evaluate(problem)
-    assert "pytorch" in plan.runs_on
-    text = registry().exporters()["pytorch"].export(plan)["pytorch_plan.py"]
-    assert "'transformer.h.0'" in text
-    stages = (plan.stages[0], evolve(plan.stages[1], layers=plan.stages[1].layers[1:]))
-    with pytest.raises(InputError, match="would train another model"):
-        registry().exporters()["pytorch"].export(evolve(plan, stages=stages))

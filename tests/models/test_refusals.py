@@ -3,7 +3,6 @@
 import pytest
 
 from nest.errors import InputError, InputErrors
-from nest.models import nest_model_importers
 from tests.models.conftest import LLAMA
 
 EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 50, "head_dim": 4}
@@ -125,16 +124,6 @@ def test_sequences_beyond_the_learned_positions_are_refused(gpt2, llama, load):
     with pytest.raises(InputError, match="64"):
         load(gpt2, 65)
     assert load({**llama, "max_position_embeddings": 64}, 65).flops > 0
-
-
-@pytest.mark.parametrize("family", ["t5", "xlstm", "llama4", "zamba2", None, 3])
-def test_unknown_families_are_accepted_by_nobody(family):
-    assert not any(each.accepts({"model_type": family}) for each in nest_model_importers())
-
-
-@pytest.mark.parametrize("source", [None, "llama", ["llama"], {}])
-def test_other_things_are_accepted_by_nobody(source):
-    assert not any(each.accepts(source) for each in nest_model_importers())
 
 
 def test_gemma_3_that_looks_ahead_is_refused(load):

@@ -72,23 +72,6 @@ def test_batch_and_sequence_belong_to_activations_only(graph):
             assert not {"batch", "sequence"} & {name for name, _ in parameter.shape}
 
 
-def test_look_ups_are_split_along_the_vocabulary_and_cost_no_flop(graph):
-    words = graph.by_layer[0][0]
-    assert (words.kind, words.contracted, words.flops) == ("embedding", ("vocab",), 0)
-    assert words.parameters[0].shape[0] == ("vocab", 96)
-
-
-def test_equal_input_gives_equal_graphs(small, load):
-    assert load(small.config) == load(dict(reversed(small.config.items())))
-
-
-def test_later_blocks_only_differ_in_name(llama, load):
-    graph = load(llama)
-    first, second = graph.by_layer[1], graph.by_layer[2]
-    assert [o.name.replace("layers.0/", "layers.1/") for o in first] == [o.name for o in second]
-    assert [(o.kind, o.space, o.flops) for o in first] == [(o.kind, o.space, o.flops) for o in second]
-
-
 def test_sums_over_vocabulary_and_visited_experts_are_marked(deepseek, load):
     contracted = {o.name: o.contracted for o in load(deepseek).operators}
     assert contracted["embedding/words"] == contracted["head/loss"] == ("vocab",)

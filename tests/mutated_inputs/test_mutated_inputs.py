@@ -1,9 +1,5 @@
 """Mutated inputs end in an answer or in plain sentences; `python -m tests.mutated_inputs` makes any number of them."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from nest import api
@@ -22,12 +18,6 @@ def _signals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.longer
 def test_some_mutated_inputs_are_answered_or_refused() -> None:
     assert [found.fault for found in (call(draw(17, number)) for number in range(30)) if found.fault] == []
-
-
-@pytest.mark.longer
-def test_a_number_stands_for_one_case() -> None:
-    assert draw(3, 5) == draw(3, 5)
-    assert len({str(draw(3, number)) for number in range(20)}) == 20
 
 
 def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,11 +52,3 @@ def test_plans_of_all_kinds_are_mutated() -> None:
     assert {"pools" in each for each, both in zip(clusters, mixed, strict=True) if both} == {True, False}
     assert any("topology" in each and plan["chunks"] > 1 for each, plan in zip(clusters, plans, strict=True))
     assert {"verification", "placement", "safer"} <= {key for plan in plans for key in plan if plan[key]}
-
-
-@pytest.mark.slow
-def test_the_command_counts_and_repeats() -> None:
-    words = [sys.executable, "-m", "tests.mutated_inputs", "--count", "20", "--seed", "17"]
-    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
-    assert found.returncode == 0, found.stdout
-    assert "failures: 0" in found.stdout

@@ -1,6 +1,5 @@
 """Every reader takes or refuses any bytes; `python -m tests.mutated_inputs.readers` makes any number of them."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -129,40 +128,6 @@ VERL = b"python -m verl.trainer.main_ppo actor_rollout_ref"
 )
 def test_files_that_were_tracebacks_are_read_or_refused(name: str, suffix: str, data: bytes, tmp_path: Path) -> None:
     assert outcome(name, suffix, data, tmp_path) in ENDS
-
-
-def _steps(name: str, suffix: str, data: bytes, folder: Path) -> int:
-    """Lines of Python that a reader goes through."""
-    count = 0
-
-    def line(*_: object) -> object:
-        nonlocal count
-        count += 1
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(line)
-    try:
-        assert outcome(name, suffix, data, folder) in ENDS
-    finally:
-        sys.settrace(before)
-    return count
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("piece", [b"X=1\n", b"$A ", b'"a" ', b"if true; then Y=$X; fi\n", b"--x 1 ", b"A+=(--y 2)\n"])
-def test_twice_as_much_takes_twice_the_steps(piece: bytes, tmp_path: Path) -> None:
-    script = b"python pretrain_gpt.py --num-layers 4\n"
-    few, many = (_steps("megatron", ".sh", piece * count + script, tmp_path) for count in (200, 400))
-    assert many < 2.2 * few
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_mutated_files() -> None:
-    words = [sys.executable, "-m", "tests.mutated_inputs.readers", "--count", "100000", "--seed", "29"]
-    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
-    assert found.returncode == 0, found.stdout[-5000:]
-    assert int(found.stdout.rpartition("memory: ")[2].split()[0]) < 500
 
 
 def test_the_command_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,23 +27,8 @@ NUMBERS = ("0", "-1", "1e400", "nan", "99999999999999999999", "0.5", "1e-320", "
 """What a number in a text or on the command line may turn into."""
 
 WORDS = (
-    *NUMBERS,
-    "1",
-    "3",
-    "inf",
-    "-inf",
-    "1e-300",
-    "=",
-    "a=b",
-    "tp=3",
-    "💥",
-    "a" * 300,
-    "--",
-    "none",
-    "all",
-    "\t",
-    "..",
-)
+    *NUMBERS, "1", "3", "inf", "-inf", "1e-300", "=", "a=b", "tp=3", "💥", "a" * 300, "--", "none", "all", "\t", "..",
+)  # fmt: skip
 """What a word of the command line may turn into."""
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nest.network import LinkGraph, forwards, network_model, pairs
 from nest.network.graph import grid, link_graph
-from tests.network.networks import all_sending, as_networkx, random_graphs, shuffled
+from tests.network.networks import all_sending, as_networkx, random_graphs
 
 
 @settings(max_examples=60)
@@ -76,18 +76,6 @@ def test_the_worse_direction_counts() -> None:
     assert (found.bandwidth == found.bandwidth.T).all()
 
 
-@given(random_graphs(switches=True), st.randoms(use_true_random=False))
-def test_another_order_of_nodes_changes_nothing(graph: LinkGraph, random: "object") -> None:
-    order = list(range(len(graph.names)))
-    random.shuffle(order)  # type: ignore[attr-defined]
-    one, two = pairs(graph), pairs(shuffled(graph, order))
-    back = numpy.array([two.names.index(name) for name in one.names])
-    again = two.reordered(back)
-    assert again.names == one.names
-    assert again.bandwidth == pytest.approx(one.bandwidth, rel=1e-12)
-    assert again.latency == pytest.approx(one.latency, abs=1e-14)
-
-
 def test_torus_distances_are_sums_over_dimensions() -> None:
     shape = (4, 3, 5)
     found = pairs(grid(shape, [True, False, True], 50e9, 1e-6))
@@ -98,15 +86,6 @@ def test_torus_distances_are_sums_over_dimensions() -> None:
             hops = min(apart[0], 4 - apart[0]) + apart[1] + min(apart[2], 5 - apart[2])
             assert found.hops[one, two] == hops
             assert found.latency[one, two] == pytest.approx(hops * 1e-6)
-
-
-def test_many_devices_are_walked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = grid((3, 3), [True, True], 50e9, 1e-6)
-    whole = pairs(graph)
-    monkeypatch.setattr("nest.network.paths.STEPS_AT_ONCE", 80)
-    parts = pairs(graph)
-    assert (whole.bandwidth == parts.bandwidth).all()
-    assert (whole.latency == parts.latency).all()
 
 
 def test_parallel_links_are_one_as_wide_as_all() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, network_model
-from nest.network import product as module
 from nest.network.graph import grid, link_graph
 from tests.network.networks import as_networkx, random_graphs, shuffled
 
@@ -71,25 +70,6 @@ def test_what_is_found_is_a_product(graph: LinkGraph) -> None:
                 link = whole.edges[one, two]
                 assert link["bandwidth"] == found.bandwidth[dimension]
                 assert link["latency"] == pytest.approx(found.latency[dimension])
-
-
-def test_classes_that_are_no_dimensions_are_seen() -> None:
-    """Two halves of a ring of six are no dimensions; nor are rows and columns where a link is missing."""
-    ring = numpy.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 0]])
-    halves = [numpy.array([0, 0, 0, 1, 1, 1]), numpy.array([0, 1, 2, 2, 1, 0])]
-    assert not module._is_product(ring, numpy.array([0, 1, 0, 1, 0, 1]), halves)
-    corners = [numpy.array([0, 0, 1, 1]), numpy.array([0, 1, 0, 1])]
-    links = numpy.array([[0, 1], [2, 3], [0, 2], [1, 3]])
-    assert module._is_product(links, numpy.array([1, 1, 0, 0]), corners)
-    assert not module._is_product(links[:3], numpy.array([1, 1, 0]), corners)
-    assert not module._is_product(links, numpy.array([0, 1, 0, 0]), corners)
-    twice = numpy.array([[0, 1], [1, 2], [0, 2], [0, 3]])
-    assert not module._is_product(twice, numpy.array([1, 1, 0, 0]), [corners[0], numpy.array([0, 1, 0, 0])])
-
-
-def test_four_in_a_ring_are_two_by_two() -> None:
-    assert dimensions(grid((4,), [True], 50e9, 1e-6)) == [2, 2]
-    assert dimensions(grid((4, 3), [True, False], 50e9, 1e-6)) == [2, 2, 3]
 
 
 def test_a_link_too_few_or_a_slow_one_leaves_no_dimensions() -> None:

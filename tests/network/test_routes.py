@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, network_model
-from nest.network.graph import grid, link_graph
+from nest.network.graph import link_graph
 from tests.network.networks import as_networkx, random_graphs
 
 
@@ -86,17 +86,6 @@ def test_a_matrix_has_a_link_for_every_ordered_pair() -> None:
     assert found.link_bandwidth[found.path(0, 2)].tolist() == [1.5e9]
     assert found.path(1, 1).tolist() == []
     assert found.routes.paths(numpy.array([0, 1]), numpy.array([2, 1]))[1].tolist() == found.path(0, 2).tolist()
-
-
-def test_what_takes_longer_takes_so_everywhere() -> None:
-    graph = grid((3, 4), [True, False], 50e9, 1e-6)
-    one, two = network_model(graph), network_model(graph, slower=4.0)
-    assert (two.bandwidth * 4 == one.bandwidth).all()
-    assert two.latency == pytest.approx(one.latency * 4)
-    assert (two.link_bandwidth * 4 == one.link_bandwidth).all()
-    assert [each.latency for each in two.rings(range(12))] == pytest.approx(
-        [4 * each.latency for each in one.rings(range(12))]
-    )
 
 
 def test_links_between_switches_that_are_not_shared_do_not_limit_by_load() -> None:

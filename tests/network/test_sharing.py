@@ -90,18 +90,6 @@ def no_level_is_faster(graph: LinkGraph) -> None:
                     assert level.bandwidth <= rate * (1 + 1e-8)
 
 
-@pytest.mark.parametrize("wrap", [True, False])
-def test_many_patterns_are_taken_together_at_the_worst(wrap: bool) -> None:
-    graph = grid((5, 6), [wrap, False], 50e9, 1e-6)
-    fine = pairs(graph)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nest.network.paths.MOST_PATTERNS", 2)
-        coarse = pairs(graph)
-    assert (coarse.bandwidth <= fine.bandwidth * (1 + 1e-12)).all()
-    assert (coarse.bandwidth < fine.bandwidth).any()
-    assert (coarse.latency == fine.latency).all()
-
-
 def test_far_traffic_does_not_slow_near_devices() -> None:
     """Routers in a row, the outer with three devices each: what passes the middle is not what neighbours send."""
     names = ["a", "b", "c", "d", "e", "f", "g", "h", "left", "middle", "right"]

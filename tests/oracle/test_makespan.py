@@ -4,10 +4,10 @@ import pytest
 
 from tests.oracle.brute_force import solve
 from tests.oracle.costs import sent, zero_times
-from tests.oracle.makespan import Chunk, chunks_of, events, makespan
+from tests.oracle.makespan import Chunk, chunks_of, makespan
 from tests.oracle.network import Network
 from tests.oracle.price import price, setting_of
-from tests.oracle.schedules import TABLE, Pipeline, Said
+from tests.oracle.schedules import TABLE, Pipeline
 
 
 def chunk(forward: float, backward: float, gradients: float | None = None) -> Chunk:
@@ -113,53 +113,12 @@ def test_split_backward_passes_wait_for_gradients_of_inputs_alone():
     assert numbers["batch_time"] == numbers["makespan"] == pytest.approx(12.0)
 
 
-def test_gradients_of_weights_are_as_long_as_a_candidate_says():
-    problem = chain([(1.0, 4.0), (1.0, 4.0)])
-    problem["profile"]["candidates"][0]["weight_gradients"] = [1.0, 3.0]
-    # The second stage: 1 to 2, 2 to 3, 3 to 4, 4 to 5, weights until 11; the first: 3 to 6, 6 to 7, 7 to 10, 10 to 11.
-    assert price(problem, planned("zero-bubble", [[[0]], [[1]]]))["makespan"] == pytest.approx(11.0)
-
-
 def test_a_staggered_stage_counts_from_its_own_first_pass():
     """The second stage works from 1 to 7, the first from 0 to 4."""
     pipeline = Pipeline("zero-bubble-h2", TABLE["zero-bubble-h2"], 1)
     chunks = [chunk(1.0, 1.0, 0.5), chunk(1.0, 5.0, 4.0)]
     assert makespan(pipeline, 2, 1, chunks) == 6.0
     assert makespan(Pipeline("zero-bubble", TABLE["zero-bubble"], 1), 2, 1, chunks) == 7.0
-
-
-def pair(i: int, s: int, m: int, v: int) -> list:
-    return ["f0", ("f0", "b0"), "b0"] if i == 1 else ["f0", "b0"] * 2
-
-
-def test_passes_that_run_together_wait_and_send_together():
-    """The pair waits for gradients until 3 and sends at 5; else the second forward pass would be sent at 2."""
-    pipeline = Pipeline("pairs", Said(lambda m, s, v: (m - 1, 1), lambda i, s, m, v: m, order=pair), 1)
-    assert makespan(pipeline, 2, 2, [chunk(1.0, 1.0)] * 2) == 8.0
-
-
-def crossed(i: int, s: int, m: int, v: int) -> list:
-    return ["f0", "b0"] * 2 if i == 1 else ["f0", "f0", "b0", "b0"]
-
-
-def test_an_order_that_cannot_run_is_refused():
-    said = Said(lambda m, s, v: (m - 1, 1), lambda i, s, m, v: m, order=crossed)
-    with pytest.raises(ValueError, match="wait for each other"):
-        events(Pipeline("crossed", said, 1), 2, 2)
-
-
-@pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("stages", [2, 4, 6])
-def test_equal_stages_take_what_the_closed_form_says(name, stages):
-    """With a backward pass of two equal parts, each as long as the forward pass."""
-    said = TABLE[name]
-    for chunks in [said.chunks] if said.chunks else [2, 3]:
-        pipeline = Pipeline(name, said, chunks)
-        for count in [each for each in (stages, 2 * stages, 3 * stages) if pipeline.admits(stages, each)]:
-            slowest, forward, inputs, gradients = pipeline.weights(count, stages)
-            closed = chunks * (3 * slowest + stages * (forward + inputs + gradients))
-            whole = makespan(pipeline, stages, count, [chunk(1.0, 2.0)] * (stages * chunks))
-            assert whole == pytest.approx(closed)
 
 
 @pytest.mark.parametrize(("exposed", "zero"), [(1.0, 3), (0.5, 3), (1.0, 2), (1.0, 1)])
@@ -196,24 +155,6 @@ def test_what_zero_sends_is_shared_by_bytes_and_its_latencies_evenly(exposed, ze
 def test_a_message_hides_as_far_as_there_is_compute(stages, edge, hidden, makespan):
     problem = chain(stages, edge=edge, price="replay", overlap={"pipeline": hidden})
     assert price(problem, planned("gpipe", [[[0]], [[1]]]))["makespan"] == pytest.approx(makespan)
-
-
-def test_all_passes_grow_where_a_port_holds_up_a_stage():
-    """The first stage has a port that is busy for twice its 9 s: 6, 12 and 18 s, then 18 s back of the last one."""
-    problem = chain([(3.0, 6.0), (1.0, 2.0)], price="replay")
-    problem["profile"]["candidates"][0]["busy"] = [[18.0, 0.0]]
-    numbers = price(problem, planned("gpipe", [[[0]], [[1]]]))
-    assert [stage["time"] for stage in numbers["stages"]] == [18.0, 3.0]
-    # Forward until 12, the second stage until 13 and back until 15 and 17; from 15 on 12 s twice.
-    assert numbers["makespan"] == pytest.approx(39.0)
-
-
-def test_the_longest_synchronisation_follows_the_last_pass():
-    problem = chain([(1.0, 0.001), (0.001, 1.0)], batch=8, price="replay")
-    nothing = {key: [0.0, 0.0] for key in ("weights", "gradients", "optimizer")}
-    group = {"ranks": [0], "update": [3.0, 0.0], **nothing}
-    problem["profile"]["candidates"][0]["state"] = {"dense": group}
-    assert price(problem, planned("gpipe", [[[0]], [[1]]]))["batch_time"] == pytest.approx(16.002 + 3.0)
 
 
 @pytest.mark.parametrize(("asked", "stages", "best"), [("closed-form", 2, 9.099), ("replay", 1, 16.016)])

@@ -1,20 +1,17 @@
 """The brute force on networks against a version that spells out everything, and against the one on levels."""
 
-from copy import deepcopy
 from itertools import permutations, product
 from random import Random
 
 import pytest
 
 from tests.agreement.networks import KINDS
-from tests.agreement.problems import random_problem
 from tests.agreement.random_networks import random_network_problem
 from tests.agreement.random_topologies import random_topology
-from tests.oracle import brute_force
 from tests.oracle.brute_force import alone
 from tests.oracle.check import same
 from tests.oracle.network_plans import Search, describe, own_settings, solve
-from tests.oracle.network_price import price, violations
+from tests.oracle.network_price import violations
 from tests.oracle.partitions import partitions
 from tests.oracle.parts import choices
 
@@ -79,50 +76,6 @@ def test_no_plan_that_is_spelled_out_is_better(kind, last, most):
         assert same(answer.batch_time, min(times, default=None)), seed
         compared += bool(times)
     assert compared > 2
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("seed", range(12))
-def test_the_best_plan_keeps_the_rules_and_is_priced_so_alone(seed):
-    problem = random_network_problem(Random(seed))
-    if seed % 2:
-        problem["training"]["price"] = "replay"
-    answer = solve(problem)
-    if answer.plan is not None:
-        assert violations(problem, answer.plan) == []
-        numbers = price(problem, answer.plan)
-        assert numbers["fits"]
-        assert same(numbers["batch_time"], answer.batch_time, 1e-12)
-
-
-@pytest.mark.longer
-def test_where_all_pairs_are_alike_the_answer_is_that_of_one_level():
-    """Each pair has a link of its own, so that no link carries more than what its ends wait for anyway."""
-    compared = 0
-    for seed in range(120):
-        problem = random_problem(Random(seed), "plain")
-        problem["training"] |= {"exposed": 1.0, "overlap": {"data": False}, "hiding": False}
-        problem["training"]["price"] = ["closed-form", "replay"][seed % 2]
-        count = 1
-        for level in problem["cluster"]["levels"]:
-            count *= level["fanout"]
-        if not 4 <= count <= 7 or "rank_order" in str(problem.get("constraints")) + str(problem.get("fixed")):
-            continue
-        level = problem["cluster"]["levels"][-1] | {"fanout": count}
-        for candidate in problem["profile"]["candidates"]:
-            for group in candidate["state"].values():
-                group["ranks"] = [0]
-        problem["cluster"]["levels"] = [level]
-        expected = brute_force.solve(problem)
-        network = deepcopy(problem)
-        del network["cluster"]["levels"]
-        pair = {"bandwidth": [[level["bandwidth"]] * count] * count, "latency": level["latency"]}
-        network["cluster"]["topology"] = {"matrix": pair}
-        found = solve(network)
-        assert same(found.batch_time, expected.batch_time), seed
-        assert same(found.reachable_memory, expected.reachable_memory), seed
-        compared += expected.plan is not None and len(expected.plan["stages"]) > 1
-    assert compared > 5
 
 
 @pytest.mark.longer

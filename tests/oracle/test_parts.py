@@ -12,9 +12,7 @@ from tests.oracle import pools
 from tests.oracle.brute_force import Answer, solve
 from tests.oracle.check import plan_of, same
 from tests.oracle.document import document_of
-from tests.oracle.parts import Part, choices, mode_of, on_stage
-from tests.oracle.price import price, violations
-from tests.oracle.settings import Rules
+from tests.oracle.price import price
 from tests.oracle.test_brute_force import all_or_none, pared
 from tests.oracle.test_pools import spelled_out
 
@@ -65,81 +63,12 @@ def test_a_part_runs_its_first_layers_again_and_keeps_the_others():
     assert last["memory"] == 2 + 8 + 5
 
 
-def test_inputs_are_stashed_where_some_layer_asks_for_it():
-    problem = chain()
-    problem["training"]["schedule"] = "gpipe"
-    part, whole, keeping = (
-        price(problem, {**plan("none", mode), "schedule": "gpipe"})["stages"][1]["memory"]
-        for mode in (("full", 1, "none"), "full", "none")
-    )
-    assert part == 2 + 8 + 5 + 3 * (8 + 3)
-    assert whole == 2 + 2 + 5 + 3 * 3
-    assert keeping == 8 + 8 + 3 * 16
-
-
-def test_a_stage_with_fewer_layers_recomputes_them_all():
-    modes = ("full", 3, "none"), "full"
-    one, other = (price(chain(), plan(mode, "none")) for mode in modes)
-    assert one == other
-
-
-def test_each_chunk_has_its_own_first_layers():
-    assert on_stage(chain(), [(0, 1), (2, 3)], ("full", 1, "none")) == Part(
-        "full", "none", frozenset({0, 2}), frozenset({1, 3})
-    )
-
-
-def test_the_order_of_layers_is_that_of_the_graph():
-    problem = chain()
-    problem["profile"]["edges"] = [[3, 2], [2, 1], [1, 0]]
-    assert on_stage(problem, [(1, 2, 3)], ("full", 1, "none")).first == {3}
-
-
-def test_ports_are_busy_for_what_runs_again():
-    candidate = {"recompute": {"none": NONE, "full": {**FULL, "busy": [[4.0] * 4]}}}
-    part = on_stage(chain(), [(0, 1)], ("full", 1, "none"))
-    assert mode_of(candidate, part)["busy"] == [[4.0, 0.0, 0.0, 0.0]]
-
-
 def test_a_document_says_what_is_recomputed_and_is_read_back():
     decided = plan(("full", 1, "none"), "full")
     document = document_of(chain(), decided)
     told = [[stage.get(f"recompute{end}") for end in ("", "_layers", "_rest")] for stage in document["stages"]]
     assert told == [["full", 1, "none"], ["full", None, None]]
     assert plan_of(document) == decided
-
-
-@pytest.mark.parametrize(
-    ("search", "constraint", "modes", "kept"),
-    [
-        ({}, "pp == 2", (("full", 1, "none"), ("full", 2, "none")), True),
-        ({"recompute_layers": False}, "pp == 2", (("full", 1, "none"), "full"), False),
-        ({"recompute": ["full"]}, "pp == 2", (("full", 1, "none"), "full"), False),
-        ({}, "uniform(recompute)", (("full", 1, "none"), ("full", 2, "none")), False),
-        ({}, "uniform(recompute)", (("full", 1, "none"), ("full", 1, "none")), True),
-        ({}, "recompute == 'full'", (("full", 1, "none"), "full"), True),
-        ({}, "recompute_layers == 1", (("full", 1, "none"), ("full", 1, "none")), True),
-        ({}, "recompute_layers in [0, 4]", ("none", "full"), True),
-    ],
-)
-def test_rules_read_the_mode_and_the_number_of_layers(search, constraint, modes, kept):
-    problem = {**chain(**search), "constraints": [constraint]}
-    assert (violations(problem, plan(*modes)) == []) is kept
-
-
-@pytest.mark.parametrize(
-    ("fixed", "expected"),
-    [
-        ({"recompute_layers": 2}, [("full", 2, "none")]),
-        ({"recompute_layers": 4}, ["full"]),
-        ({"recompute": "full", "recompute_layers": 1, "recompute_rest": "none"}, [("full", 1, "none")]),
-        ({"recompute": "full"}, ["none", "full"]),
-    ],
-)
-def test_what_is_fixed_leaves_one_choice(fixed, expected):
-    problem = {**chain(), "fixed": fixed}
-    assert choices(problem, problem["profile"]["candidates"][0]) == expected
-    Rules(problem)
 
 
 TELLING = {"plain": (17, 89, 253, 278), "mixed": (43, 56, 302, 490), "chunked": (27, 81, 87, 485)}

@@ -95,36 +95,9 @@ def test_no_plan_that_is_spelled_out_is_better_on_pools():
     assert decided > 1
 
 
-def test_a_solved_plan_is_priced_as_it_was_found():
-    answer = solve(two_pools())
-    assert violations(two_pools(), answer.plan) == []
-    assert same(price(two_pools(), answer.plan)["batch_time"], answer.batch_time)
-
-
 def test_a_message_between_pools_goes_over_the_link_that_joins_them():
     numbers = price(two_pools(), plan([([0, 1, 2], "fast1", 0), ([3, 4], "slow1", 0)]))
     front, behind = numbers["stages"]
     assert same(front["time"], 3 * 2.2 + 0.05 + 5 / 10)
     assert same(behind["time"], 1.7 * 3 * 1.8 + 0.05 + 5 / 10)
     assert (front["level_in"], front["level_out"], behind["level_in"], behind["level_out"]) == (-1, 2, 2, -1)
-
-
-@pytest.mark.parametrize(
-    ("stages", "rule"),
-    [
-        ([([0, 1], "fast1", 0), ([2, 3, 4], "fast2", 2)], "candidates of a pool are one"),
-        ([([0, 1], "fast1", 1), ([2], "slow1", 0), ([3, 4], "fast1", 0)], "blocks of a pool are disjoint and in order"),
-        ([([0, 1], "fast1", 4), ([2, 3, 4], "slow1", 0)], "blocks lie in the replica"),
-    ],
-)
-def test_plans_that_are_none_break_a_rule(stages, rule):
-    assert rule in violations(two_pools(), plan(stages))
-
-
-def test_pools_that_nothing_joins_are_no_neighbours():
-    problem = two_pools()
-    del problem["cluster"]["between"]
-    decided = plan([([0, 1, 2], "fast1", 0), ([3, 4], "slow1", 0)])
-    assert violations(problem, decided) == ["neighbours are joined"]
-    pools = {stage["candidate"][:4] for stage in solve(problem).plan["stages"]}
-    assert len(pools) == 1

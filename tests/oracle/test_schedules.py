@@ -12,12 +12,6 @@ def built_in() -> dict:
     return {name: schedule for name, schedule in registry().schedules().items() if name in TABLE}
 
 
-def test_every_built_in_schedule_is_in_the_table():
-    from nest.hooks.registry import Registry
-
-    assert set(TABLE) == set(Registry().schedules())
-
-
 @pytest.mark.longer
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5, 8])

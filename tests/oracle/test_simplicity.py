@@ -17,9 +17,6 @@ from tests.oracle.test_brute_force import TINY, all_or_none, pared
 from tests.oracle.test_pools import FEW
 from tests.oracle.test_pools import every_plan as every_plan_on_pools
 from tests.pooled_problems import candidate as pooled_candidate
-from tests.pooled_problems import plan as pooled_plan
-from tests.pooled_problems import two_pools
-from tests.seeds import blocks
 
 TELLING = {
     "plain": (22, 41, 89, 100, 115),
@@ -87,77 +84,6 @@ def test_a_pipeline_and_what_it_decides_stand_in_the_key_in_this_order():
     assert key(problem(), halves) == (0, 1, 1, 1, 1, 2, 0, 1, 3, 1, 1, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("stages", "entry", "value"),
-    [
-        ([(FRONT, "t2", "none", 0), (BEHIND, "e2", "none", 0)], 0, 1),
-        ([(FRONT, "t2", "none", 0), (BEHIND, "e2", "none", 0)], 9, 2),  # tp of one, ep of the other
-        ([([0, 1], "t2", "none", 0), ([2, 3, 4, 5], "e2", "none", 0)], 6, 0),  # mixed stages have no even split
-        ([([0, 1], "t2", "none", 0), ([2, 3, 4, 5], "t2", "none", 0)], 6, 1),
-        ([([0, 1], "c1", "none", 0), ([2, 3], "c1", "none", 0), ([4, 5], "c1", "none", 0)], 6, 0),
-        ([([0], "c1", "none", 0), ([1, 2, 3], "c1", "none", 0), ([4, 5], "c1", "none", 0)], 6, 1),
-        ([([0, 1], "c1", "none", 0), ([2], "c1", "none", 0), ([3], "c1", "none", 0), ([4, 5], "c1", "none", 0)], 6, 0),
-        ([(ALL, "c1", "selective", 0)], 8, 1),
-        ([(ALL, "c1", "full", 0)], 8, 3),
-        ([(ALL, "both", "none", 0)], 9, 2),
-        ([(FRONT, "t2", "none", 0), (BEHIND, "t2", "none", 0)], 7, 0),
-        ([(FRONT, "t2", "none", 0), (BEHIND, "t2", "none", 1)], 7, 1),
-        ([(FRONT, "t2", "none", 0), (BEHIND, "t2", "none", 1)], 10, 1),
-        ([(ALL, "t2", "none", 0)], 12, 1),
-        ([(ALL, "both", "none", 0)], 12, 0),
-    ],
-)
-def test_stages_decide_an_entry(stages, entry, value):
-    assert key(problem(), plan(*stages))[entry] == value
-
-
-@pytest.mark.parametrize(
-    ("search", "decided", "entry", "value"),
-    [
-        ({"zero": [1, 0]}, {}, 10, 1),
-        ({"zero": [0, 1]}, {}, 10, 0),
-        ({}, {"zero_degree": 1}, 10, 1),
-        ({}, {"replicas": 2, "rank_order": "dp-inner"}, 11, 0),
-        ({"rank_order": ["pp-inner"]}, {"replicas": 2}, 11, 0),
-        ({"rank_order": ["dp-inner", "pp-inner"]}, {"replicas": 2, "rank_order": "dp-inner"}, 11, 0),
-        ({"rank_order": ["dp-inner", "pp-inner"]}, {"replicas": 2}, 11, 1),
-        ({}, {"rank_order": "dp-inner"}, 11, 0),
-        ({}, {"schedule": "gpipe"}, 3, 1),
-    ],
-)
-def test_what_the_problem_lists_first_is_usual(search, decided, entry, value):
-    halves = [(FRONT, "c1", "none", 0), (BEHIND, "c1", "none", 0)]
-    assert key(problem(**search), plan(*halves, **decided))[entry] == value
-
-
-def test_what_the_problem_fixes_is_usual():
-    asked = {**problem(), "fixed": {"zero": 2, "rank_order": "dp-inner"}}
-    halves = plan((FRONT, "c1", "none", 2), (BEHIND, "c1", "none", 2), replicas=2, rank_order="dp-inner")
-    assert key(asked, halves)[10:12] == (0, 0)
-
-
-def test_a_rank_order_of_one_stage_counts_for_nothing():
-    assert key(problem(), plan((ALL, "c1", "none", 0), replicas=4, rank_order="dp-inner"))[11] == 0
-
-
-def test_chunks_are_even_where_each_holds_as_many_blocks():
-    layers = ("embedding", "a", "b", "c", "d", "e", "f", "g", "h", "head")
-    chunked = plan(
-        ([0, 1, 2, 5, 6], "c1", "none", 0), ([3, 4, 7, 8, 9], "c1", "none", 0), schedule="interleaved", chunks=2
-    )
-    chunked["stages"][0]["chunks"], chunked["stages"][1]["chunks"] = [[0, 1, 2], [5, 6]], [[3, 4], [7, 8, 9]]
-    assert key(problem(layers=layers), chunked)[3:7] == (1, 2, 2, 0)
-    chunked["stages"][0]["chunks"], chunked["stages"][1]["chunks"] = [[0, 1], [5, 6]], [[2, 3, 4], [7, 8, 9]]
-    assert key(problem(layers=layers), chunked)[6] == 1
-
-
-def test_pools_are_counted_and_all_their_devices_with_them():
-    both = pooled_plan([([0, 1, 2], "fast1", 0), ([3, 4], "slow1", 0)])
-    assert key(two_pools(), both)[:3] == (1, 2, 1)
-    assert key(two_pools(), both)[12] == 1
-    assert key(two_pools(), pooled_plan([([0, 1, 2, 3, 4], "fast1", 0)]))[:3] == (0, 1, 0)
-
-
 def test_a_share_admits_a_simpler_plan_and_no_share_the_fastest():
     """Two stages are faster than one of all layers; by how much decides."""
     asked = problem(zero=[0], rank_order=["pp-inner"])
@@ -204,14 +130,6 @@ def test_no_plan_that_is_spelled_out_is_simpler(kind, seeds):
         seen += spelled_out_agrees(seed, kind)
     assert seen["slower"] > 6
     assert seen["fastest"] > 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", TELLING)
-@pytest.mark.parametrize("block", blocks(120, 600))
-def test_no_plan_of_many_that_are_spelled_out_is_simpler(block, kind):
-    for seed in block:
-        spelled_out_agrees(seed, kind)
 
 
 def spelled_out_agrees(seed: int, kind: str) -> Counter[str]:

@@ -7,8 +7,7 @@ import pytest
 import nest
 
 PROBLEM: dict[str, Any] = {
-    "nest": 1,
-    "training": {"global_batch": 8},
+    "nest": 1, "training": {"global_batch": 8},
     "cluster": {
         "memory": 60.0,
         "levels": [
@@ -22,33 +21,21 @@ PROBLEM: dict[str, Any] = {
         "edges": [[0, 1], [1, 2], [2, 3]],
         "candidates": [
             {
-                "name": "one",
-                "width": 1,
-                "samples": 1,
-                "forward": [1, 2, 1.5, 1],
-                "backward": [2, 4, 3, 2],
+                "name": "one", "width": 1, "samples": 1, "forward": [1, 2, 1.5, 1], "backward": [2, 4, 3, 2],
                 "state": {
                     "dense": {
-                        "ranks": [0],
-                        "weights": [2, 3, 2, 1],
-                        "gradients": [2, 3, 2, 1],
-                        "optimizer": [8, 12, 8, 4],
+                        "ranks": [0], "weights": [2, 3, 2, 1], "gradients": [2, 3, 2, 1], "optimizer": [8, 12, 8, 4],
                         "update": [0.1, 0.2, 0.1, 0.1],
-                    }
+                    },
                 },
                 "recompute": {
-                    "none": {
-                        "extra": [0, 0, 0, 0],
-                        "first": [3, 3, 3, 3],
-                        "more": [3, 3, 3, 3],
-                        "peak": [0, 0, 0, 0],
-                    }
+                    "none": {"extra": [0, 0, 0, 0], "first": [3, 3, 3, 3], "more": [3, 3, 3, 3], "peak": [0, 0, 0, 0]},
                 },
                 "edge_bytes": [4, 6, 2],
-            }
+            },
         ],
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import pytest
 from attrs import evolve
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import given
 
 from nest.instance import Instance, Solution
 from nest.plan.check import check
@@ -41,30 +39,6 @@ def test_the_candidate_of_a_document_is_the_first_of_the_widest(plan: Plan) -> N
     widths = [stage.devices[1] for stage in found.stages]
     assert found.candidate.width == max(widths)
     assert found.candidate.name == found.stages[widths.index(max(widths))].candidate
-
-
-@pytest.mark.longer
-@given(mixed_plans(), st.data())
-def test_another_candidate_on_a_stage_is_noticed(plan: Plan, data: st.DataObject) -> None:
-    problem, solution = plan
-    found = written(problem, solution)
-    index = data.draw(st.integers(0, len(solution.stages) - 1))
-    other = data.draw(st.sampled_from(problem.candidates))
-    assume(other.name != found.stages[index].candidate)
-    # Drawn alike, two candidates may be equal but for their names.
-    assume(other.forward[0] != problem.candidates[solution.stages[index].candidate].forward[0])
-    stages = list(found.stages)
-    stages[index] = evolve(stages[index], candidate=other.name)
-    assert not check(problem, evolve(found, stages=tuple(stages))).ok
-
-
-@given(mixed_plans())
-def test_another_candidate_above_the_stages_is_noticed(plan: Plan) -> None:
-    problem, solution = plan
-    found = written(problem, solution)
-    assert found.candidate is not None
-    told = check(problem, evolve(found, candidate=evolve(found.candidate, name="other"))).disagreements
-    assert [line.partition(" ")[0] for line in told] == ["candidate"]
 
 
 @given(mixed_plans())

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 from hypothesis import given
-from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.plan.evaluate import evaluate
-from tests.plan.mixed_plans import blocks, mixed_plans, rich_candidate
+from tests.plan.mixed_plans import blocks, mixed_plans
 from tests.small_instances import cluster, instance
 
 Plan = tuple[Instance, Solution]
@@ -130,65 +129,6 @@ def test_blocks_are_apart_and_boundaries_reach_as_far_as_their_devices(plan: Pla
     ]
     assert [stage.level_out for stage in priced.stages] == [*reach, -1]
     assert [stage.level_in for stage in priced.stages] == [-1, *reach]
-
-
-@given(mixed_plans(), st.data())
-def test_candidates_that_differ_in_name_only_price_as_one(plan: Plan, data: st.DataObject) -> None:
-    problem, mixed = plan
-    only = rich_candidate(len(problem.graph.layers), "only", 1, [0], 7)
-    stages = tuple(evolve(stage, candidate=0, offset=index) for index, stage in enumerate(mixed.stages))
-    split = tuple(evolve(stage, candidate=data.draw(st.integers(0, 1))) for stage in stages)
-    twins = evolve(problem, candidates=(only, evolve(only, name="twin")))
-    assert evaluate(twins, evolve(mixed, stages=split)) == evaluate(
-        evolve(problem, candidates=(only,)), evolve(mixed, stages=stages)
-    )
-
-
-@given(mixed_plans(), st.data())
-def test_a_stage_does_not_feel_what_its_neighbours_compute(plan: Plan, data: st.DataObject) -> None:
-    """With widths, and so levels and replicas, as they are, only a stage's own candidate enters its numbers."""
-    problem, solution = plan
-    layers = len(problem.graph.layers)
-    strangers = tuple(
-        rich_candidate(layers, f"stranger {index}", known.width, range(known.width), 1000 + index)
-        for index, known in enumerate(problem.candidates)
-    )
-    wider = evolve(problem, candidates=(*problem.candidates, *strangers))
-    kept = data.draw(st.integers(0, len(solution.stages) - 1))
-    replaced = tuple(
-        stage if index == kept else evolve(stage, candidate=stage.candidate + len(problem.candidates))
-        for index, stage in enumerate(solution.stages)
-    )
-    before, after = evaluate(problem, solution), evaluate(wider, evolve(solution, stages=replaced))
-    assert after.stages[kept] == before.stages[kept]
-    others = [index for index in range(len(solution.stages)) if index != kept]
-    assert all(after.stages[index].compute != before.stages[index].compute for index in others)
-
-
-@given(mixed_plans(), st.data())
-def test_narrower_neighbours_change_boundaries_alone(plan: Plan, data: st.DataObject) -> None:
-    """In `dp-inner`, where the size of replicas places nothing; a narrower block behind ends earlier."""
-    problem, solution = plan[0], evolve(plan[1], rank_order="dp-inner")
-    narrow = rich_candidate(len(problem.graph.layers), "narrow", 1, [0], 7)
-    kept = data.draw(st.integers(0, len(solution.stages) - 1))
-    stages = tuple(
-        stage if index == kept else evolve(stage, candidate=len(problem.candidates))
-        for index, stage in enumerate(solution.stages)
-    )
-    before = evaluate(problem, solution).stages[kept]
-    alone = evolve(problem, candidates=(*problem.candidates, narrow))
-    after = evaluate(alone, evolve(solution, stages=stages)).stages[kept]
-    assert after.level_out <= before.level_out
-    moved = {name: getattr(after, name) for name in ("level_in", "level_out", "arriving", "returning")}
-    assert before._replace(**moved) == after
-
-
-def test_replicas_are_as_large_as_the_widest_stage_makes_them() -> None:
-    """Of 28 devices two replicas get 14 each with blocks of one device, 12 with a block of four among them."""
-    problem, mixed = by_hand(), decided("pp-inner")
-    plain = evolve(mixed, stages=tuple(evolve(stage, candidate=0) for stage in mixed.stages))
-    assert evaluate(problem, mixed).stages[0].level_out == 1
-    assert evaluate(problem, plain).stages[0].level_out == 2
 
 
 def test_stages_with_different_samples_have_no_price() -> None:

@@ -63,14 +63,6 @@ def test_what_is_no_plan_is_said(instance: Instance, decided: dict[str, Any], se
     assert any(sentence in each for each in broken), broken
 
 
-def test_pools_that_nothing_joins_are_no_neighbours() -> None:
-    problem = two_pools()
-    del problem["cluster"]["between"]
-    apart = build_instance(structure(problem, Problem), registry())
-    broken = structure_violations(apart, pooled_problems.solution_of(apart, PLANS[0]))
-    assert broken == ["stages 1 and 2: nothing joins pools 'fast' and 'slow'"]
-
-
 def test_a_changed_pool_does_not_pass_the_check(instance: Instance) -> None:
     solution = pooled_problems.solution_of(instance, PLANS[0])
     whole = structure(two_pools(), Problem).to_dict()

@@ -1,7 +1,5 @@
 """ZeRO over shard groups smaller than all ranks: prices by hand, what all ranks have in common with them, the rules."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nest
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.plan.check import check
 from nest.plan.document import document, solution_of
@@ -114,16 +111,3 @@ def test_documents_say_the_shard_groups_and_checks_read_them() -> None:
     assert any("sync_time" in told for told in report.disagreements)
     assert "shard groups of 3" in check(problem, evolve(written, zero_degree=3)).disagreements[0]
     assert "zero_degree is 0" in check(problem, evolve(written, zero_degree=0)).disagreements[0]
-
-
-@pytest.mark.longer
-def test_measured_runs_that_state_their_shard_groups_are_priced(shared: Path) -> None:
-    rows = [json.loads(line)["problem"] for line in (shared / "fidelity" / "measured.jsonl").read_text().splitlines()]
-    stated = [row for row in rows if "zero_degree" in row["fixed"]]
-    assert len(stated) >= 13
-    for row in stated[::4]:
-        priced = nest.evaluate(row)
-        assert priced.zero_degree == row["fixed"]["zero_degree"]
-        rest = {name: value for name, value in row["fixed"].items() if name != "zero_degree"}
-        assert row["fixed"]["zero_degree"] == row["fixed"]["dp"]
-        assert nest.evaluate({**row, "fixed": rest}).batch_time == priced.batch_time

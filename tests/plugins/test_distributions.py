@@ -78,21 +78,6 @@ def test_installed_it_is_loaded_without_a_warning(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_ulysses_changes_the_plan_of_a_long_sequence_and_removing_it_restores_the_bytes(tmp_path: Path) -> None:
-    before = nest("solve", str(LONG), "--json", seed="1")
-    path = install(ULYSSES, tmp_path)
-    first, second = (nest("solve", str(LONG), "--json", path=path, seed=seed) for seed in ("1", "2"))
-    assert first == second
-    without, with_it = json.loads(before), json.loads(first)
-    assert without["status"] == with_it["status"] == "optimal"
-    assert "ulysses" not in without["candidate"]["degrees"]
-    assert with_it["candidate"]["degrees"]["ulysses"] > 1
-    assert with_it["batch_time"] < without["batch_time"]
-    assert with_it["plugins"]["nest-ulysses"] == project(ULYSSES)["version"]
-    assert nest("solve", str(LONG), "--json") == before
-
-
-@pytest.mark.slow
 def test_pip_installs_ulysses_into_a_fresh_environment_and_removes_it(tmp_path: Path) -> None:
     venv.create(tmp_path / "fresh", with_pip=True)
     folder = tmp_path / "fresh" / ("Scripts" if os.name == "nt" else "bin")

@@ -55,20 +55,6 @@ def test_a_step_costs_its_devices_and_its_egress() -> None:
     assert nest.check(plan).ok
 
 
-@pytest.mark.longer
-def test_a_token_costs_its_share_and_a_training_all_its_steps() -> None:
-    from frameworks_tests.test_pools import problem as of_model
-
-    problem = of_model()
-    problem["training"]["tokens"] = 8 * 1024 * 100
-    for pool in problem["cluster"]["pools"]:
-        pool["price"] = 1.5
-    problem["cluster"]["between"][0]["egress"] = 0.02
-    summary = nest.solve(problem).summary
-    assert summary["cost"]["token"] == pytest.approx(summary["cost"]["step"] / (8 * 1024))
-    assert summary["training"]["cost"] == pytest.approx(100 * summary["cost"]["step"])
-
-
 def test_within_a_zone_nothing_is_paid() -> None:
     problem = priced(egress=EGRESS)
     problem["cluster"]["pools"][1]["zone"] = "north"

@@ -4,7 +4,6 @@ import pytest
 
 from nest.instance import Solution, StageDecision
 from nest.plan.evaluate import evaluate
-from nest.report.other_plans import describe_runner_up
 from nest.report.plan_summary import ModelFacts, figures, price_of_an_hour, time_shares
 from nest.spec import ClusterSpec, LevelSpec, PoolSpec
 from tests.small_instances import candidate, cluster, instance
@@ -37,28 +36,6 @@ def test_utilisation_counts_three_forward_passes_on_the_devices_used() -> None:
     assert found["tokens_per_second"] == pytest.approx(tokens)
     assert found["tokens_per_second_per_device"] == pytest.approx(tokens / 4)
     assert found["model_flops_utilisation"] == pytest.approx(3 * 5.0 * tokens / (4 * 7.0))
-
-
-def test_a_single_stage_has_no_bubble() -> None:
-    problem = instance([candidate(3)])
-    alone = Solution(4, "dp-inner", "1f1b", (StageDecision((0, 1, 2), 0, "none", 0, 0),))
-    assert evaluate(problem, alone).idle_share == pytest.approx(0.0)
-    assert evaluate(problem, two_stages(3).__class__(1, "dp-inner", "1f1b", alone.stages)).idle_share < 1e-12
-
-
-def test_the_runner_up_names_the_part_that_grew() -> None:
-    problem = instance([candidate(6)])
-    ranked = sorted((evaluate(problem, two_stages(cut)).batch_time, cut) for cut in range(1, 6))
-    best, worst = ranked[0][1], ranked[-1][1]
-    told = describe_runner_up(
-        problem,
-        (two_stages(best), evaluate(problem, two_stages(best)), (2.0, 3.0)),
-        (two_stages(worst), evaluate(problem, two_stages(worst)), (2.0 * (1 - 1e-12), 2.5)),
-    )
-    assert told["slower_by"] == pytest.approx(ranked[-1][0] / ranked[0][0] - 1)
-    assert "% slower" in told["reason"]
-    assert told["wins_if"] == [{"level": "level1", "bandwidth": 0.9, "batch_time": 2.5, "plan_batch_time": 3.0}]
-    assert told["label"] == "pp 2, replicas 2, micro-batch 1"
 
 
 def test_devices_of_pools_cost_what_their_pool_says() -> None:

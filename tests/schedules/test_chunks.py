@@ -166,11 +166,3 @@ def test_the_second_zero_bubble_has_none_where_optimizer_steps_need_not_wait(mic
     assert longest == pytest.approx(thirds(schedule, micro_batches, stages))
     for stage, row in enumerate(rows, start=1):
         assert schedule.in_flight(stage, stages, micro_batches) == held(row, "weights")
-
-
-@pytest.mark.parametrize(("micro_batches", "stages"), [(each, s) for each, s in SIZES if each >= 2 * s - 1])
-def test_zero_bubbles_are_those_of_the_paper(micro_batches: int, stages: int) -> None:
-    """A bubble of `(s - 1) (T_F + T_B - T_W)`, and of `(s - 1) (T_F + T_B - 2 T_W)`, all three being `t / 3`."""
-    for name, bubble in (("zero-bubble", stages - 1), ("zero-bubble-h2", 0.0)):
-        taken = thirds(registry().schedules()[name], micro_batches, stages)
-        assert taken == pytest.approx(3 * micro_batches + bubble)

@@ -70,11 +70,3 @@ def test_the_papers_bound_is_the_table_of_the_problem(micro_batches: int, stages
     assert bound.weights(micro_batches, stages) == (micro_batches + stages - 1, 0)
     for stage in range(1, stages + 1):
         assert bound.in_flight(stage, stages, micro_batches) == min(micro_batches, stages - stage + 1)
-
-
-@pytest.mark.parametrize("times", [[(1.0, 2.0), (3.0, 1.0), (0.5, 4.0)], [(2.0, 2.0), (1.0, 0.5)]])
-def test_the_papers_bound_is_no_less_than_one_forward_one_backward(times: list[tuple[float, float]]) -> None:
-    for micro_batches in (1, 4, 9):
-        simulated = simulate(orders("1f1b", micro_batches, len(times)), times)
-        largest, _ = schedule("nest").weights(micro_batches, len(times))
-        assert simulated <= largest * max(f + b for f, b in times) + 1e-9

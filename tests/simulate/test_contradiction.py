@@ -1,7 +1,6 @@
 """A schedule of a plug-in whose order contradicts its weights: it is not planned with, and who wanted it is told."""
 
 from collections.abc import Callable
-from itertools import product
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -14,13 +13,10 @@ from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass, weights_of
 from nest.instance.schedule import places_of
-from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.schedules.gpipe import GPipe
-from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
+from nest.schedules.one_forward_one_backward import OneForwardOneBackward
 from nest.schedules.zero_bubble import ZeroBubbleH2
-from nest.spec import Problem
-from nest.whatif.solver import Solver
 from tests.plan.four_layers import four_layers
 
 
@@ -142,14 +138,6 @@ def test_one_without_an_order_is_taken_at_its_word_and_said_to_be() -> None:
     assert "states no order of passes" in str(found.certificate.missing)
 
 
-def test_questions_about_plans_do_without_it_too() -> None:
-    known = offering(weights=no_bubble)
-    found = Solver(known).plan(structure(problem("foo", "1f1b", **FOUR_STAGES), Problem))
-    assert found is not None
-    assert (found.status, found.schedule) == ("optimal", "1f1b")
-    assert "its schedule 'foo' prices" in known.warnings[0]
-
-
 def test_a_proof_prices_it_by_its_order() -> None:
     known = offering(weights=no_bubble)
     plan = api.solve(problem("1f1b", **FOUR_STAGES))
@@ -171,16 +159,3 @@ def test_no_pipeline_takes_longer_than_the_bound(schedule: Any) -> None:
         taken = batch_length(orders, places, lengths, staggered)
         weights = weights_of(schedule, micro_batches, stages)
         assert taken <= longest_pipeline(weights, orders, places, lengths, staggered) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("schedule", [OneForwardOneBackward(), GPipe(), NestBound()])
-def test_stages_that_work_beside_idle_ones_take_at_most_their_closed_form(schedule: Any) -> None:
-    """So all stages that divide their time alike do: docs/explanation/simulation.md, "The bound"."""
-    for stages, micro_batches, (forward, backward) in product((2, 5), (1, 3, 8), ((1, 2), (1, 0), (3, 1))):
-        orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
-        largest, total = schedule.weights(micro_batches, stages)
-        for works in list(product((0, 1), repeat=stages))[1:]:
-            lengths = [{("forward", 0): work * forward, ("backward", 0): work * backward} for work in works]
-            places = places_of(schedule, stages, micro_batches)
-            taken = batch_length(orders, places, lengths, staggered=False)
-            assert taken <= (largest + total * sum(works)) * (forward + backward)

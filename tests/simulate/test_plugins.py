@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-import nest
 from nest import api
 from nest.api import evaluate
 from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Pass
-from nest.schedules.interleaved import Interleaved
 from nest.spec import PlanDocument
 from nest.testing import check_schedule
 from tests.simulate.uniform_plans import uniform_plan
@@ -116,32 +114,3 @@ def test_an_order_that_cannot_be_run_sets_the_schedule_aside(order: Order, reaso
     assert reason in line
     failed = [finding for finding in check_schedule(Ordered(order)) if not finding.passed]
     assert failed
-
-
-def test_the_kit_finds_orders_that_hold_too_much() -> None:
-    class Frugal(Ordered):
-        def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
-            return 1
-
-    failed = [finding for finding in check_schedule(Frugal(all_forward_first)) if not finding.passed]
-    told = " ".join(finding.told for finding in failed)
-    assert "counts 1 micro-batches in flight in stage 1 of 1, but its order holds 2" in told
-    assert "enough are in flight for its weights" in {finding.check for finding in failed}
-    assert all(finding.passed for finding in check_schedule(Ordered(all_forward_first)))
-
-
-def test_from_python_the_same() -> None:
-    assert nest.simulate(uniform_plan(5, "1f1b").to_dict()).batch_time > 0
-
-
-@pytest.mark.longer
-def test_the_kit_finds_chunks_that_are_never_filled() -> None:
-    """Counts of one chunk at a time, though the schedule says that all chunks are held at some moment."""
-
-    class Bare(Interleaved):
-        def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[tuple[float, ...], ...]:
-            return tuple(tuple(float(each == chunk) for each in range(self.chunks)) for chunk in range(self.chunks))
-
-    told = [finding.told for finding in check_schedule(Bare()) if not finding.passed]
-    assert any("stage 1 never holds a micro-batch in each of its chunks" in each for each in told)
-    assert all(finding.passed for finding in check_schedule(Interleaved()))

@@ -14,7 +14,7 @@ from nest_whatif.text.replay import replay_text
 from tests.agreement.busy_plans import KINDS, decided, runnable_plans, with_ports
 from tests.oracle.check import same
 from tests.simulate.traffic import overfull
-from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+from tests.simulate.uniform_plans import uniform_plan
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,22 +49,6 @@ def test_stages_wait_for_busy_ports_as_the_plan_says_and_no_port_is_overfull(kin
     assert counts["waits"] > counts["stages"] / 6
     assert counts["once"] > 10
     assert counts["full"] > 5
-
-
-@pytest.mark.longer
-def test_uniform_plans_wait_for_their_ports() -> None:
-    """That their replays equal the closed form is tested beside those of other uniform plans."""
-    waiting = held_up = 0
-    for schedule in SCHEDULES:
-        for seed in range(3):
-            found, free = (nest.simulate(uniform_plan(seed, schedule, ports=ports)) for ports in (True, False))
-            assert overfull(found) == []
-            assert all(stage.traffic is not None for stage in found.stages)
-            assert all(stage.traffic is None for stage in free.stages)
-            waiting += any(task.kind == WAIT for task in found.timeline.tasks)
-            held_up += found.stages[0].synchronisation > 0
-    assert waiting > 10
-    assert held_up > 10
 
 
 def test_waits_and_the_busiest_port_are_told() -> None:

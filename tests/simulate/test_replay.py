@@ -234,13 +234,6 @@ def test_chunks_that_differ_are_not_taken_for_stages_that_do() -> None:
     assert found.difference.stages == 0.0
 
 
-def test_a_pass_that_takes_no_time_still_shows_its_memory() -> None:
-    found = nest.simulate(stages_of([0.0], [1.0], 1, peak=0.5))
-    assert found.timeline.memory == (((0.0, 0.5), (1.0, 0.0)),)
-    found = nest.simulate(stages_of([0.0, 1.0], [0.0, 1.0], 1, peak=0.5))
-    assert found.timeline.memory[0] == ((0.0, 0.5), (0.0, 0.0), (2.0, 0.5), (2.0, 0.0))
-
-
 def stages_of(
     forward: list[float],
     backward: list[float],

@@ -3,11 +3,10 @@
 from collections import Counter
 from functools import partial
 from itertools import combinations, product
-from math import ceil, inf
+from math import inf
 
 import numpy
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,35 +112,6 @@ def test_no_sharing_out_of_layers_has_a_faster_slowest_stage(seconds: list[int])
             for homes in product(range(stages), repeat=len(seconds))
         )
         assert max(seconds) * (1 - 1e-9) <= bound <= least
-
-
-@given(st.integers(1, 200), st.integers(1, 200))
-def test_of_layers_alike_one_stage_has_what_does_not_divide(layers: int, stages: int) -> None:
-    found = ShareOut(layers).slowest(numpy.full(layers, 0.5))
-    if stages <= layers:
-        assert found[stages - 1] == pytest.approx(0.5 * ceil(layers / stages), rel=1e-9)
-
-
-@pytest.mark.parametrize("layers", [3, 40])
-def test_stages_without_room_are_missing_from_tables_but_from_those_of_all(layers: int) -> None:
-    one = candidate(layers, seed=2)
-    problem = instance([one], machines=cluster((2, 2), memory=1e9), zero=(0,), recompute=("none",), global_batch=8)
-    masks = [(1 << layers) - (1 << place) for place in range(layers, -1, -1)]
-    downsets = lattice(membership(masks, layers))
-    possible, _ = configurations(problem, layers, Splits(problem).counts)
-    four = next(each for each in possible if each.replicas == 1)
-    whole = PlainSearch(problem, [four], downsets).all_tables(four)
-    # Room for a third of the layers.
-    memory = float(whole.tables[0].first.max()) / 3
-    scarce = evolve(problem, cluster=cluster((2, 2), memory=memory))
-    search = PlainSearch(scarce, [four], downsets)
-    assert len(search.all_tables(four).pairs) == len(whole.pairs) == layers * (layers + 1) // 2
-    left = search.tables(four, inf).pairs
-    fitting = set()
-    for larger, smaller, held in zip(whole.pairs.larger, whole.pairs.smaller, whole.tables[0].first, strict=True):
-        if held <= memory:
-            fitting.add((int(larger), int(smaller)))
-    assert set(zip(left.larger.tolist(), left.smaller.tolist(), strict=True)) == fitting
 
 
 @pytest.mark.parametrize("seed", range(6))

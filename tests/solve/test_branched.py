@@ -144,14 +144,6 @@ def test_towers_are_proved(count: int, length: int) -> None:
     assert result.lower_bound == pytest.approx(result.batch_time, rel=2 * PROOF)
 
 
-@pytest.mark.slow
-def test_five_towers_of_a_hundred_layers_have_a_plan_near_its_bound() -> None:
-    result = solve(towers(5, 100))
-    assert result.batch_time is not None
-    assert result.lower_bound is not None
-    assert 0 < result.lower_bound <= result.batch_time <= 1.05 * result.lower_bound
-
-
 @pytest.mark.longer
 def test_inception_is_proved(shared: Path) -> None:
     problem = shared / "dag" / "layergraphs__inceptionv3_inference.json"
@@ -162,12 +154,6 @@ def test_inception_is_proved(shared: Path) -> None:
     assert result.status == "optimal"
     assert result.solution is not None
     assert evaluate(instance, result.solution).slowest == pytest.approx(52.2016, abs=1e-4)
-
-
-@pytest.mark.longer
-def test_the_same_problem_has_the_same_plan() -> None:
-    one, other = (branched(towers(4, 5), Deadline()) for _ in range(2))
-    assert one == other
 
 
 def test_what_is_not_proved_in_time_says_so() -> None:
@@ -238,24 +224,3 @@ def test_a_gap_says_what_coarser_cuts_would_prove(monkeypatch: pytest.MonkeyPatc
     assert coarser.status == "optimal"
     assert plan.statistics["block_batch_time"] == pytest.approx(coarser.batch_time)
     assert "search.granularity: block" in summary(plan, Screen(200))
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("fixed", [{}, {"pp": 4}])
-def test_an_operator_graph_of_a_model_is_planned(fixed: dict[str, Any]) -> None:
-    instance = instance_of(
-        {
-            "nest": 1,
-            "model": "gpt2",
-            "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
-            "training": {"global_batch": 8, "sequence_length": 1024, "micro_batch": [1], "schedule": ["1f1b"]},
-            "search": {"granularity": "operator", "target": "none"},
-            "fixed": fixed,
-        }
-    )
-    assert len(instance.graph.layers) > 100
-    result = branched(instance, Deadline())
-    agrees(instance, result, proved=False)
-    assert result.lower_bound is not None
-    assert result.batch_time is not None
-    assert result.lower_bound >= 0.95 * result.batch_time

@@ -12,7 +12,6 @@ import pytest
 from nest.solve.dp.by_price import not_worse
 from nest.solve.dp.chunk_memory import Held, Share
 from nest.solve.dp.configurations import Tally, offsets
-from nest.solve.dp.fillings import bounds
 from nest.solve.dp.places import NONE, Graph, OffsetPlaces, Place, PoolPlaces, SlotPlaces
 from tests.agreement import draws
 from tests.agreement.compare import complaint, disagreements, solved
@@ -134,15 +133,6 @@ def test_stages_of_pools_may_be_wherever_blocks_fit_in_order(seed: int) -> None:
     assert walks(graph, {pool: [pool] for pool in range(pools)}) == expected
 
 
-def test_a_choice_of_less_memory_is_kept_where_it_lets_units_lie_otherwise() -> None:
-    """Two choices that take the same, and one that takes longer than both: the shorter ones do not fit every way."""
-    figures = numpy.array([[[3.0], [3.0], [4.0]]] * 3)
-    every, pairs = numpy.ones((3, 1), dtype=bool), [(0, 1), (1, 0), (2, 0), (2, 1)]
-    for roomy, kept in (([0, 0, 1], [1, 1, 1]), ([0, 1, 1], [1, 1, 0]), ([1, 1, 1], [1, 0, 0])):
-        found = not_worse(every.copy(), figures, figures[0], pairs, numpy.array([roomy], dtype=bool).T)
-        assert found[:, 0].tolist() == list(map(bool, kept))
-
-
 def held(chunks: int) -> Held:
     """Chunks of a unit each with room for another one."""
     return Held((tuple([2.0] * chunks),), Share(((1,),) * chunks, ((1,),) * chunks))
@@ -161,9 +151,3 @@ def test_ways_to_lay_units_into_many_chunks_are_found_one_by_one() -> None:
     )
     assert few.most(numpy.array([[3]]), [1.0], [0.0] * 6).tolist() == [9.0]
     assert not list(few.ways((3,), [1.0], base, 8.0, looked.append))
-
-
-def test_a_thousand_blocks_are_dealt_to_hundreds_of_chunks() -> None:
-    found = list(bounds([1, 1000, 1], [0, 1, 0], 512, None))
-    assert found
-    assert all(len(each) == 512 for each in found)

@@ -393,22 +393,6 @@ def test_an_even_split_may_have_any_number_of_chunks() -> None:
 
 
 @pytest.mark.longer
-def test_embedding_and_head_may_share_a_stage_where_first_and_last_chunk_do() -> None:
-    """That says nothing of blocks between them, so that these stay alike; no round placement keeps it."""
-    for placement, possible in (("v", True), ("round", False)):
-        problem = chunked_problem(Random(3))
-        tied = parse(f'same_stage("l0", "l{len(problem.graph.layers) - 1}")')
-        odd = evolve(problem.space.schedules[0], placement=placement)
-        problem = evolve(
-            problem,
-            space=evolve(problem.space, schedules=(odd,), constraints=(tied,)),
-            cluster=evolve(problem.cluster, memory=1e9, device_memory=1e9),
-        )
-        checked(problem)
-        assert (solve(problem).solution is not None) == possible
-
-
-@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, of=60, first=900))
 def test_constraints_tell_units_apart(seed: int) -> None:
     """A constraint on two layers, layers that no cut may part, or stages that are decided."""

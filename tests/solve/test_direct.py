@@ -193,18 +193,3 @@ def test_what_cannot_send_directly_is_refused() -> None:
     drawn["training"]["schedule"] = "interleaved"
     with pytest.raises(InputError, match="one chunk"):
         nest.solve(drawn)
-
-
-@pytest.mark.longer
-def test_a_replay_has_the_plan_s_seconds_and_bytes() -> None:
-    replayed = 0
-    for seed in range(1, 9):
-        plan = nest.solve(problem(seed))
-        if plan.status == "infeasible":
-            continue
-        found = nest.simulate(plan)
-        assert found.closed_form == pytest.approx(plan.batch_time, rel=1e-9)
-        for stage, record in zip(found.stages, plan.stages, strict=True):
-            assert stage.memory_peak == pytest.approx(record.memory, rel=1e-9)
-        replayed += len(plan.stages) > 1
-    assert replayed

@@ -70,11 +70,6 @@ def test_least_over_the_stages_of_each_downset(graph: LayerGraph, data: st.DataO
             assert values[kept][some.of_downset(index)].tolist() == mine.tolist()
 
 
-def test_layers_kept_together_are_never_parted() -> None:
-    downsets = downsets_of(chain(5), together=[(1, 3)])
-    assert [int(row.sum()) for row in downsets.members] == [0, 1, 4, 5]
-
-
 @given(graphs(), st.data())
 def test_groups_leave_the_downsets_that_do_not_part_them(graph: LayerGraph, data: st.DataObject) -> None:
     layers = st.integers(0, len(graph.layers) - 1)
@@ -86,11 +81,6 @@ def test_groups_leave_the_downsets_that_do_not_part_them(graph: LayerGraph, data
 def test_layers_kept_together_do_not_count_against_the_limit() -> None:
     side_by_side = LayerGraph(tuple(f"l{i}" for i in range(30)), ())
     assert downsets_of(side_by_side, together=[range(25)]).count == 2**6
-
-
-def test_a_partition_leaves_its_own_cuts() -> None:
-    downsets = downsets_of(chain(4), partition=[(0,), (1, 2), (3,)])
-    assert [int(row.sum()) for row in downsets.members] == [0, 1, 3, 4]
 
 
 @pytest.mark.parametrize("partition", [[(1,), (0, 2)], [(0,), (1,)], [(0, 1), (1, 2)]])

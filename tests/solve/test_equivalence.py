@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.instance import Candidate, Instance, LayerGraph, ParameterGroup, RecomputeMode
-from nest.solve.dp import downsets as module
 from nest.solve.dp.downsets import classified_pairs
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.pairs import Pairs
@@ -119,12 +118,6 @@ def test_tensors_that_differ_set_stages_apart() -> None:
     alike, different = (repeated([0] * 12, 11, sizes) for sizes in ([5], [5, 6]))
     counts = [len(classified_pairs(instance([each]), downsets_of(graph)).distinct) for each in (alike, different)]
     assert counts[0] < counts[1]
-
-
-def test_models_of_too_many_classes_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, downsets = instance([repeated([0] * 8, 7, [5])]), downsets_of(chain(8))
-    monkeypatch.setattr(module, "LARGEST_CODE", 4)
-    assert classified_pairs(problem, downsets).classes is None
 
 
 @given(st.lists(st.integers(0, 40), min_size=10, max_size=10), st.data())

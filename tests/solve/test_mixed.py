@@ -9,14 +9,13 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
+from nest.instance import Cluster, Instance, Level
 from nest.plan.evaluate import evaluate
-from nest.plan.legality import permission_violations, structure_violations
+from nest.plan.legality import permission_violations
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Offsets, Tally, offsets
+from nest.solve.dp.configurations import Tally, offsets
 from nest.solve.dp.listing import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch
-from nest.solve.dp.places import Graph, OffsetPlaces
 from nest.solve.dp.rules import Exclusions
 from tests.small_instances import candidate, cluster, downsets_of, instance
 from tests.solve.every_plan import Odd
@@ -69,17 +68,6 @@ def test_a_tally_counts_alike_from_either_end(tally: Tally) -> None:
         assert any(tally.accepts((used, True)) for used in left) == (state is not None and tally.accepts(state))
 
 
-@pytest.mark.parametrize("demanded", [0, 4])
-def test_places_are_as_many_whatever_totals_are_allowed(demanded: int) -> None:
-    """Of each stage they are told apart by the sums that blocks in front can have, not by the totals besides."""
-    widths, size, stages = (1, 2, 4), 32, 5
-    alike = Offsets(size, numpy.full((1, size), size))
-    placed = Graph(OffsetPlaces(alike, widths, Tally(demanded, frozenset(range(1, size + 1)))), stages)
-    for front, numbers in enumerate(reversed(placed.numbers)):
-        sums = {sum(each) for each in product(widths, repeat=front)}
-        assert len({used for (_, (used, _), _), _ in numbers}) == len(sums)
-
-
 def mixed(seed: int) -> Instance:
     """Candidates of several widths on a cluster whose replicas need not fill nodes."""
     random = Random(seed)
@@ -91,37 +79,6 @@ def mixed(seed: int) -> Instance:
         for i, width in enumerate(widths)
     ]
     return instance(found, machines=machines, mixed=True, uneven_batch=True, global_batch=random.choice([4, 9]))
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("seed", range(12))
-def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int) -> None:
-    problem = mixed(seed)
-    result = solve(problem)
-    plain = solve(evolve(problem, space=evolve(problem.space, mixed=False)))
-    if result.solution is None:
-        assert plain.solution is None
-        return
-    assert result.status == "optimal"
-    assert structure_violations(problem, result.solution) == []
-    assert permission_violations(problem, result.solution) == []
-    priced = evaluate(problem, result.solution)
-    assert priced.fits
-    assert priced.batch_time == pytest.approx(result.batch_time, rel=1e-9)
-    if plain.batch_time is not None:
-        assert result.batch_time is not None
-        assert result.batch_time <= plain.batch_time * (1 + 1e-12)
-
-
-def test_narrow_blocks_may_fill_what_a_wide_one_leaves_in_front_of_it() -> None:
-    """Two layers that run best on one device, and one behind them on two, fill a cluster of four."""
-    narrow, wide = (candidate(3, name=f"c{width}", width=width) for width in (1, 2))
-    seconds = numpy.array([[1.0, 1.0, 50.0], [50.0, 50.0, 1.0]])
-    found = [evolve(each, forward=own, backward=own) for each, own in zip((narrow, wide), seconds, strict=True)]
-    result = solve(instance(found, machines=cluster((4,)), mixed=True))
-    assert result.solution is not None
-    assert [found[stage.candidate].width for stage in result.solution.stages] == [1, 1, 2]
-    assert sorted(stage.offset for stage in result.solution.stages) == [0, 1, 2]
 
 
 def weighing(problem: Instance, seed: int) -> Instance:
@@ -165,24 +122,6 @@ def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int, parts: bool) -> Non
                 assert floor.largest_time <= priced.slowest * (1 + 1e-9)
                 assert weight * floor.total_time <= filling + 1e-9 * priced.batch_time
                 assert floor.largest_sync <= priced.sync * (1 + 1e-9)
-
-
-def test_a_layer_that_cannot_be_split_gets_a_narrow_stage() -> None:
-    """Five devices, three layers to a device: the layer that gains nothing from four devices runs on the fifth."""
-    zeros = numpy.zeros(4)
-    held = RecomputeMode("none", zeros, zeros + 1.0, zeros, zeros)
-
-    def made(name: str, width: int, forward: list[float]) -> Candidate:
-        return Candidate(name, {"tp": width}, width, 1, forward, zeros, (), (held,), numpy.zeros(3))
-
-    narrow, wide = made("narrow", 1, [1.0, 4.0, 4.0, 4.0]), made("wide", 4, [1.0, 1.0, 1.0, 1.0])
-    machines = Cluster((Level("node", 8, 1.0, 0.0),), 3.0)
-    problem = instance([narrow, wide], machines=machines, mixed=True, zero=(0,), constraints=["devices <= 5"])
-    result = solve(problem)
-    assert result.solution is not None
-    assert [(stage.candidate, stage.layers) for stage in result.solution.stages] == [(0, (0,)), (1, (1, 2, 3))]
-    assert result.solution.stages[1].offset == 4
-    assert result.batch_time == pytest.approx(7 * 3.0 + 4.0)
 
 
 def test_constraints_hold_on_every_stage_of_a_mixed_plan() -> None:

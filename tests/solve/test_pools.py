@@ -184,14 +184,6 @@ def test_constraints_that_leave_nothing_are_told() -> None:
     assert "pp > 50" in str(plan.diagnosis)
 
 
-def test_the_devices_of_all_pools_count_in_constraints() -> None:
-    search = {"zero": [0], "rank_order": ["pp-inner"]}
-    problem = two_pools(constraints=["devices == 7", "replicas == 1"], search=search)
-    plan, answer = nest.solve(problem), oracle(problem)
-    assert same(plan.batch_time, answer.batch_time)
-    assert sum(stage.devices[1] for stage in plan.stages) == 7
-
-
 @pytest.mark.parametrize("seed", seeds(10, of=60))
 def test_stages_split_alike_are_the_best_of_each_split(seed: int) -> None:
     """What a framework that splits all stages alike can run is what one way of splitting them leaves."""

@@ -7,9 +7,9 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.instance import Instance, LayerGraph
+from nest.instance import Instance
 from nest.plan.evaluate import evaluate
-from nest.solve.dp import choices, downsets, solve
+from nest.solve.dp import choices, solve
 from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, Ports
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.draws import draw, hangs_on_rounding
@@ -118,29 +118,3 @@ def test_what_is_not_tight_is_the_sum_and_what_is_relaxed_is_below() -> None:
             assert (sync[free] == table.sync[free]).all()
             loose += int(free.sum())
     assert loose > 100
-
-
-@pytest.mark.longer
-def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer without seconds moves, and the cut in front of it: what overlaps in one plan may not in the other."""
-    graph = LayerGraph(tuple(f"l{index}" for index in range(5)), ((0, (1,)), (1, (2,)), (0, (3,)), (3, (4,))))
-    problems = [busy_instance(seed, exposed=0.3, layers=5, fanouts=(3, 2)) for seed in range(12)]
-    for problem in problems:
-        used, idle = problem.candidates[0], numpy.array([1.0, 0.0, 1.0, 0.0, 1.0])
-        modes = tuple(evolve(mode, extra=mode.extra * idle) for mode in used.recompute)
-        assert used.busy is not None
-        changed = evolve(
-            used,
-            forward=used.forward * idle,
-            backward=used.backward * idle,
-            busy=used.busy * idle,
-            recompute=modes,
-            tensor_bytes=used.tensor_bytes * [0.0, 1.0, 0.0, 1.0],
-        )
-        whole = evolve(problem, candidates=(changed,), graph=graph)
-        expected = solve(whole).batch_time
-        with monkeypatch.context() as patch:
-            patch.setattr(attempt, "FEW_CUTS", 1)
-            patch.setattr(attempt, "MANY_CUTS", 2)
-            patch.setattr(downsets, "COARSE", 2)
-            assert solve(whole).batch_time == pytest.approx(expected, rel=1e-12)

@@ -220,19 +220,6 @@ def test_options_are_screened_alike_in_parts_and_together(monkeypatch: pytest.Mo
     assert found[:2] == found[2:]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_what_plans_take_beside_compute_is_the_same_together_and_one_by_one(seed: int) -> None:
-    problem = drawn(seed)
-    used = problem.candidates[0]
-    # One has more parameter groups than the other.
-    problem = evolve(problem, candidates=(used, evolve(used, name="others", state=used.state * 2)))
-    every, _ = configurations(problem, LAYERS, Splits(problem).counts)
-    together, apart = FirstBounds(problem), FirstBounds(problem)
-    together.learn(every)
-    assert {each.candidate for each in every} == {0, 1}
-    assert [together.beside(each) for each in every] == [apart.beside(each) for each in every]
-
-
 @pytest.mark.parametrize("rule", ["devices <= 4", "devices == 6", "devices % 3 == 0", "devices >= 5", "devices > 8"])
 def test_the_screen_leaves_what_a_constraint_on_devices_allows(rule: str) -> None:
     problem = instance([candidate(LAYERS)], machines=cluster((8,)), constraints=[rule])

@@ -8,14 +8,14 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode
+from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.schedules.interleaved import Interleaved
 from nest.solve.dp import solve
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.pareto import Floor, Objective, Partition, PlacedStage, least_batch_time
-from tests.small_instances import candidate, cluster, downsets_of, instance
+from tests.small_instances import candidate, cluster, instance
 
 
 def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
@@ -46,66 +46,6 @@ def test_a_search_that_is_done_holds_no_memory_until_garbage_is_looked_for() -> 
         assert not [each for each in gc.get_objects() if isinstance(each, PlanSearch)]
     finally:
         gc.enable()
-
-
-def test_ties_go_to_fewer_devices_then_fewer_stages() -> None:
-    """A batch of one sample: more replicas cannot help, and free layers can sit anywhere."""
-    zeros = numpy.zeros(3)
-    free = Candidate(
-        name="free",
-        degrees={},
-        width=1,
-        samples=1,
-        forward=zeros + 1,
-        backward=zeros,
-        state=(),
-        recompute=(RecomputeMode("none", zeros, zeros, zeros, zeros),),
-        tensor_bytes=numpy.zeros(2),
-    )
-    result = solve(instance([free], global_batch=1, schedules=["1f1b", "gpipe"]))
-    assert result.solution is not None
-    assert len(result.solution.stages) == 1
-    assert result.solution.replicas == 1
-    assert result.solution.schedule == "1f1b"
-    assert result.solution.rank_order == "pp-inner"
-
-
-def test_a_gap_is_taken_when_it_pays() -> None:
-    """Three stages on two nodes of two: only the cheap cut may cross nodes, and it comes first or last."""
-    machines = Cluster((Level("node", 2, 1e6, 0.0), Level("rack", 2, 1.0, 0.0)), 4.0)
-    zeros = numpy.zeros(3)
-    heavy = ParameterGroup("dense", (0,), zeros + 4, zeros, zeros, zeros)
-    cheap_first = Candidate(
-        name="c",
-        degrees={},
-        width=1,
-        samples=1,
-        forward=zeros + 1,
-        backward=zeros + 1,
-        state=(heavy,),
-        recompute=(RecomputeMode("none", zeros, zeros, zeros, zeros),),
-        tensor_bytes=[0.5, 50.0],
-    )
-    result = solve(instance([cheap_first], machines=machines, rank_orders=("pp-inner",), zero=(0,)))
-    assert result.solution is not None
-    offsets = [stage.offset for stage in result.solution.stages]
-    assert offsets == [0, 2, 3] or offsets == [1, 2, 3]
-
-
-def test_memory_decides_recomputation_and_zero() -> None:
-    roomy = solve(instance([candidate(4)]))
-    held = max(evaluate_peak(instance([candidate(4)]), roomy))
-    tight = instance([candidate(4)], machines=cluster(memory=held * 0.6))
-    squeezed = solve(tight)
-    assert squeezed.status == "optimal"
-    assert squeezed.batch_time is not None
-    assert roomy.batch_time is not None
-    assert squeezed.batch_time > roomy.batch_time
-    assert max(evaluate_peak(tight, squeezed)) <= held * 0.6
-
-
-def evaluate_peak(problem: Instance, result: object) -> list[float]:
-    return [stage.memory for stage in evaluate(problem, result.solution).stages]  # type: ignore[attr-defined]
 
 
 def test_infeasible_memory_names_the_least_reachable_bytes() -> None:
@@ -165,16 +105,6 @@ def test_a_collective_model_without_arrays_gives_the_same_plan() -> None:
     assert solve(other).solution == solve(problem).solution
 
 
-def test_branches_are_cut_where_it_is_cheapest() -> None:
-    diamond = LayerGraph(("a", "b", "c", "d"), ((0, (1, 2)), (1, (3,)), (2, (3,))))
-    problem = instance([candidate(4, tensors=3)], graph=diamond, machines=cluster((4,)), constraints=["pp == 2"])
-    result = solve(problem)
-    assert result.solution is not None
-    assert len(result.solution.stages) == 2
-    assert structure_violations(problem, result.solution) == []
-    assert downsets_of(diamond).count == 6
-
-
 def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
     """Against a list of (max t, sum t, max y) points, whatever the weights."""
     draw = numpy.random.default_rng(5)
@@ -205,40 +135,6 @@ def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
         value, found = least_batch_time(run, objective, floor, above, first_will_do=True)
         assert found is not None
         assert best <= value < above
-
-
-def test_the_search_of_boxes_visits_few_of_the_points_that_nothing_dominates() -> None:
-    """Of 1,000 points, each the best for some weights, it asks for a fifth."""
-    angles = numpy.linspace(0.0, numpy.pi / 2, 1000)
-    points = numpy.stack([2 - numpy.sin(angles), 4 - numpy.cos(angles), numpy.zeros(1000)], axis=1)
-    asked = []
-
-    def run(time_limit: float, sync_limit: float) -> Partition | None:
-        asked.append(time_limit)
-        allowed = [p for p in points if p[0] <= time_limit]
-        if not allowed:
-            return None
-        most, total, _ = min(allowed, key=lambda p: p[1])
-        times = [most, *[(total - most) / 4] * 4]
-        return Partition(tuple(PlacedStage(0, 0, 0, 0, time, time, 0.0) for time in times))
-
-    for slowest in (0.1, 1.0, 7.0):
-        objective = Objective(slowest, 1.0)
-        asked.clear()
-        value, _ = least_batch_time(run, objective, Floor(1.0, 3.0, 0.0), math.inf)
-        assert value == pytest.approx(min(objective.of(Floor(*p)) for p in points))
-        assert len(asked) < 200
-
-
-def test_stages_of_different_recompute_modes_may_fit_where_none_would_alone() -> None:
-    """Each mode holds one of the layers in no memory at all; both stages fit when each takes its own."""
-    zeros = numpy.zeros(2)
-    first = RecomputeMode("first", zeros, numpy.array([0.0, 3.0]), zeros, zeros)
-    second = RecomputeMode("second", zeros, numpy.array([3.0, 0.0]), zeros, zeros)
-    lean = Candidate("c", {}, 1, 1, zeros + 1, zeros, (), (first, second), numpy.zeros(1))
-    result = solve(instance([lean], machines=cluster((2,), memory=1.0)))
-    assert result.solution is not None
-    assert [stage.recompute for stage in result.solution.stages] == ["first", "second"]
 
 
 def sharded(memory: float = 1e9, **space: Any) -> Instance:
@@ -288,24 +184,3 @@ def test_shard_groups_that_fit_no_ranks_are_told() -> None:
     assert result.status == "infeasible"
     assert result.diagnosis is not None
     assert "shard groups of 3, 5" in result.diagnosis
-
-
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-@pytest.mark.parametrize("recompute", ["none", "full"])
-def test_a_plan_hides_what_was_promised_whatever_it_computes_again(zero: int, recompute: str) -> None:
-    machines = cluster((1, 2), memory=1e9)
-    problem = instance(
-        [candidate(1, seed=3, scale=0.02)],
-        machines=machines,
-        constraints=["replicas == 2"],
-        exposed=0.0,
-        hiding=True,
-        zero=(zero,),
-        recompute=(recompute,),
-    )
-    found = solve(problem)
-    assert found.solution is not None
-    priced = evaluate(problem, found.solution)
-    assert found.batch_time == pytest.approx(priced.batch_time, rel=1e-12)
-    (stage,) = priced.stages
-    assert (stage.sharding if zero >= 2 else stage.sync) > 0

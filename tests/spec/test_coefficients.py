@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from nest.errors import FieldErrors, InputErrors
-from nest.io import structure
+from nest.errors import FieldErrors
 from nest.spec import Coefficients, ranges
 
 
@@ -32,10 +31,3 @@ def test_left_out_they_switch_their_terms_off() -> None:
     factors |= {"grace_launch", "routing_launches", "eager"}
     plain = Coefficients()
     assert {name: getattr(plain, name) for name in ranges()} == {name: float(name in factors) for name in ranges()}
-
-
-def test_a_file_that_goes_beyond_is_told_where_and_how_far() -> None:
-    with pytest.raises(InputErrors, match=r"cast must be from 0 to 8, is 9"):
-        structure({"cast": 9}, Coefficients)
-    with pytest.raises(InputErrors, match=r"castt"):
-        structure({"castt": 1}, Coefficients)

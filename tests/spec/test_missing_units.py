@@ -107,8 +107,3 @@ def check(folder: Path) -> int:
 
 def test_no_example_is_refused() -> None:
     assert check(EXAMPLES) >= 9
-
-
-@pytest.mark.longer
-def test_no_instance_of_the_data_set_is_refused(shared: Path) -> None:
-    assert check(shared) >= 1

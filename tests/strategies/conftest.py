@@ -14,31 +14,18 @@ TOKENS, HIDDEN, HEADS, FFN, VOCAB = 64, 96, 12, 384, 1000
 
 SHAPES = {
     "gpt": TransformerSpec(
-        layers=2, hidden=HIDDEN, ffn=FFN, heads=HEADS, vocab=VOCAB, gated_mlp=False, tied_embeddings=True
+        layers=2, hidden=HIDDEN, ffn=FFN, heads=HEADS, vocab=VOCAB, gated_mlp=False, tied_embeddings=True,
     ),
     "llama": TransformerSpec(layers=2, hidden=HIDDEN, ffn=FFN, heads=HEADS, kv_heads=2, vocab=VOCAB),
     "experts": TransformerSpec(
-        layers=2,
-        hidden=HIDDEN,
-        ffn=FFN,
-        heads=HEADS,
-        kv_heads=4,
-        vocab=VOCAB,
-        experts=8,
-        top_k=2,
-        moe_ffn=48,
-        shared_expert_ffn=24,
-        dense_layers=1,
+        layers=2, hidden=HIDDEN, ffn=FFN, heads=HEADS, kv_heads=4, vocab=VOCAB, experts=8, top_k=2, moe_ffn=48,
+        shared_expert_ffn=24, dense_layers=1,
     ),
     "latent": TransformerSpec(
-        layers=1,
-        hidden=HIDDEN,
-        ffn=FFN,
-        heads=HEADS,
-        vocab=VOCAB,
+        layers=1, hidden=HIDDEN, ffn=FFN, heads=HEADS, vocab=VOCAB,
         mla=MlaSpec(q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=6, qk_rope_head_dim=2, v_head_dim=4),
     ),
-}
+}  # fmt: skip
 
 Context = StrategyContext
 

@@ -110,20 +110,6 @@ def test_it_takes_part_only_where_asked_for() -> None:
     assert [d for d in mixed if d["batch"] == 1] == [{**degrees, "batch": 1} for degrees in usual]
 
 
-def test_constraints_know_it() -> None:
-    asked = {**PROBLEM, "strategies": {"batch": [1, 2]}}
-    plan = nest.solve({**asked, "constraints": ["batch >= 2", "dp * batch == 8"]})
-    assert plan.candidate is not None
-    assert plan.candidate.degrees["batch"] == 2
-    assert plan.data_parallel == 4  # The ranks of `batch` share a micro-batch, and `dp` counts replicas.
-    assert nest.check(plan.to_dict()).ok
-    best = nest.solve(asked)
-    assert best.batch_time is not None
-    assert plan.batch_time is not None
-    assert best.batch_time <= plan.batch_time
-    assert nest.check(best.to_dict()).ok
-
-
 def test_a_degree_no_micro_batch_allows_is_told() -> None:
     with pytest.raises(InputError, match=r"fixed.batch allows 3, .* micro-batches of 1 or 2 only allow batch 1, 2"):
         nest.solve({**PROBLEM, "fixed": {"batch": 3}})

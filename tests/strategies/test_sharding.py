@@ -123,13 +123,3 @@ def test_activations_are_those_of_the_paper(attention: str, samples: int, build:
         layer = shard(graph, samples=samples, **degrees).graph.by_layer[1]
         kept = recompute_modes(layer, (), repeated=False)["none"]
         assert kept.stored_bytes(tensor_bytes(layer)) == pytest.approx(s * b * h * factor + scores / t)
-
-
-def test_full_recomputation_keeps_the_layers_input(shape: str, build: Build, shard: Shard) -> None:
-    """Section 5 of arXiv 2205.05198: `2*s*b*h` bytes, divided by sequence parallelism."""
-    for degrees, parts in (({"tp": 4}, 1), ({"tp": 4, "sp": 4}, 4)):
-        graph = shard(build(shape), samples=2, **degrees).graph
-        for layer in graph.blocks:
-            operators = graph.by_layer[graph.layer_index[layer]]
-            kept = recompute_modes(operators, (), repeated=True)["full"]
-            assert kept.stored_bytes(tensor_bytes(operators)) == 2 * 64 * 2 * 96 / parts

@@ -7,9 +7,8 @@ from attrs import evolve
 
 import nest
 from nest.formulate import candidates
-from nest.formulate.instance import Wanted, build_instance, formulate
+from nest.formulate.instance import Wanted, build_instance
 from nest.formulate.kept_model import LASTING
-from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.instance import Instance
@@ -17,7 +16,7 @@ from nest.solve.solver import solve
 from nest.spec import Problem
 from nest.whatif.parameters import parameters
 from nest.whatif.solver import Solver
-from tests.formulate.test_worth import least, random_experts
+from tests.formulate.test_worth import random_experts
 from tests.seeds import seeds
 
 
@@ -108,46 +107,6 @@ def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: p
         assert result.lower_bound <= min(instance.complete_to, best)
         found += 1
     assert found
-
-
-@pytest.mark.longer
-def test_what_is_priced_grows_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, problem = registry(), asked(Random("x"))[0]
-    every = build_instance(problem, known)
-    price_few(monkeypatch)
-    priced, count = PricedModels(), len(every.candidates)
-    times = sorted(least(every, index) for index in range(count))
-    low, high = times[count // 4], times[count // 2]
-    few, more, again, silent, whole = (
-        formulate(problem, known, Wanted(step_time_limit=up_to, compute_only_limit=silent_to), priced)[0]
-        for up_to, silent_to in ((low, 0.0), (high, 0.0), (low, 0.0), (low, low), (float("inf"), 0.0))
-    )
-    assert among(few) < among(more) < among(whole) == among(every)
-    assert among(few) == among(again) <= among(silent) < among(every)
-    assert few.complete_to == again.complete_to == silent.complete_to == pytest.approx(low)
-    assert [each.name for each in whole.candidates] == [each.name for each in every.candidates]
-    assert all(mine is its for mine, its in zip(few.candidates, again.candidates, strict=True))
-
-
-@pytest.mark.longer
-def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, (problem, best) = registry(), asked(Random("another network"))
-    level = problem.cluster.levels[0]
-    slower = evolve(level, bandwidth=float(level.bandwidth) / 2)  # type: ignore[arg-type]
-    other = evolve(problem, cluster=evolve(problem.cluster, levels=(slower, *problem.cluster.levels[1:])))
-    every = build_instance(other, known)
-    price_few(monkeypatch)
-    priced = PricedModels()
-    few = build_instance(problem, known, Wanted(step_time_limit=best), priced)
-    assert among(few) < among(every)
-    left_out = min(among(every) - among(few))
-    assert among(build_instance(other, known, Wanted(among=(left_out,)), priced)) == {left_out}
-    whole = build_instance(other, known, known=priced)
-    assert whole.complete
-    assert [repr(each) for each in whole.candidates] == [repr(each) for each in every.candidates]
-    others = PricedModels()
-    build_instance(other, known, Wanted(step_time_limit=best), others)
-    assert among(build_instance(problem, known, Wanted(step_time_limit=best), others)) == among(few)
 
 
 def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,28 +85,6 @@ def test_a_problem_takes_the_overlap_of_the_frameworks_own_stack(target: str, st
 
 @pytest.mark.usefixtures("never_far")
 @pytest.mark.longer
-def test_stages_that_recompute_each_in_their_way_get_one_way() -> None:
-    limits = Limits(constraints={"uniform(recompute)": "toy has one recompute policy for all stages"})
-    known = with_frameworks(toy=limits)
-    plan = evaluated(known, tp=2, pp=2)
-    first, second = plan.stages
-    # As a search would, were there less memory: only the first stage recomputes.
-    plan = evolve(plan, stages=(evolve(first, recompute="full"), second))
-    found = nearest(plan, "toy", plugins=known)
-    assert found is not None
-    assert found.reasons == (
-        "stages differ in their recompute mode (full, none), but toy has one recompute policy for all stages",
-    )
-    assert found.changes == (("recompute", "full (stage 1), none (stage 2)", "none"),)
-    assert [stage.layers for stage in found.plan.stages] == [stage.layers for stage in plan.stages]
-    assert found.plan.candidate is not None
-    assert found.plan.candidate.degrees == plan.candidate.degrees
-    assert violations(found.plan, limits, "toy") == []
-    assert api.check(found.plan, plugins=known).ok
-
-
-@pytest.mark.usefixtures("never_far")
-@pytest.mark.longer
 @pytest.mark.parametrize(
     ("limits", "fixed", "changed"),
     [

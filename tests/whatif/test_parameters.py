@@ -112,34 +112,6 @@ def test_a_bandwidth_changed_is_what_the_network_has(network: str) -> None:
             assert again == [pytest.approx(level.bandwidth) for level in built(problem).levels]
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_half_of_every_bandwidth_is_half_of_every_level(network: str) -> None:
-    problem = problem_on(NETWORKS[network][0])
-    halved = problem
-    # The fastest last, so that no class of links becomes as fast as one that is halved after it.
-    for each in sorted(parameters(problem, registry()), key=lambda parameter: parameter.value):
-        if each.unit == "bytes/s":
-            halved = each.changed(halved, each.value / 2)
-    for before, after in zip(built(problem).levels, built(halved).levels, strict=True):
-        assert (after.name, after.fanout, after.latency) == (before.name, before.fanout, before.latency)
-        if before.fanout > 1:
-            assert after.bandwidth == pytest.approx(before.bandwidth / 2)
-        assert [evolve(line, bandwidth=1.0) for line in after.lines] == [
-            evolve(line, bandwidth=1.0) for line in before.lines
-        ]
-        if before.fanout > 1:
-            assert [line.bandwidth for line in after.lines] == [
-                pytest.approx(line.bandwidth / 2) for line in before.lines
-            ]
-
-
-def test_a_family_of_links_stays_the_generation_that_it_was() -> None:
-    problem = problem_on(NETWORKS["levels"][0])
-    changed = called(problem, "bandwidth of node as nvlink4").changed(problem, 400e9)
-    assert changed.cluster.levels is not None
-    assert changed.cluster.levels[0].link == "nvlink4"
-
-
 @pytest.mark.parametrize("link", ["nvlink", "nvlink4", "ethernet", None])
 def test_a_level_written_by_hand_with_what_the_name_says_is_the_changed_one(link: str | None) -> None:
     level = {"name": "node", "fanout": 4, "bandwidth": 450e9, **({} if link is None else {"link": link})}

@@ -10,36 +10,18 @@ from nest.formulate.cluster import build_cluster
 from nest.io import structure
 from nest.report.plan_summary import needed_memory
 from nest.spec import Problem
-from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, at_most, devices_used
-from nest.whatif.starts import WarmStarts
 from tests.agreement.problems import random_problem
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import check_document, plan_of, same
-from tests.oracle.price import price, violations
+from tests.oracle.price import violations
 from tests.whatif.small import solved
 
 
 def problem_of(seed: int, kind: str = "plain") -> Problem:
     return structure(random_problem(Random(seed), kind), Problem)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
-def test_plans_are_those_of_the_planner(kind: str) -> None:
-    for seed in range(4):
-        problem = problem_of(seed, kind)
-        found, expected = Solver().plan(problem), api.solve(problem)
-        assert found is not None
-        assert found.stages == expected.stages
-        assert (found.status, found.batch_time, found.summary) == (
-            expected.status,
-            expected.batch_time,
-            expected.summary,
-        )
-        assert api.check(found).ok
 
 
 def test_a_problem_is_solved_once_however_it_is_written() -> None:
@@ -110,22 +92,6 @@ def test_what_wider_limits_imply_is_exact() -> None:
     assert spared
 
 
-@pytest.mark.longer
-def test_a_plan_kept_takes_what_the_oracle_says() -> None:
-    refused = 0
-    for plan, problem, solver in solved(range(12)):
-        cluster, _ = build_cluster(problem.cluster, solver.plugins)
-        for memory in (cluster.device_memory, cluster.device_memory / 2, needed_memory(plan)):
-            if memory <= cluster.reserve:
-                continue
-            changed = with_memory(problem, memory)
-            priced = price(changed.to_dict(), plan_of(plan.to_dict()))
-            found = solver.time_on(changed, plan)
-            assert same(found, priced["batch_time"] if priced["fits"] else None)
-            refused += found is None
-    assert refused
-
-
 def test_plans_of_the_same_stages_are_told_apart() -> None:
     for plan, problem, solver in solved(range(4), "chunked"):
         assert same(solver.time_on(problem, plan), plan.batch_time, 1e-12)
@@ -193,33 +159,3 @@ def test_whether_there_is_a_plan_does_not_hang_on_saying_why(kind: str) -> None:
             assert quick.diagnosis == ""
             assert why.diagnosis == api.solve(problem).diagnosis
     assert asked
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
-def test_plans_begin_searches_with_fewer_and_more_devices(kind: str) -> None:
-    """A plan is begun with where its replicas, halved or doubled, are a plan; that changes no answer."""
-    begun = 0
-    for plan, problem, solver in solved(range(60), kind):
-        replicas = plan.data_parallel or 1
-        if replicas % 2:
-            continue
-        few = at_most(problem, devices_used(plan) // 2)
-        instance, starts = solver.instance(few), WarmStarts()
-        starts.keep(plan)
-        known = starts.best(instance)
-        found, begun_with = Solver().plan(few), solver.plan(few)
-        assert found is not None
-        assert begun_with is not None
-        assert (begun_with.status, begun_with.batch_time) == (found.status, found.batch_time)
-        if known is None:
-            continue
-        begun += 1
-        assert found.batch_time is not None
-        assert known[0].replicas <= replicas // 2
-        assert found.batch_time <= known[1] * (1 + TIE)
-        back = WarmStarts()
-        back.keep(found)
-        again = back.best(solver.instance(problem))
-        assert again is None or again[0].replicas >= (found.data_parallel or 1)
-    assert begun

@@ -91,11 +91,6 @@ def test_graphs_are_read_back_as_they_are(case: Any) -> None:
     assert importer.load(written, Training(1, SEQUENCE)) == graph
 
 
-def test_the_number_of_example_samples_does_not_matter() -> None:
-    module = on_meta(modules.Gpt)
-    assert capture(module, (tokens(1),)) == capture(module, (tokens(8),))
-
-
 def test_samples_scale_everything_but_parameters(case: Any) -> None:
     _, _, graph = case
     more = graph.with_samples(5)
@@ -240,13 +235,6 @@ def test_a_graph_is_the_model_of_a_problem_as_it_is() -> None:
     plan = nest.solve({**problem, "model": graph})
     assert plan == nest.solve({**problem, "model": unstructure(graph)})
     assert nest.check(plan).ok
-
-
-def test_a_width_that_is_the_vocabularys_is_no_vocabulary() -> None:
-    graph = capture(on_meta(modules.Llama, vocabulary=176), (tokens(),))
-    widths = {axis for o in graph.operators if o.layer == "layers.0" for p in o.parameters for axis, _ in p.shape}
-    assert "ffn" in widths
-    assert "vocab" not in widths
 
 
 def test_a_convolutional_network_is_planned() -> None:

@@ -112,15 +112,6 @@ def test_two_towers_are_captured_by_keyword(make: Any, given: list[str], towers:
     assert graph.parameter_count == sum(each.numel() for each in module.parameters())
 
 
-@pytest.mark.slow
-def test_a_mamba_has_one_operator_for_each_loop() -> None:
-    config = transformers.MambaConfig(num_hidden_layers=24)
-    graph = captured(lambda: transformers.MambaForCausalLM(config))
-    assert sum(each.kind == "scan" for each in graph.operators) == 24
-    assert len(graph.operators) < 24 * 20
-    assert len(graph.blocks) == 24
-
-
 def test_a_clip_compares_its_samples_and_is_planned() -> None:
     """Two towers and pictures; what is compared grows with the square of the micro-batch."""
     sizes = {"intermediate_size": 128, "num_attention_heads": 4, "hidden_size": 64}

@@ -14,7 +14,7 @@ from nest import api
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.registry import registry
-from nest.io import structure, unstructure
+from nest.io import unstructure
 from nest.models.transformer import importer as transformer
 from nest.spec import Training, TransformerSpec
 from nest.testing import assert_conforms
@@ -155,39 +155,6 @@ def test_another_length_is_told_with_both() -> None:
         load(decoder(), Training(1))
 
 
-@pytest.mark.longer
-@settings(max_examples=25, deadline=None)
-@given(st.randoms(use_true_random=False), st.sampled_from(FORMS))
-def test_the_order_of_nodes_does_not_matter(chance: random.Random, form: dict[str, Any]) -> None:
-    rows = decoder(**form)
-    mixed = list(rows)
-    chance.shuffle(mixed)
-    assert figures(load(mixed)) == figures(load(rows))
-    assert load(mixed).layers == load(rows).layers
-
-
-@pytest.mark.longer
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(2, 40),
-    st.sampled_from([(1, 1), (2, 1), (4, 2), (4, 4), (6, 3)]),
-    st.integers(1, 9),
-    st.booleans(),
-)
-def test_any_decoder_is_read(
-    layers: int, samples: int, sequence: int, heads: tuple[int, int], head: int, split: bool
-) -> None:
-    count, own_heads = heads
-    widths = {"layers": layers, "hidden": count * head, "heads": count, "kv_heads": own_heads, "ffn": 41, "vocab": 97}
-    training = Training(1, sequence)
-    graph = load(decoder(samples=samples, sequence=sequence, split=split, **widths), training)
-    assert graph.parameter_count == own(training, **widths).parameter_count
-    assert graph.model_flops == own(training, **widths).model_flops
-    assert structure(unstructure(graph), OperatorGraph) == graph
-
-
 def test_unknown_calls_are_bound_by_memory_and_told_once() -> None:
     rows = decoder(split=False)
     for row in rows:
@@ -236,17 +203,6 @@ def test_tracers_without_prefixes() -> None:
     products = 2 * (24 * 24 + 2 * 24 * 8 + 24 * 24 + 3 * 24 * 40)
     assert plain.parameter_count == products + 2 * 96 * 24
     assert plain.model_flops == own().model_flops
-
-
-def test_repeated_blocks_are_those_of_the_larger_model() -> None:
-    deep = load(decoder(layers=5))
-    for layers in (1, 2, 3):
-        graph = load(decoder(layers=layers), repeat=5)
-        assert graph.layers == deep.layers
-        assert figures(graph) == figures(deep)
-        assert [(e.producer, e.consumers) for e in graph.layer_tensors] == [
-            (e.producer, e.consumers) for e in deep.layer_tensors
-        ]
 
 
 BROKEN: list[tuple[dict[str, Any], str]] = [

@@ -22,17 +22,9 @@ SIZES = {
 GROUPED = {**SIZES, "num_key_value_heads": 2}
 ROUTED = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
 LATENT = {
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-    "n_routed_experts": 4,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "num_key_value_heads": zoo.HEADS,
-}
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+    "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_key_value_heads": zoo.HEADS,
+}  # fmt: skip
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 GPT = {"n_embd": zoo.WIDTH, "n_layer": zoo.LAYERS, "n_head": zoo.HEADS, "n_positions": 64}
 NO_GPT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}

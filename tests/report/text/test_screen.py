@@ -2,23 +2,19 @@
 
 import re
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nest.report.text.layout import (
-    WIDE,
     Screen,
     Tone,
     columns,
     figures,
     longest_piece,
-    opening,
     padded,
     paragraph,
     pieces,
     table,
-    wrapped,
 )
 
 WORD = st.text("ab7%,.-é漢字", min_size=1, max_size=12)
@@ -114,25 +110,6 @@ def test_paint_takes_no_columns(
     assert _plain(painted) == table(header, rows, right, Screen(size))
 
 
-def test_a_table_that_fits_is_as_in_a_file() -> None:
-    header, rows = ["stage", "memory"], [["1", "20.2 GiB"], ["2", "7 GiB"]]
-    assert table(header, rows, [1], Screen(15)) == table(header, rows, [1], WIDE)
-
-
-@pytest.mark.parametrize(
-    ("width", "lines"),
-    [
-        (30, ["stage  layers              time", "-----  -----------------  -----", "1      embedding, layers  12 ms"]),
-        (24, ["stage  layers       time", "-----  ----------  -----", "1      embedding,  12 ms", "       layers"]),
-    ],
-)
-def test_the_widest_column_is_wrapped_first(width: int, lines: list[str]) -> None:
-    told = table(["stage", "layers", "time"], [["1", "embedding, layers", "12 ms"]], [2], Screen(max(width, 24)))
-    if width == 30:
-        told = table(["stage", "layers", "time"], [["1", "embedding, layers", "12 ms"]], [2], Screen(31))
-    assert told.splitlines() == lines
-
-
 def test_a_table_of_numbers_is_parted_and_its_first_column_repeated() -> None:
     header = ["stage", "time", "sync", "memory"]
     rows = [[str(index), "12.3 ms", "45.6 ms", "20.2 GiB"] for index in range(1, 6)]
@@ -144,9 +121,3 @@ def test_a_table_of_numbers_is_parted_and_its_first_column_repeated() -> None:
 def test_one_row_that_is_too_wide_is_a_list() -> None:
     told = table(["name", "writes", "limits"], [["dot", "Graphviz, boundaries", "none stated"]], [], Screen(20))
     assert told.splitlines() == ["name    dot", "writes:", "  Graphviz,", "  boundaries", "limits  none stated"]
-
-
-def test_the_first_words_stand_out_where_they_are_on_one_line() -> None:
-    assert opening("Optimal plan:", Tone.GOOD, " tp 8", Screen(None, _marked)) == "\x1b[2mOptimal plan:\x1b[0m tp 8"
-    assert opening("Optimal plan:", Tone.GOOD, " tp 8", Screen(10, _marked)) == "Optimal\nplan: tp 8"
-    assert wrapped("a b", 1) == ["a", "b"]

@@ -106,39 +106,6 @@ def test_large_networks_have_a_small_gap(topology: dict[str, Any]) -> None:
     assert nest.check(plan).ok
 
 
-@pytest.mark.longer
-def test_the_same_mesh_with_and_without_routers_gets_the_same_plan() -> None:
-    nodes = [f"{row},{column}" for row in range(2) for column in range(4)]
-    pairs = [
-        (one, two)
-        for one in nodes
-        for two in nodes
-        if one < two and sum(abs(int(a) - int(b)) for a, b in zip(one.split(","), two.split(","), strict=True)) == 1
-    ]
-
-    def planned(routers: bool) -> Any:
-        link, prefix = {"bandwidth": "5 GB/s", "latency": "1 us"}, "router " if routers else ""
-        edges = [{"source": prefix + one, "target": prefix + two, **link} for one, two in pairs]
-        written = [{"id": name} for name in nodes]
-        if routers:
-            written += [{"id": f"router {name}", "kind": "switch"} for name in nodes]
-            own = {"bandwidth": "1 PB/s", "latency": 0}
-            edges = [{"source": name, "target": f"router {name}", **own} for name in nodes] + edges
-        problem = {
-            "nest": 1,
-            "profile": profile(chain(6), 6, sent=3e8),
-            "training": {"global_batch": 16},
-            "cluster": {"memory": "20 GB", "topology": {"nodes": written, "edges": edges}},
-        }
-        return nest.solve(problem)
-
-    one, two = planned(routers=False), planned(routers=True)
-    assert one.status == two.status == "optimal"
-    assert one.batch_time == pytest.approx(two.batch_time, rel=1e-9)
-    assert one.placement == two.placement
-    assert one.stages == two.stages
-
-
 def test_time_that_is_up_leaves_a_plan_with_its_bound() -> None:
     problem = {
         "nest": 1,

@@ -228,23 +228,6 @@ def test_its_models_agree_with_every_plan_priced(seed: int, monkeypatch: pytest.
     examine(draw(seed))
 
 
-@frozen
-class Weightless(Drawn):
-    """A schedule that weighs no stage's time."""
-
-    def weights(self, micro_batches: int, stages: int) -> tuple[float, ...]:
-        """Only the optimizer step counts."""
-        return 0.0, 0.0
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("chunks", [1, 2])
-def test_where_nothing_weighs_times_nothing_limits_them(chunks: int) -> None:
-    problem = draw(0, chunks)
-    schedules = (Weightless("drawn", (), 1.0, chunks),)
-    examine(evolve(problem, space=evolve(problem.space, schedules=schedules, hidden_messages=())))
-
-
 @pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_where_cuts_are_too_many_to_list_it_never_contradicts_plans_priced(

@@ -8,7 +8,7 @@ import pytest
 from nest.instance import LayerGraph
 from nest_cpsat.cuts import Cuts, list_cuts
 from tests.oracle.partitions import closed_under_successors, subsets
-from tests.small_instances import candidate, chain, instance
+from tests.small_instances import candidate, instance
 
 
 def random_graph(seed: int) -> LayerGraph:
@@ -73,15 +73,3 @@ def test_layers_kept_together_are_not_parted() -> None:
     cuts = list_cuts(problem, 100)
     assert cuts is not None
     assert cuts.behind.sum(axis=1).tolist() == [5, 4, 2, 0]
-
-
-def test_a_given_partition_leaves_its_own_cuts() -> None:
-    cuts = list_cuts(instance([candidate(4)], partition=((0, 1), (2, 3))), 100)
-    assert cuts is not None
-    assert cuts.behind.sum(axis=1).tolist() == [4, 2, 0]
-
-
-def test_too_many_cuts_are_told() -> None:
-    loose = LayerGraph(tuple(f"l{i}" for i in range(10)), ())
-    assert list_cuts(instance([candidate(10, tensors=0)], graph=loose), 500) is None
-    assert list_cuts(instance([candidate(10)], graph=chain(10)), 500) is not None

@@ -1,15 +1,12 @@
 """The proof on pools: it agrees with brute force, refutes what is worse, and knows every plan of section 8."""
 
 import json
-from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from attrs import evolve
 
-import nest
 from cpsat_tests.without_bounds import leave_cases_to_models
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
@@ -22,7 +19,7 @@ from nest_cpsat import Price, Verification, bounds, search, verify
 from tests.agreement.random_parts import recompute_parts
 from tests.agreement.random_pools import random_plan, random_pool_problem
 from tests.oracle.pools import price, solve, violations
-from tests.pooled_problems import candidate, solution_of, two_pools
+from tests.pooled_problems import candidate, two_pools
 from tests.seeds import blocks, seeds
 
 CLOSE = 2e-6
@@ -123,20 +120,6 @@ def test_every_published_optimum_is_proved(shared: Path, third: int) -> None:
         assert ask(instance_of(record["problem"]), record["batch_time"]).status == "proved", record["seed"]
 
 
-@pytest.mark.longer
-def test_a_plan_document_is_proved_and_a_worse_one_is_not() -> None:
-    best = nest.solve(two_pools(), verify=True)
-    assert best.verification is not None
-    assert best.verification["status"] == "proved"
-    alone = nest.solve({**two_pools(), "constraints": ["devices <= 2"]})
-    assert alone.batch_time is not None
-    verdict = nest.verify(evolve(alone, problem={**alone.problem, "constraints": []}))
-    assert verdict.status == "refuted"
-    assert verdict.better is not None
-    assert nest.check(verdict.better).ok
-    assert verdict.better.batch_time == pytest.approx(best.batch_time, rel=CLOSE)
-
-
 def there_and_back(**changes: Any) -> dict[str, Any]:
     """Two devices with the room for one large layer each, one beside them with the room for the others."""
     problem = two_pools(**changes)
@@ -166,32 +149,3 @@ def test_a_pipeline_that_comes_back_to_a_pool_is_found() -> None:
     pools = [instance.candidates[stage.candidate].pool for stage in answer.better.stages]
     assert pools == ["fast", "slow", "fast"]
     assert ask(instance, best.batch_time).status == "proved"
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("seed", seeds(3, 40))
-def test_blocks_anywhere_in_their_pool_are_no_better_than_is_said(seed: int) -> None:
-    problem = random_pool_problem(Random(4000 + seed))
-    instance, best = instance_of(problem), solve(problem)
-    if best.batch_time is None:
-        return
-    free = ask(instance, best.batch_time, free=True).free
-    assert free is not None
-    assert free.settled
-    assert free.bound is not None
-    solution = solution_of(instance, best.plan)
-    for offsets in permutations([stage.offset for stage in solution.stages]):
-        stages = [evolve(stage, offset=offset) for stage, offset in zip(solution.stages, offsets, strict=True)]
-        moved = evolve(solution, stages=tuple(stages))
-        if all("overlaps or precedes" in each for each in structure_violations(instance, moved)):
-            assert evaluate(instance, moved).batch_time >= free.bound * (1 - CLOSE)
-
-
-def test_pools_that_nothing_joins_are_no_neighbours() -> None:
-    problem = there_and_back()
-    joined = solve(problem).batch_time
-    del problem["cluster"]["between"]
-    apart = solve(problem).batch_time
-    assert apart > joined * (1 + CLOSE)
-    assert ask(instance_of(problem), apart).status == "proved"
-    assert ask(instance_of(problem), joined * 1.01).status == "proved"

@@ -51,34 +51,3 @@ def test_tiers_are_islands_of_faster_pairs() -> None:
         ((3, 2, 1), 1.0, 2.0),
     ]
     assert tiers(Pairs(numpy.full((4, 4), 1.0))) == ()  # type: ignore[arg-type]
-
-
-@pytest.mark.longer
-def test_a_rail_network_is_proved() -> None:
-    """Rings of eight replicas in nodes and a pipeline across, or the other way round: not both are fast."""
-    layers = range(8)
-    nothing, state = [0.0 for _ in layers], [4e9 for _ in layers]
-    dense = {"ranks": [0], "weights": state, "gradients": state, "optimizer": state, "update": nothing}
-    saved = [1e6 for _ in layers]
-    candidate = {
-        "name": "c",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": ["10 ms" for _ in layers],
-        "backward": ["20 ms" for _ in layers],
-        "state": {"dense": dense},
-        "recompute": {"none": {"extra": nothing, "first": saved, "more": saved, "peak": nothing}},
-        "edge_bytes": [2e9 for _ in layers[1:]],
-    }
-    rail = {"nodes": 4, "gpus": 8, "nvlink_bandwidth": "450 GB/s", "bandwidth": "50 GB/s", "latency": "2 us"}
-    edges = [[index - 1, index] for index in layers[1:]]
-    problem = {
-        "nest": 1,
-        "profile": {"layers": [f"l{index}" for index in layers], "edges": edges, "candidates": [candidate]},
-        "training": {"global_batch": 64},
-        "cluster": {"memory": "40 GB", "topology": {"rail-optimised": rail}},
-    }
-    plan = nest.solve(problem)
-    assert plan.status == "optimal"
-    assert nest.check(plan).ok

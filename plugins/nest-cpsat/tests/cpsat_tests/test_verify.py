@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from itertools import pairwise, permutations
-from math import inf
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, So
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve as dynamic_program
-from nest.solve.dp.pairs import Band
 from nest.spec.constraints import parse
 from nest_cpsat import Price, Verification, chunk_models, search, verify
 from tests.agreement.problems import random_plan, random_problem
@@ -213,70 +211,6 @@ def test_a_plan_worsened_by_hand_is_refuted(worsen: Any, order: str, schedule: s
     assert verdict.better_batch_time == pytest.approx(found.batch_time, rel=CLOSE)
 
 
-@pytest.mark.longer
-def test_a_fault_in_a_table_of_the_dynamic_program_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows one downset at a time is lost; whenever that makes the plan worse, the proof says so."""
-    problem = {
-        "nest": 1,
-        "training": {"global_batch": 4},
-        "cluster": {
-            "memory": 12.0,
-            "levels": [{"name": "node", "fanout": 4, "bandwidth": 50.0, "latency": 0.0}],
-        },
-        "profile": {
-            "layers": [f"l{i}" for i in range(6)],
-            "edges": [[i, i + 1] for i in range(5)],
-            "candidates": [
-                {
-                    "name": "c",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": [1.0, 2.0, 1.5, 3.0, 1.0, 2.0],
-                    "backward": [2.0, 4.0, 3.0, 6.0, 2.0, 4.0],
-                    "state": {
-                        "dense": {
-                            "ranks": [0],
-                            "weights": [1.0] * 6,
-                            "gradients": [1.0] * 6,
-                            "optimizer": [2.0] * 6,
-                            "update": [0.0] * 6,
-                        }
-                    },
-                    "recompute": {
-                        "none": {name: [0.0] * 6 for name in ("extra", "first", "more", "peak")}
-                        | {"stash_inputs": False}
-                    },
-                    "edge_bytes": [1.0, 2.0, 3.0, 4.0, 5.0],
-                }
-            ],
-        },
-    }
-    problem["search"] = {"zero": [0]}
-    best = nest.solve(problem).batch_time
-    assert best is not None
-    honest = Band.below
-    caught = 0
-    for lost in range(1, 7):
-
-        def faulty(self: Band, rest: Any, *arguments: Any, lost: int = lost) -> Any:
-            less = rest.copy()
-            less[min(self.widest + lost, len(rest) - 1)] = inf
-            return honest(self, less, *arguments)
-
-        monkeypatch.setattr(Band, "below", faulty)
-        wrong = nest.solve(problem)
-        plan = nest.solve(problem, verify=True)
-        monkeypatch.setattr(Band, "below", honest)
-        assert plan.verification is not None
-        was_wrong = wrong.batch_time is None or wrong.batch_time > best * (1 + CLOSE)
-        assert (plan.verification["status"] == "refuted") == was_wrong
-        if was_wrong:
-            assert plan.batch_time == pytest.approx(best, rel=CLOSE)
-            caught += 1
-    assert caught
-
-
 def crowded(fanouts: tuple[int, int], sizes: list[float]) -> Instance:
     """A chain with tensors of these sizes, which are dear between nodes and cheap within; each layer fills a device."""
     pp = len(sizes) + 1
@@ -413,14 +347,6 @@ def test_no_plan_is_below_one_that_takes_no_time() -> None:
     free = Candidate("c", {}, 1, 1, zeros, zeros, (), (nothing,), zeros[:2])
     found = ask(instance([free], graph=chain(3)), 0.0)
     assert (found.status, found.gap) == ("proved", 0.0)
-
-
-@pytest.mark.slow
-def test_the_same_question_has_the_same_answer() -> None:
-    problem = instance([candidate(5), candidate(5, name="d", seed=3, width=2)], machines=cluster((2, 2, 2)))
-    for workers in (1, 2):
-        one, two = (ask(problem, 1e9, workers=workers).summary() for _ in range(2))
-        assert one | {"seconds": 0} == two | {"seconds": 0}
 
 
 def test_what_cannot_be_verified_is_refused() -> None:

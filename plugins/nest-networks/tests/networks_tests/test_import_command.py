@@ -2,20 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 
 from nest.cli import output
-from nest.cli.schema import text as schema_text
 from nest.io import read
 from nest.spec import ClusterOfFile
 from networks_tests.test_topology_command import PROFILE
 from tests.command_line import call
 
 CONF = "SwitchName=root Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n"
-UNEVEN = CONF + "SwitchName=leaf3 Nodes=n5\nSwitchName=top Switches=root,leaf3\n"
 SLOWER = 'device = "h100-sxm"\n[[tiers]]\nlink = "infiniband-ndr"\n[[tiers]]\nlink = "infiniband-hdr"\n'
 
 
@@ -25,40 +21,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(output, "_noted", set())
     return tmp_path
-
-
-def solved(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cluster: Any) -> Any:
-    content = {"nest": 1, "profile": PROFILE, "training": {"global_batch": 16}, "cluster": cluster}
-    (folder / "problem.json").write_text(json.dumps(content))
-    capsys.readouterr()
-    assert call(monkeypatch, "solve", "problem.json", "--json") == 0
-    return json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("text", [CONF, UNEVEN])
-def test_the_section_and_the_file_give_the_same_plan(
-    text: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "topology.conf").write_text(text)
-    (folder / "links.toml").write_text(SLOWER)
-    arguments = ("topology", "import", "topology.conf", "--link-profile", "links.toml", "-o")
-    assert call(monkeypatch, *arguments, "cluster.yaml") == 0
-    assert call(monkeypatch, *arguments, "cluster.json") == 0
-    document = json.loads((folder / "cluster.json").read_text())
-    jsonschema.validate(document, json.loads(schema_text("cluster")))
-    section = document["cluster"]
-    assert read(folder / "cluster.yaml", ClusterOfFile) == read(folder / "cluster.json", ClusterOfFile)
-    assert ("topology" in section) == (text is UNEVEN)
-    assert sorted(section["hosts"]) == [f"n{index + 1}" for index in range(len(section["hosts"]))]
-    from_section = solved(folder, capsys, monkeypatch, section)
-    named = solved(folder, capsys, monkeypatch, "cluster.yaml")
-    assert named == from_section
-    more = solved(folder, capsys, monkeypatch, {"name": "cluster.yaml", "memory": "16 GB"})
-    assert more["problem"]["cluster"] == {**from_section["problem"]["cluster"], "memory": 16e9}
-    from_file = solved(folder, capsys, monkeypatch, {"topology": "topology.conf", "link_profile": "links.toml"})
-    assert from_file["problem"]["cluster"].pop("assumed")
-    assert from_section == from_file
 
 
 def test_what_is_assumed_is_told_apart_from_the_result(

@@ -19,19 +19,11 @@ from networks_tests.field import imported, told
 IMPORTERS = (NvidiaSmiImporter(), NcclXmlImporter())
 
 DEVICES = {
-    "gb200_nvl72_tray_partial.txt": 4,
-    "h100_8gpu_no_nic.txt": 8,
-    "rtx4090_8gpu_tabs.txt": 8,
-    "aws_p4d-24xl-topo.xml": 8,
-    "aws_p4de-24xl-topo.xml": 8,
-    "azure_ncv4-topo.xml": 4,
-    "h200_baremetal_partial_dump.xml": 3,
-    "topo_4p_940.xml": 4,
-    "topo_8p_940.xml": 8,
-    "topo_8p_90a.xml": 8,
-    "topo_8p_rome_4nics.xml": 8,
-    "topo_16p1h.xml": 16,
-}
+    "gb200_nvl72_tray_partial.txt": 4, "h100_8gpu_no_nic.txt": 8, "rtx4090_8gpu_tabs.txt": 8,
+    "aws_p4d-24xl-topo.xml": 8, "aws_p4de-24xl-topo.xml": 8, "azure_ncv4-topo.xml": 4,
+    "h200_baremetal_partial_dump.xml": 3, "topo_4p_940.xml": 4, "topo_8p_940.xml": 8, "topo_8p_90a.xml": 8,
+    "topo_8p_rome_4nics.xml": 8, "topo_16p1h.xml": 16,
+}  # fmt: skip
 REFUSED = {
     "azure_ncv4-graph.xml": "rings and trees",
     "aws_g5.48xl-topo.xml": "have no class",

@@ -1,24 +1,17 @@
 """Hosts of several kinds in the files of schedulers: a pool of each, with its hosts, levels and links."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 import nest
 from frameworks_tests.plans import DENSE
 from nest.errors import InputError
-from nest.formulate.topology import topology
-from nest.hooks.registry import registry
-from nest.io import structure
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec, LinkProfile, PoolSpec, TierSpec
+from nest.spec import LinkProfile, TierSpec
 from networks_tests.field import imported, told
 from networks_tests.test_kubernetes import listed, node
-from tests.processes import run
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 HOSTS = [("h1", "leaf0"), ("h2", "leaf0"), ("a1", "leaf1"), ("a2", "leaf1"), ("a3", "leaf1"), ("a4", "leaf1")]
@@ -262,27 +255,3 @@ def test_groups_of_other_sizes_are_planned_inside_them() -> None:
         listed(*(node(name, [leaf, "spine"], labels=A100 if name[0] == "a" else {}) for name, leaf in hosts))
     )
     assert [[level.fanout for level in each.levels] for each in found.pools] == [[8, 2], [8, 4]]
-
-
-@pytest.mark.longer
-def test_a_section_is_written_and_planned_on(tmp_path: Path) -> None:
-    path = tmp_path / "nodes.json"
-    path.write_text(json.dumps(nodes()))
-    printed = run([sys.executable, "-m", "nest", "topology", "import", str(path)])
-    assert printed.returncode == 0
-    section = structure(YAML(typ="safe").load(printed.stdout)["cluster"], ClusterSpec)
-    assert section.pools is not None
-    assert all(isinstance(each, PoolSpec) for each in section.pools)
-    problem = {
-        "nest": 1,
-        "model": {"transformer": {**DENSE, "layers": 12}},
-        "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": 1},
-        "constraints": ["tp <= 2", "pp <= 4"],
-        "search": {"zero": [1], "recompute": ["full"]},
-    }
-    by_file = nest.solve({**problem, "cluster": {"topology": str(path)}})
-    by_section = nest.solve({**problem, "cluster": YAML(typ="safe").load(printed.stdout)["cluster"]})
-    assert by_file.batch_time == by_section.batch_time
-    assert nest.check(by_file).ok
-    with pytest.raises(InputError, match="several device types"):
-        topology(str(path), registry(), None)

@@ -6,11 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import networkx
 import pytest
-from ruamel.yaml import YAML
 
-import nest as api
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import registry
 from nest.instance import Cluster
@@ -90,57 +87,6 @@ def test_a_larger_message_makes_latency_matter_less(tmp_path: Path) -> None:
     assert found[0] > 2 > 1.001 > found[1]
     assert nest("topology", "show", path, "--message", "3 s").returncode == 2
     assert nest("topology", "show", path, "--message", "0").returncode == 2
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    "topology",
-    [
-        TORUS,
-        {"fat-tree": {"fanout": [4, 2, 3], "bandwidth": "33.3 GB/s", "latency": "0.7 us", "oversubscription": 1.7}},
-        {"matrix": {"bandwidth": [[0, 3, 1, 1], [3, 0, 1.1, 1], [1, 1, 0, 3], [1, 1, 3, 0]], "latency": 1.23e-6}},
-    ],
-)
-def test_written_levels_are_read_back(topology: dict[str, Any], tmp_path: Path) -> None:
-    source = written(tmp_path, "problem.json", problem(topology))
-    output = tmp_path / "cluster.yaml"
-    assert nest("topology", "levels", source, "--output", output).returncode == 0
-    assert nest("topology", "levels", source).stdout == output.read_text()
-    cluster = YAML(typ="safe").load(output)["cluster"]
-    again, _ = build_cluster(structure(cluster, ClusterSpec), registry())
-    spec = structure(problem(topology)["cluster"], ClusterSpec)
-    assert again == build_cluster(spec, registry())[0]
-    one, two = api.solve(problem(topology)), api.solve({**problem(topology), "cluster": cluster})
-    if one.placement is None:
-        assert (one.status, one.batch_time, one.stages) == (two.status, two.batch_time, two.stages)
-    else:  # On the network itself no two devices are slower than the levels say.
-        assert one.batch_time <= two.batch_time
-
-
-@pytest.mark.longer
-def test_a_plan_holds_the_network_its_problem_names(tmp_path: Path) -> None:
-    graph = networkx.Graph()
-    for index in range(4):
-        graph.add_edge(f"gpu{index}", "switch", bandwidth=50e9, latency=1e-6)
-    graph.nodes["switch"]["kind"] = "switch"
-    networkx.write_graphml(graph, tmp_path / "net.graphml")
-    written(tmp_path, "net.json", networkx.node_link_data(graph, edges="edges"))
-    plans = []
-    for name in ("net.graphml", "net.json"):
-        source = written(tmp_path, "problem.json", problem(name))
-        output = tmp_path / f"{name}.plan.json"
-        solved = nest("solve", source, "--json", "--output", output)
-        assert solved.returncode == 0, solved.stderr
-        plan = json.loads(output.read_text())
-        assert {node["id"] for node in plan["problem"]["cluster"]["topology"]["nodes"]} == set(graph.nodes)
-        plans.append((plan, output))
-        (tmp_path / name).unlink()
-        assert nest("check", output).returncode == 0
-        assert api.solve(plan["problem"]).batch_time == plan["batch_time"]
-    assert plans[0][0]["stages"] == plans[1][0]["stages"]
-    hand = {"fanout": 4, "bandwidth": 50e9, "latency": 2e-6, "name": "2 hops"}
-    by_hand = api.solve({**problem(None), "cluster": {"levels": [hand], "memory": "16 GB"}})
-    assert by_hand.batch_time == plans[0][0]["batch_time"]
 
 
 def test_levels_and_names_are_shown_too(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest.units import percent
 from nest.whatif.solver import Solver
-from nest_page.page_of_plan import PARTS, most_searches
-from nest_whatif import questions
+from nest_page.page_of_plan import PARTS
 from nest_whatif.pareto_front import pareto_front
 from nest_whatif.sensitivity import responses
 from nest_whatif.text.explanation import alternative_rows
@@ -93,34 +92,6 @@ def test_what_would_let_a_plan_fit_is_on_the_page() -> None:
     assert told[: len(freeing)] == freeing
     assert set(told[len(freeing) :]) <= {"memory 2 GiB", "devices 16 devices"}
     assert all("pp" in cell.text for cell in table.column("plan"))
-
-
-@pytest.mark.longer
-def test_what_no_single_change_lets_fit_is_told() -> None:
-    plan = api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}, **FEW))
-    assert "No single change is enough" in Page(nest.report_page(plan)).text
-    assert "No single change" not in Page(quick(plan)).text
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("without", [["frontier"], ["sensitivity"], []])
-def test_no_more_searches_are_made_than_were_told(without: list[str], searched: PlanDocument) -> None:
-    plan, asked = searched, list[tuple[int, int]]()
-    nest.report_page(plan, without=without, progress=lambda _, done, most: asked.append((done, most)))
-    assert asked
-    assert len({most for _, most in asked}) == 1
-    assert all(done < most for done, most in asked)
-    assert most_searches(()) == 0
-
-
-@pytest.mark.longer
-def test_several_processes_write_the_same_page(searched: PlanDocument, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ALONE", 0.0)  # Questions as quick as these are else answered by one process.
-    told: list[tuple[int, int]] = []
-    several = nest.report_page(searched, jobs=2, progress=lambda _, done, most: told.append((done, most)))
-    assert several == nest.report_page(searched)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert 0 < max(done for done, _ in told) <= told[0][1]
 
 
 def test_parts_are_left_out(plan: PlanDocument) -> None:

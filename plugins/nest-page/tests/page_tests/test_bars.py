@@ -13,12 +13,10 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import MemoryBreakdown, PlanDocument, Problem
 from nest_page.page_of_plan import subject
-from nest_page.stage_bars import MEMORY_CAUSES, TIME_CAUSES, memory_figure, time_causes
+from nest_page.stage_bars import MEMORY_CAUSES, memory_figure, time_causes
 from page_tests.plans import decided, problem, quick, solved
 from page_tests.reading import Page
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
-
-IDLE = (TIME_CAUSES["bubble"], TIME_CAUSES["waiting"])
 
 
 @pytest.mark.longer
@@ -68,34 +66,6 @@ def test_the_bubble_is_as_long_on_every_stage_and_the_rest_is_waiting() -> None:
     causes = time_causes(subject(plan, registry()))
     assert len({round(each["bubble"] / plan.batch_time, 9) for each in causes}) == 1
     assert min(each["waiting"] for each in causes[:3]) > 0.1 * plan.batch_time > causes[3]["waiting"]
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("plan", [solved, decided])
-def test_time_on_the_page_is_the_plans(plan: object) -> None:
-    found: PlanDocument = plan()  # type: ignore[operator]
-    table = Page(quick(found)).table("Step time by cause")
-    for row, stage in zip(table.rows, found.stages, strict=True):
-        parts = [cell.value or 0.0 for cell in row[1:-2]]
-        assert fsum(parts) == pytest.approx(found.batch_time, rel=1e-9)
-        named = dict(zip(table.header, row, strict=True))
-        assert named["batch"].value == found.batch_time
-        assert named["gradient sync"].value == stage.sync_time
-        working = fsum(
-            cell.value or 0.0
-            for name, cell in named.items()
-            if name not in ("stage", "gradient sync", *IDLE, "batch", "busy")
-        )
-        assert working == pytest.approx((found.micro_batches or 0) * stage.time, rel=1e-12)
-    slowest = max(found.stages, key=lambda stage: stage.time)
-    row = {name: cell.value for name, cell in zip(table.header, table.rows[found.stages.index(slowest)], strict=True)}
-    shares = found.summary["time_shares"]
-    assert row["compute"] == pytest.approx(shares["compute"], rel=1e-12)
-    assert row.get(IDLE[0], 0.0) == pytest.approx(shares["bubble"], rel=1e-9)
-    assert row.get(IDLE[1], 0.0) == pytest.approx(0.0, abs=1e-9 * (found.batch_time or 0.0))
-    assert row.get("collectives", 0.0) == pytest.approx(shares["collectives"], rel=1e-12)
-    assert row.get("recomputation", 0.0) == pytest.approx(shares["recompute"], rel=1e-12)
-    assert row.get("ZeRO", 0.0) == pytest.approx(shares["sharding"], rel=1e-12)
 
 
 def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 from attrs import evolve
 
-from nest_page.pareto_chart import BEHIND, BOTTOM, LEFT, RING, TOP, OwnPlan, pareto_figure
+from nest_page.pareto_chart import BEHIND, BOTTOM, TOP, OwnPlan, pareto_figure
 from nest_page.records import Drawing
 from nest_page.sensitivity_chart import quantity, sensitivity_figure, signed
 from nest_page.svg import SIZE, WIDTH, WIDTHS
@@ -206,11 +206,6 @@ def test_changes_are_signed() -> None:
     ]
 
 
-def test_a_panel_in_which_nothing_moves_has_one_level() -> None:
-    told = texts(sensitivity_figure((response("memory", 2.0, 0.0, 0.0),)).sizes[0][0])
-    assert [each for each in told if each.endswith("%")] == ["0 %"]
-
-
 def test_what_fits_nowhere_is_told_once_for_each_memory() -> None:
     points = [point(8, 120, 1.0), *(point(count, memory, None) for memory in (120, 60) for count in (4, 2, 1))]
     caption = pareto_figure(points, OWN).caption
@@ -221,21 +216,3 @@ def test_what_fits_nowhere_is_told_once_for_each_memory() -> None:
 def test_fixed_decisions_are_told_of() -> None:
     assert "fixes" not in pareto_figure(POINTS, OWN).caption
     assert "fixes are kept" in pareto_figure(POINTS, evolve(OWN, fixed=True)).caption
-
-
-@pytest.mark.parametrize("memory", [35.0, 60.0, 120.0])
-def test_the_name_of_the_plan_stands_over_its_mark_and_inside(memory: float) -> None:
-    own = OwnPlan(memory=memory * GIB, throughput=130.0, capacity=80 * GIB)
-    drawing = pareto_figure(POINTS, own).sizes[0][0]
-    (circle,) = [each for each in elements(drawing).iter("circle") if each.get("class") == "own"]
-    ((x, y),) = texts(drawing)["this plan"]
-    assert y < float(circle.get("cy", "")) - RING
-    assert y > TOP
-    assert x > LEFT
-
-
-def test_legends_show_the_marks_of_their_chart() -> None:
-    figure = sensitivity_figure(RESPONSES)
-    drawn = {path.get("class") for path in elements(figure.sizes[0][0]).iter("path")}
-    assert {key.style for key in figure.keys} <= drawn
-    assert all(key.form for key in figure.keys)

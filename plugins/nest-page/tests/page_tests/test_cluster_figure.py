@@ -12,12 +12,11 @@ from nest import api
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
-from nest_page.cluster import MOST_CELLS, cluster_figure, device_spans, devices, runs
+from nest_page.cluster import cluster_figure, device_spans, devices, runs
 from nest_page.nested_boxes import Layout, fanouts_of_cells, gathered
 from nest_page.page_of_plan import subject
 from nest_page.palette import stage_style
 from page_tests.plans import decided, problem, quick, solved
-from page_tests.reading import Page
 
 PART = r"\d+(?:-\d+)?(?: \(\d+ times, \d+ apart\))?"
 
@@ -104,30 +103,6 @@ def test_a_cell_holds_devices_of_one_place(repeats: int, block: int, nodes: int,
     assert prod(fanouts_of_cells(capacities, many, 10**9)) * many == len(places)
 
 
-@pytest.mark.slow
-def test_tens_of_thousands_of_devices_stay_small() -> None:
-    levels = [
-        {"name": "node", "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"},
-        {"name": "rack", "fanout": 32, "bandwidth": "50 GB/s", "latency": "6 us"},
-        {"name": "spine", "fanout": 128, "bandwidth": "12.5 GB/s", "latency": "10 us"},
-    ]
-    training = {"global_batch": 32768, "sequence_length": 512}
-    for fix in ({"tp": 8, "pp": 8, "dp": 512, "micro_batch": 1}, {"tp": 1, "pp": 8, "dp": 4096}):
-        written = problem(cluster={"device": "h100-sxm", "levels": levels}, training=training)
-        text = quick(api.evaluate(written, fix=fix))
-        assert len(text.encode()) < 1_500_000
-        drawing = text.split('id="figure-cluster"')[1].split("</svg>")[0]
-        cells = drawing.split('class="cells"')[1].count("<text")
-        assert 0 < cells <= MOST_CELLS
-        page = Page(text)
-        table = page.table("Devices by stage")
-        assert sum(table.values("devices")) == 32768
-        drawn = re.search(r"Drawn are the first ([\d,]+) of 32,768 devices", text)
-        run = re.search(r"Each cell is a run of (\d+) devices", text)
-        shown = int(drawn[1].replace(",", "")) if drawn else 32768
-        assert shown == cells * (int(run[1]) if run else 1)
-
-
 @given(numbers=st.sets(st.integers(0, 60)))
 def test_devices_in_words_are_these_devices(numbers: set[int]) -> None:
     ascending = tuple(sorted(numbers))
@@ -143,35 +118,3 @@ def _read(part: str) -> list[int]:
     first, last = int(match[1]), int(match[2] or match[1])
     times, step = int(match[3] or 1), int(match[4] or 0)
     return [each + step * time for time in range(times) for each in range(first, last + 1)]
-
-
-@pytest.mark.longer
-def test_a_placement_names_its_devices() -> None:
-    links = [
-        {"source": f"d{i}", "target": f"d{j}", "bandwidth": 1e9 if (i, j) == (1, 2) else 50e9, "latency": 1e-6}
-        for i in range(6)
-        for j in range(i + 1, 6)
-    ]
-    candidate = {
-        "name": "c",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": [1.0] * 4,
-        "backward": [1.0] * 4,
-        "state": {},
-        "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
-        "edge_bytes": [1e9] * 3,
-    }
-    plan = api.solve(
-        {
-            "nest": 1,
-            "training": {"global_batch": 8},
-            "constraints": ["replicas == 1", "pp == 4"],
-            "cluster": {"memory": 1e12, "topology": {"nodes": [{"id": f"d{i}"} for i in range(6)], "links": links}},
-            "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
-        }
-    )
-    assert plan.placement is not None
-    table = Page(quick(plan)).table("Devices by stage")
-    assert [row[-1].text for row in table.rows] == [" ".join(block) for block in plan.placement.replicas[0]]

@@ -94,16 +94,6 @@ def test_the_first_of_several_replicas_has_an_outline_and_cells_their_replicas()
     assert cells[-1] == "4.2"
 
 
-def test_replicas_of_one_stage_have_their_own_colours_and_numbers() -> None:
-    graph = torus(4, 4)
-    network = drawn_network(graph, served(graph, 1, 4, 3), (4, 4))
-    assert network is not None
-    body = network_body(network.nodes, network.links, network.layout(1120))
-    assert "line strong" not in body
-    assert [each.text for each in _elements(body) if each.tag == "text"] == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
-    assert [each.get("class") for each in _titled(body, "stage 1 of replica 3")] == ["stage-2"] * 4
-
-
 def test_the_busiest_link_has_an_edge_and_lies_on_top() -> None:
     graph = torus(4, 4)
     network = drawn_network(graph, served(graph, 2, 2, 4), (4, 4), _loads(graph))
@@ -142,19 +132,6 @@ def test_keys_are_the_classes_drawn() -> None:
         assert {key.style for key in keys} == drawn - {"link edge-5"}
         assert len({key.label for key in keys}) == len(keys)
         assert ("link free-link" in drawn) is (loads is not None)
-
-
-def test_links_that_are_alike_need_no_key_and_the_wider_are_drawn_wider() -> None:
-    assert link_keys([Link((0, 1), 1e9), Link((1, 2), 0.95e9)]) == ()
-    links = [Link((0, 1), width) for width in (16e9, 1e9, 2e9, 4e9, 8e9)]
-    keys = [(key.style[-1], key.label) for key in link_keys(links)]
-    assert keys == [("1", "1 GB/s to 2 GB/s"), ("2", "4 GB/s"), ("3", "8 GB/s"), ("4", "16 GB/s")]
-
-
-def test_nothing_is_busy_where_nothing_is_sent() -> None:
-    assert busiest([Link((0, 1), 1e9, (0.0, 0.0))]) is None
-    assert busiest([Link((0, 1), 1e9)]) is None
-    assert busiest([]) is None
 
 
 def test_names_are_text() -> None:

@@ -15,7 +15,7 @@ from nest import api
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_page.page_of_plan import PARTS
-from page_tests.plans import LEVELS, decided, infeasible, problem, quick, solved
+from page_tests.plans import LEVELS, decided, problem, quick, solved
 from page_tests.reading import Page
 
 
@@ -23,19 +23,6 @@ def written(path: Path, plan: PlanDocument, **changes: Any) -> Path:
     """A plan file with keys changed."""
     path.write_text(json.dumps({**plan.to_dict(), **changes}))
     return path
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("summary", [{}, {"levels": ["node", "rack"]}, {"devices": 16}])
-def test_what_a_plan_file_does_not_sum_up_is_worked_out(summary: dict[str, Any]) -> None:
-    assert quick(evolve(solved(), summary=summary)) == quick(solved())
-
-
-@pytest.mark.longer
-def test_a_runner_up_without_a_reason_is_not_told() -> None:
-    told = {name: value for name, value in (solved().runner_up or {}).items() if name != "reason"}
-    assert told
-    assert "Runner-up" not in quick(evolve(solved(), runner_up=told))
 
 
 def test_a_pipe_is_read_once() -> None:
@@ -52,13 +39,6 @@ def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
     both = written(tmp_path / "plan.json", solved(), status="infeasible")
     with pytest.raises(InputError, match="fails its check"):
         nest.report_page(both)
-
-
-@pytest.mark.longer
-def test_errors_in_the_problem_of_an_infeasible_plan_name_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path / "plan.json", infeasible(), problem={**infeasible().problem, "model": 3})
-    with pytest.raises(InputError, match=r"plan\.json.*problem\.model must be"):
-        nest.report_page(path)
 
 
 def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
@@ -91,13 +71,6 @@ def test_a_batch_of_no_time_has_a_whole_page() -> None:
     )
     assert plan.batch_time == 0
     assert Page(nest.report_page(plan)).facts["Step time"].value == 0
-
-
-@pytest.mark.slow
-def test_a_number_that_names_a_row_is_told_in_full_too() -> None:
-    page = Page(nest.report_page(solved(), without=["sensitivity"], time_limit=0.05))
-    told = page.table("The fastest plans within limits").column("devices at most")
-    assert [cell.value for cell in told] == [float(cell.text.replace(",", "")) for cell in told]
 
 
 @pytest.mark.longer

@@ -1,22 +1,17 @@
 """`nest report` as a person calls it."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 
 import nest
-from nest.io import read_mapping
 from nest_page import verbs
 from nest_page.page_of_plan import PARTS
 from page_tests.plans import quick, solved
 from studies_tests.test_sweep import MEMORY, written
 from tests.command_line import call
-from tests.simulate.uniform_plans import uniform_plan
-
-EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 
 
 @pytest.fixture
@@ -44,30 +39,6 @@ def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.Monke
     without = [word for part in PARTS for word in ("--without", part)]
     assert call(monkeypatch, "report", "plan.json", *without) == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
-
-
-@pytest.mark.longer
-def test_a_plan_may_come_through_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    out, into = os.pipe()
-    with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
-        json.dump(uniform_plan(3, "1f1b").to_dict(), stream)
-    output = tmp_path / "page.html"
-    assert call(monkeypatch, "report", f"/dev/fd/{out}", "-o", str(output), "--without", "frontier") == 0
-    os.close(out)
-    assert 'id="sensitivity"' in output.read_text()
-
-
-@pytest.mark.longer
-def test_an_infeasible_plan_has_a_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    measured = read_mapping(EXAMPLES / "measured-layers" / "problem.yaml").mapping
-    little = nest.solve({**measured, "cluster": {**measured["cluster"], "memory": "1 MiB"}})
-    (tmp_path / "plan.json").write_text(json.dumps(little.to_dict()))
-    assert call(monkeypatch, "report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")) == 0
-    assert "Infeasible" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from nest_page.study.curves import curve_figure
 from nest_page.study.front import pareto_optimal
 from nest_page.study.grids import _winners
 from nest_page.study.points import METRICS, Study, StudyPoint, study_of, usual_metric
-from nest_page.study.views import curve_views, facet_of, pair_views
+from nest_page.study.views import curve_views, pair_views
 from nest_page.study.words import names_of, value_in_words
 from nest_page.svg import fitted
 from page_tests.plans import problem
@@ -94,12 +94,6 @@ def test_every_point_leads_to_its_row(text: str) -> None:
         assert set(re.findall('href="#(row-[0-9]+)"', drawing)) <= set(re.findall('href="#(row-[0-9]+)"', tables))
 
 
-def test_drawings_with_links_are_no_pictures(text: str) -> None:
-    """Who cannot see a picture is told nothing of what is in it, links included (WAI-ARIA 1.2, `img`)."""
-    drawings = re.findall(r'<svg class="drawing" role="(\w+)".*?</svg>', text, re.DOTALL)
-    assert set(drawings) == {"group"}
-
-
 def test_tables_say_what_rows_say(text: str) -> None:
     table = Page(text).table("All rows")
     assert table.column("row")[4].text == "5"
@@ -133,12 +127,6 @@ def test_what_is_not_drawn_can_be_chosen() -> None:
         (view,) = (each for each in curve_views(STUDY, METRICS["step-time"], {3: value}) if each.across == 2)
         assert view.held[3] == value
         assert f"device memory at {STUDY.axes[3].values[value]}" in view.note
-
-
-def test_every_two_keys_have_a_grid() -> None:
-    pairs = {frozenset([view.across, view.other]) for view in pair_views(STUDY, METRICS["step-time"], {})}
-    assert facet_of(STUDY) == 0
-    assert pairs == {frozenset(pair) for pair in ((1, 2), (1, 3), (2, 3))}
 
 
 def test_the_best_alternative_of_a_column_is_framed(text: str) -> None:
@@ -245,13 +233,6 @@ def test_the_status_is_that_of_the_worst_row() -> None:
     assert "Errors" in page_of(study_of((MEMORY,), rows))
 
 
-@pytest.mark.slow
-def test_ten_thousand_rows_make_a_page_of_some_megabytes() -> None:
-    text = page_of(product_of({f"key{each}": [*range(10)] for each in range(4)}))
-    assert len(text) < 15e6
-    html5lib.HTMLParser(strict=True).parse(text)
-
-
 def ranged(number: int, values: tuple[Any, ...], time: float, **keys: Any) -> StudyPoint:
     return point(number, values, time, low=0.8 * time, high=1.25 * time, **keys)
 
@@ -307,20 +288,6 @@ def test_values_have_words(key: str, value: str, words: str) -> None:
     assert value_in_words(key, value) == words
 
 
-def test_models_of_one_name_are_told_apart_by_what_is_written() -> None:
-    shapes = [{"transformer": {"layers": 4, "hidden": hidden}} for hidden in (64, 128)]
-    (axis,) = study_of(("model",), [point(1, (shapes[0],)), point(2, (shapes[1],))]).axes
-    assert len({*axis.values}) == 2
-
-
-def test_no_path_of_a_key_is_a_label_of_a_figure() -> None:
-    figures = "".join(re.findall(r"<figure.*?</figure>", page_of(MEASURED), re.DOTALL))
-    assert "spine bandwidth" in figures
-    assert "cluster." not in figures
-    table = Page(page_of(MEASURED)).table("What varies")
-    assert [cell.text for cell in table.column("key")] == [BANDWIDTH, MEMORY]
-
-
 def test_rows_are_compared_with_a_baseline() -> None:
     metric = METRICS["step-time"]
     told = [MEASURED.against(metric, each) for each in MEASURED.points]
@@ -330,11 +297,6 @@ def test_rows_are_compared_with_a_baseline() -> None:
     column = Page(page_of(last)).table("All rows").column("against baseline")
     assert [cell.text for cell in column] == [last.against(metric, each) for each in last.points]
     assert "the baseline: row 6." in Page(page_of(last)).text
-
-
-def test_another_training_has_its_own_baseline() -> None:
-    study = study_of((BATCH, MEMORY), [point(n, (8 * (1 + n // 3), n % 3), float(n)) for n in range(1, 6)], None, 2)
-    assert [study.baselines[each.number].number for each in study.points] == [2, 2, 3, 3, 3]
 
 
 def test_a_row_without_a_plan_has_no_change_and_is_no_baseline() -> None:
@@ -365,12 +327,6 @@ def test_prediction_errors_are_drawn_as_far_as_they_go() -> None:
     ratio = (longest[0] - longest[1]) / (shortest[0] - shortest[1])
     assert ratio == pytest.approx(max(shown.values()) / min(shown.values()), rel=0.01)
     assert "80 % likely" in curve_figure(view).caption
-
-
-def test_rows_of_older_sweeps_have_no_bars() -> None:
-    (view, *_) = curve_views(STUDY, METRICS["step-time"], {})
-    assert "whisker" not in curve_figure(view).sizes[0][0].body
-    assert "80 % likely" not in page_of(STUDY)
 
 
 @pytest.mark.parametrize(

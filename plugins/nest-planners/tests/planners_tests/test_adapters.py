@@ -192,32 +192,6 @@ def test_a_planner_that_takes_too_long_is_a_row(monkeypatch: pytest.MonkeyPatch)
     assert other.ratio == 1
 
 
-def test_programs_without_a_name_are_numbered() -> None:
-    names = planners(["nest"], ["a b", "PYTHON=x y", "c -d e=f", "two=a"], 1)
-    assert list(names) == ["nest", "program", "PYTHON", "program #2", "two"]
-
-
-@pytest.mark.longer
-def test_the_table_has_ratios_means_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lazy = program(tmp_path, "raise SystemExit(3)")
-    given = ["--track", "traps", "--planner", "nest", "--planner", "nest-paper", "--adapter", f"lazy={lazy}"]
-    assert command.main(given) == 0
-    lines = capsys.readouterr().out.splitlines()
-    header, ours, lost = lines[2].split(), lines[4].split(), lines[6].split()
-    assert header == ["planner", *(task.name for task in tasks("traps")), "mean", "worst", "no", "plan"]
-    assert ours == ["nest", *["1.000"] * (len(header) - 3), "0"]
-    assert lost == ["lazy", *["-"] * (len(header) - 3), str(len(tasks("traps")))]
-    assert lines[8].startswith("lazy, powers, even, idle, ")
-    assert lines[8].endswith("it ended with exit code 3: nothing on standard error")
-    assert command.main([*given, "--json"]) == 0
-    first = capsys.readouterr().out
-    assert command.main([*given, "--json"]) == 0
-    assert first == capsys.readouterr().out
-    shown = json.loads(first)["traps"]
-    assert [each["planner"] for each in shown["planners"]] == ["nest", "nest-paper", "lazy"]
-    assert len(shown["rows"]) == 3 * len(tasks("traps"))
-
-
 def test_the_mean_is_geometric_and_of_problems_with_a_plan() -> None:
     made = [Row("a", "x", 1.0, 2.0), Row("a", "y", 1.0, 8.0), Row("a", "z", reason="none"), Row("b", "x", reason="-")]
     assert summaries(made) == [

@@ -2,7 +2,6 @@
 
 import pytest
 
-from nest_planners import manual
 from planners_tests.instances import LAYERS, candidate, planned, problem
 
 STATE = 5e8
@@ -130,38 +129,3 @@ def test_the_sweep_leaves_no_device_idle():
     _, proposal, seen = planned("manual", problem(1e12, candidate(1), constraints=["pp >= 3"], zero=(0, 1)))
     assert seen.admitted
     assert len(proposal.solution.stages) * proposal.solution.replicas == 16
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("schedules", "keys"),
-    [
-        (["gpipe", "1f1b", "interleaved"], {}),
-        *((["1f1b"], keys) for keys in ({}, {"zero": (0, 1, 3)}, {"constraints": ["width <= 4"]})),
-    ],
-    ids=str,
-)
-def test_what_is_not_priced_is_not_the_answer(schedules, keys, monkeypatch):
-    """The sweep finds what it would find if it priced every plan in order; and of most memories it prices fewer."""
-    offered = [candidate(width, samples) for width in (1, 2, 4) for samples in (1, 2)]
-    fewer, bounded, on_step, lacking = 0, manual._Climbed._least, manual._Climbed._on_step, manual._is_short
-    for memory in (1e6, STATE * LAYERS * 0.15, STATE * LAYERS):
-        written = problem(memory, *offered, **keys)
-        written["training"]["schedule"] = schedules
-        answers, priced = [], []
-        for least, short in ((bounded, lacking), (lambda *_: 0.0, lambda *_: False)):
-            asked = []
-
-            def counted(*each, asked=asked, **named):
-                asked.append(each)
-                return on_step(*each, **named)
-
-            monkeypatch.setattr(manual._Climbed, "_least", least)
-            monkeypatch.setattr(manual, "_is_short", short)
-            monkeypatch.setattr(manual._Climbed, "_on_step", counted)
-            answers.append(planned("manual", written)[1])
-            priced.append(len(asked))
-        assert answers[0] == answers[1]
-        assert priced[0] <= priced[1]
-        fewer += priced[0] < priced[1]
-    assert fewer > 1

@@ -1,14 +1,11 @@
 """The paper's figures, a small part of them: honest shares, and no baseline faster than ours."""
 
-import json
-from itertools import islice
 from math import prod
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from benchmarks.paper import __main__ as command
 from benchmarks.paper import cells
 from benchmarks.paper.beside import beside_figure_5, effort_text, memory_text
 from benchmarks.paper.cells import (
@@ -16,7 +13,6 @@ from benchmarks.paper.cells import (
     GPU,
     MODELS,
     TPU,
-    Cell,
     artifact,
     figure_5,
     figure_6,
@@ -25,43 +21,11 @@ from benchmarks.paper.cells import (
     today,
     with_added,
 )
-from benchmarks.paper.effort import efforts
-from benchmarks.paper.measure import Outcome, Row, _measured
+from benchmarks.paper.measure import Outcome, Row
 from benchmarks.paper.published import COLUMNS, FIGURE_5, FIGURE_6, HEADLINE, TABLE_3, headline
 from benchmarks.paper.report import Results, added_text, figure_5_text, gains_text, verdict
 from nest.io import structure
 from nest.spec import Problem
-
-
-@pytest.mark.slow
-def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--quick", "--output", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    titles = ("Figure 5", "Figure 6", "Table 3", "Models of today", "Memory", "Search time")
-    for title in (*titles, "no baseline is faster in any of them"):
-        assert title in told
-    cells = json.loads((tmp_path / "paper.json").read_text())["cells"]
-    assert len(cells) == len(command.Groups.of(None, True).cells)
-    for cell in cells:
-        assert cell["status"] == "optimal"
-        throughputs = {row["planner"]: row["throughput"] for row in cell["plans"]}
-        assert all(each is None or each <= throughputs["nest"] * (1 + 1e-9) for each in throughputs.values())
-    assert "manual" in (tmp_path / "paper.md").read_text()
-
-
-@pytest.mark.longer
-def test_planners_and_groups_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--quick", "--only", "grids", "--planner", "mcmc:evaluations=20,seed=3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Mesh and torus"
-    header = ["model", "network", "samples/s", "nest", "manual", "mcmc:evaluations=20,seed=3"]
-    assert [each.split() for each in lines[2:3]] == [header]
-    assert [line.split()[:3] for line in lines[4:6]] == [["llama-2-7b", "mesh", "8x8"]] * 2
-    assert "Figure 5" not in "".join(lines)
-    for wrong in (["--planner", "best"], ["--planner", "manual:x=1"], ["--only", "artifact"]):
-        with pytest.raises(SystemExit) as ended:
-            command.main(["--quick", *wrong])
-        assert ended.value.code == 2
 
 
 def test_grids_are_planned_by_hop_distances_and_as_they_are() -> None:
@@ -135,13 +99,6 @@ def test_a_cell_without_a_plan_says_why() -> None:
     assert told.endswith(f"No plan fits in 1: {figure_5()[0].name}: Memory is tightest: 1 byte too many.")
 
 
-@pytest.mark.slow
-def test_decisions_name_what_any_stage_has() -> None:
-    found = _measured(Cell("llama-3-70b", GPU, 64, 1))
-    assert any("+" in row.decisions for row in found.rows), [row.decisions for row in found.rows]
-    assert all("-inner" in row.decisions for row in found.rows)
-
-
 def test_shares_are_over_the_first_size_at_which_manual_fits() -> None:
     first = outcome(nest=10.0, manual=None)
     second = evolve(outcome(nest=24.0, manual=12.0), cell=figure_5()[1])
@@ -181,13 +138,6 @@ def test_published_shares_stand_beside_ours() -> None:
     assert [part.strip() for part in line.split("  ") if "/" in part] == shown
     assert line.endswith("2.00")
     assert len(COLUMNS) == len(published)
-
-
-@pytest.mark.longer
-def test_the_effort_of_planners_is_measured() -> None:
-    ours, manual = islice(efforts("bert-large", (64,)), 2)
-    assert (ours.planner, manual.planner) == ("nest", "manual")
-    assert min(ours.seconds, manual.seconds) > 0
 
 
 def test_search_times_and_memory_are_told_by_size() -> None:

@@ -182,13 +182,6 @@ def test_an_hour_of_nodes_costs_that_of_their_devices() -> None:
     assert as_a_whole.hourly(1) == 24 * CLUSTER["price"]
 
 
-@pytest.mark.longer
-def test_processes_answer_alike() -> None:
-    wanted, names = Wanted(20 * DAY), ["the problem's", "dgx-h100-superpod-16"]
-    one, two = (recommendation(problem(), names, None, wanted, registry(), jobs=jobs) for jobs in (1, 2))
-    assert one.to_dict() == two.to_dict()
-
-
 def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network around all of their devices counts for nothing; one of other devices is answered by itself."""
     own = tmp_path / "own.yaml"
@@ -223,15 +216,6 @@ def test_what_cannot_be_asked_is_refused() -> None:
             nest.recommend(problem(), within=within, budget=budget)
     with pytest.raises(InputError, match="dgx-h1"):
         nest.recommend(problem(), within=DAY, clusters=["dgx-h1"])
-
-
-@pytest.mark.longer
-def test_one_cluster_that_cannot_be_used_leaves_the_others() -> None:
-    asked = problem()
-    asked["strategies"] = {"tp": [12], "cp": [1], "sp": [1]}
-    found = nest.recommend(asked, within=DAY, clusters=["the problem's", "dgx-a100-superpod-2"])
-    assert found.clusters[1]["reason"]
-    assert found.clusters[1]["nearest"] is None
 
 
 @pytest.mark.parametrize(("nodes", "name"), [(1, "p5.48xlarge"), (3, "p5.48xlarge-24"), (8, "p5.48xlarge-64")])

@@ -48,26 +48,6 @@ def test_one_that_is_not_names_the_nearest(
     assert cluster["nearest"]["low"] < cluster["nearest"]["time"] < cluster["nearest"]["high"]
 
 
-@pytest.mark.longer
-def test_a_curve_is_asked_for_what_is_left(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    curve, plan = str(tmp_path / "plans.jsonl"), str(tmp_path / "plan.json")
-    asked = ("recommend", file, "--tokens", "1B", "--within", "30d", *OWN, "--curve", curve)
-    assert call(monkeypatch, *asked) == 0
-    first = Path(curve).read_bytes()
-    assert call(monkeypatch, *asked) == 0
-    assert Path(curve).read_bytes() == first
-    capsys.readouterr()
-    assert call(monkeypatch, "recommend", curve, "--nodes", "1", "--output", plan) == 0
-    assert "1 of 1" in capsys.readouterr().out
-    assert call(monkeypatch, "check", plan) == 0
-    capsys.readouterr()
-    assert call(monkeypatch, "recommend", curve, "--nodes", "2", "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["nodes"] == 2
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

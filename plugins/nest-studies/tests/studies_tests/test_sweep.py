@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +98,6 @@ def test_a_path_changes_its_key_alone() -> None:
     assert changed["training"] == {"global_batch": 8, "sequence_length": 512, "schedule": ["1f1b"]}
 
 
-@pytest.mark.longer
-def test_a_label_changes_nothing_but_its_column(whole: Path, tmp_path: Path) -> None:
-    output = known(whole, tmp_path / "rows.jsonl")
-    labelled = [{**POINTS[0], "label.which": name} for name in ("one", "two")]
-    assert nest.sweep(written(tmp_path, points=labelled), output=output, jobs=1).solved == 0
-    one, two = rows_of(output)
-    assert {**one, "label.which": "two"} == two
-    assert (one["label.which"], one["key"]) == ("one", rows_of(whole)[12]["key"])
-
-
 def test_each_row_is_what_solving_its_problem_gives(study: Path, whole: Path) -> None:
     rows = rows_of(whole)
     points = read_points(study)
@@ -152,17 +141,6 @@ def test_every_format_holds_the_same(study: Path, whole: Path, tmp_path: Path) -
         assert list(csv.DictReader(stream)) == [{name: text(value) for name, value in row.items()} for row in rows]
 
 
-def test_parquet_holds_the_same(study: Path, whole: Path, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `sweep` writes Parquet")
-    nest.sweep(study, output=known(whole, tmp_path / "rows.parquet"), jobs=1)
-    texts = ("plan", "search.zero")
-    expected = [
-        {name: json.dumps(value) if name in texts and value is not None else value for name, value in row.items()}
-        for row in rows_of(whole)
-    ]
-    assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == expected
-
-
 def test_parquet_without_its_extra_is_told(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"needs pyarrow; install it with `pip install 'nest-planner\[sweep\]'`"):
@@ -181,32 +159,6 @@ def test_dask_gives_the_same_bytes(study: Path, whole: Path, tmp_path: Path) -> 
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.longer
-def test_pools_are_swept(tmp_path: Path) -> None:
-    """What varies may be of one pool; each row is what the problem alone gives."""
-    pools = [
-        {"name": "new", "device": "h100-sxm", "levels": [{"fanout": 2, "link": "nvlink4"}]},
-        {"name": "old", "device": "a100-sxm-80g", "levels": [{"fanout": 2, "bandwidth": 3e11, "latency": 1e-6}]},
-    ]
-    between = [{"pools": ["new", "old"], "bandwidth": "10 GB/s", "latency": "5 us"}]
-    problem = {**PROBLEM, "cluster": {"pools": pools, "between": between}}
-    (tmp_path / "problem.json").write_text(json.dumps(problem))
-    varied = {
-        "cluster.pools[1].levels[0].fanout": [1, 2],
-        "cluster.pools[1].levels[0].bandwidth": ["1 GB/s", "300 GB/s"],
-        "cluster.between[0].bandwidth": ["1 GB/s", "40 GB/s"],
-    }
-    study = tmp_path / "study.json"
-    study.write_text(json.dumps({"nest": 1, "base": "problem.json", "vary": varied}))
-    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
-    rows = rows_of(tmp_path / "rows.jsonl")
-    for row in rows:
-        values = {path: row[path] for path in varied}
-        alone = nest.solve(problem_at(problem, values))
-        assert (row["status"], row["batch_time"]) == ("optimal", alone.batch_time)
-    assert rows[-1]["batch_time"] < rows[0]["batch_time"]
-
-
 class Shuffled:
     """An engine that answers in an order of its own, some points twice."""
 
@@ -219,26 +171,6 @@ class Shuffled:
         order = [*items, *items[:2]]
         random.Random(self.seed).shuffle(order)
         yield from map(function, order)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
-def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_path: Path, seed: int) -> None:
-    """Nor do plans that searches begin with, or that are answers for less memory, too: they are other ones then."""
-    point_module._here.__dict__.clear()
-    run_sweep(study, tmp_path / "rows.jsonl", Shuffled(seed), registry())
-    assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
-
-
-@pytest.mark.longer
-def test_plans_that_are_simpler_or_likelier_than_the_fastest_hold(tmp_path: Path) -> None:
-    study = written(tmp_path, points=[{BATCH: 4, "search.within": 1}, {MEMORY: "930 MB"}])
-    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
-    for values, row in zip(read_points(study).values, rows_of(tmp_path / "rows.jsonl"), strict=True):
-        alone = nest.solve(problem_at(PROBLEM, values)).to_dict()
-        assert (row["status"], row["plan"].get("fastest")) == (alone["status"], alone.get("fastest"))
-        assert nest.check(row["plan"]).ok
-    assert rows_of(tmp_path / "rows.jsonl")[0]["status"] == "near-optimal"
 
 
 def test_memory_in_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -300,32 +232,6 @@ def test_another_plug_in_file_makes_other_keys(tmp_path: Path, monkeypatch: pyte
         plugin.write_text(text)
         seen.append(versions(registry()))
     assert seen[0] == seen[1] != seen[2]
-
-
-@pytest.mark.longer
-def test_killed_at_any_moment_it_comes_to_the_same(tmp_path: Path) -> None:
-    # Many more than are waited for: a few are solved while their lines are counted.
-    study = written(tmp_path, vary={BATCH: [*range(2, 26, 2)], MEMORY: ["80 GB", "8 GB"]})
-    nest.sweep(study, output=tmp_path / "whole.csv", jobs=1)
-    output = tmp_path / "rows.csv"
-    command = [sys.executable, "-m", "nest", "sweep", str(study), "--output", str(output), "--jobs", "2"]
-    drawn = random.Random(27)
-    for _ in range(2):
-        wanted = drawn.randrange(1, 4)
-        before = lines(journal_of(output))
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        while process.poll() is None and lines(journal_of(output)) < before + wanted:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not output.exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    keys = [json.loads(line)["key"] for line in journal_of(output).read_text().splitlines()]
-    assert max(Counter(keys).values()) == 1
 
 
 def lines(path: Path) -> int:
@@ -393,22 +299,6 @@ def test_a_problem_is_no_study(tmp_path: Path) -> None:
     written(tmp_path, vary=VARIED)
     with pytest.raises(InputError, match="this is a problem, not a study"):
         nest.sweep(tmp_path / "problem.json", output=tmp_path / "rows.csv")
-
-
-BANDWIDTHS = st.sampled_from([1e9, 5e9, 20e9, 100e9])
-MEMORIES = st.sampled_from([1e9, 1.25e9, 1.28e9, 1.3e9, 80e9])
-
-
-@pytest.mark.longer
-@given(st.lists(st.tuples(BANDWIDTHS, MEMORIES), min_size=2, max_size=4), st.sampled_from([1, 4, 8]))
-@settings(max_examples=5, deadline=None)
-def test_a_better_cluster_is_never_slower(
-    tmp_path_factory: pytest.TempPathFactory, clusters: list[tuple[float, float]], batch: int
-) -> None:
-    folder = tmp_path_factory.mktemp("pairs")
-    points = [{BANDWIDTH: bandwidth, MEMORY: memory, BATCH: batch} for bandwidth, memory in clusters]
-    found = nest.sweep(written(folder, points=points), output=folder / "rows.csv", jobs=1)
-    assert found.contradictions == ()
 
 
 def test_a_better_cluster_that_is_slower_is_told(tmp_path: Path) -> None:

@@ -53,16 +53,6 @@ def test_its_tests_pass(word: str, tmp_path: Path) -> None:
     assert " passed" in done.stdout
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("word", WORDS)
-def test_the_doctor_finds_it_healthy(word: str, tmp_path: Path) -> None:
-    project = written(tmp_path, word)
-    done = python(project, "-m", "nest", "plugins", "doctor", project.name)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert done.stdout.startswith(f"{project.name} 0.1.0, {word} new_")
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [

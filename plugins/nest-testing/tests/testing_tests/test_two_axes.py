@@ -182,10 +182,7 @@ def both(*changes: Change) -> Change:
 
 MISTAKES: dict[str, tuple[Change, str]] = {
     "partial sums are not added up": (each(copied, is_sum), "partial sums are completed"),
-    "partial sums are added up over the other axis": (
-        calls(is_sum, axis=COLUMNS),
-        "partial sums are completed",
-    ),
+    "partial sums are added up over the other axis": (calls(is_sum, axis=COLUMNS), "partial sums are completed"),
     "partial sums are added up over both axes": (each(summed_twice, is_sum), "partial sums are completed"),
     "partial sums are added up over both axes, which hold nothing alike": (
         both(each(summed_twice, is_sum), replicated()),
@@ -211,8 +208,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         "partial gradients are added up",
     ),
     "keys and values are gathered over the other axis": (
-        calls(is_gather, axis=ROWS),
-        "collectives carry what the tensors hold",
+        calls(is_gather, axis=ROWS), "collectives carry what the tensors hold",
     ),
     "keys and values are not gathered": (ungathered, "attention sees all keys"),
     "keys and values are summed": (
@@ -238,18 +234,12 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         each(split_by("grid", ROWS), by_rows),
         "`split` says who divides the work",
     ),
-    "parameters are not divided": (
-        each(whole_parameters, is_product),
-        "parameters held in common are declared",
-    ),
+    "parameters are not divided": (each(whole_parameters, is_product), "parameters held in common are declared"),
     "parameters are not divided, and said to be copies": (
         both(each(whole_parameters, is_product), replicated(ROWS, COLUMNS)),
         "operators work on what they read, write and hold",
     ),
-    "parameters are divided by both axes": (
-        each(divided_parameters, is_product),
-        "parameters of all ranks add up",
-    ),
+    "parameters are divided by both axes": (each(divided_parameters, is_product), "parameters of all ranks add up"),
     "copies are not declared": (replicated(), "parameters held in common are declared"),
     "copies are declared along the other axis": (replicated(ROWS), "parameters held in common are declared"),
     "shares are declared as copies": (replicated(ROWS, COLUMNS), "parameters of all ranks add up"),
@@ -263,11 +253,8 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "an axis has twice as many ranks": (axes(columns=lambda block: 2 * block.degree(COLUMNS)), "it applies"),
     "an axis has half as many ranks": (axes(columns=lambda block: block.degree(COLUMNS) // 2), "it applies"),
-    "an axis is missing": (
-        lambda block: evolve(block, axes=block.axes[:1], replicated=()),
-        "it applies",
-    ),
-}
+    "an axis is missing": (lambda block: evolve(block, axes=block.axes[:1], replicated=()), "it applies"),
+}  # fmt: skip
 
 
 ACROSS = {

@@ -8,7 +8,6 @@ import pytest
 
 import nest
 from nest.documents import runner_up
-from nest.errors import NotKept
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry
 from nest.io import KEPT_IN, KEPT_NOWHERE
@@ -105,22 +104,6 @@ def test_plans_that_are_kept_are_cold_ones(changed: dict[str, Any], folder: Path
 
 
 @pytest.mark.longer
-def test_every_answer_of_a_report_is_kept(plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = nest.report_page(plan)
-    no_search(monkeypatch)
-    monkeypatch.setattr(questions.Questions, "_answer", lambda *_: pytest.fail("an answer is made"))
-    assert nest.report_page(plan) == new
-
-
-@pytest.mark.longer
-def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> None:
-    new = told(plan)
-    for path in folder.iterdir():
-        path.write_bytes(path.read_bytes()[:-5])
-    assert told(plan) == new
-
-
-@pytest.mark.longer
 def test_another_plan_and_other_code_are_asked_again(
     plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,12 +128,3 @@ def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
     told(plan)
     nest.solve(FEW)
     assert not folder.exists()
-
-
-@pytest.mark.longer
-def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = told(plan)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(KEPT_IN, str(tmp_path / "file" / "cache"))
-    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: cannot cache the answer"):
-        assert told(plan) == new

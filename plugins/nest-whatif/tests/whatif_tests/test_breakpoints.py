@@ -11,8 +11,7 @@ from nest.tolerances import HARDLY_FASTER
 from nest.whatif.floors import Floors
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver
-from nest_whatif import breakpoints
-from nest_whatif.breakpoints import LESS, MORE, PRECISION, REACH, Sweep, breakpoint_of, sweeps
+from nest_whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, sweeps
 from nest_whatif.outcome import signature
 from tests.oracle.brute_force import solve
 from tests.oracle.check import plan_of, same
@@ -120,29 +119,6 @@ def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: 
     assert kept > best * (1 + HARDLY_FASTER - 1e-9)
 
 
-@pytest.mark.slow
-def test_what_dealing_layers_anew_brings_is_told() -> None:
-    dealt = 0
-    for plan, problem, solver in solved(range(1, 30, 7)):
-        for sweep in sweeps(plan, problem, solver.plugins):
-            found = breakpoint_of(plan, problem, sweep, solver)
-            here = sweep.parameter.changed(problem, found.same_at)
-            kept, best = oracle_kept(here, plan), solve(here.to_dict()).batch_time
-            assert (found.same_kept is None) == (kept is None)
-            if kept is not None:
-                assert found.same_kept == pytest.approx(kept / best - 1, abs=1e-9)
-            dealt += found.same_kept is None or found.same_kept > 1e-6
-    assert dealt
-
-
-@pytest.mark.longer
-def test_nothing_is_said_of_a_direction_in_which_nothing_can_be_asked() -> None:
-    for plan, problem, solver in solved(range(5)):
-        for sweep in sweeps(plan, problem, solver.plugins):
-            found = breakpoint_of(plan, problem, sweep, solver)
-            assert found.same_at != found.value or found.changed_at is not None
-
-
 def test_a_tie_is_no_change() -> None:
     plan, problem, _ = next(solved(range(20)))
 
@@ -166,32 +142,6 @@ def test_a_tie_is_no_change() -> None:
     sweep = next(t for t in sweeps(plan, problem, registry()) if t.parameter.unit == "bytes/s")
     found = breakpoint_of(plan, problem, Sweep(sweep.parameter, MORE), Tied(registry()))
     assert found.changed_at is None
-
-
-@pytest.mark.longer
-def test_halfway_a_plan_that_hardly_takes_longer_than_the_best_with_more_takes_no_search(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spared = 0
-    for plan, problem, _ in solved(range(8, 28)):
-        for sweep in sweeps(plan, problem, registry()):
-            if sweep.parameter.unit not in ("bytes/s", "FLOP/s"):
-                continue
-            quick, thorough = Solver(), Solver()
-            found = breakpoint_of(plan, problem, sweep, quick)
-            with monkeypatch.context() as patched:
-                patched.setattr(breakpoints, "never_slower", lambda *_: False)
-                expected = breakpoint_of(plan, problem, sweep, thorough)
-            flat = found.changed_at is None and expected.changed_at is None
-            if flat and quick.solves < thorough.solves:
-                assert found.to_dict() == expected.to_dict()
-                factor = REACH**0.5 if sweep.direction == MORE else REACH**-0.5
-                halfway = sweep.parameter.changed(problem, sweep.parameter.value * factor)
-                kept, best = oracle_kept(halfway, plan), solve(halfway.to_dict()).batch_time
-                assert kept is not None
-                assert kept <= best * (1 + HARDLY_FASTER + 1e-9)
-                spared += 1
-    assert spared
 
 
 @pytest.mark.longer

@@ -1,19 +1,13 @@
 """Comparisons: no other plan is faster than ours, everybody's plan holds, and what does not count is told."""
 
 import json
-from collections import Counter
-from contextlib import suppress
 from copy import deepcopy
-from itertools import pairwise
 from pathlib import Path
 from random import Random
-from threading import Event
 from time import sleep
 
-import numpy
 import pytest
 from attrs import evolve
-from hypothesis import HealthCheck, given, settings, strategies
 
 import nest
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
@@ -27,16 +21,10 @@ from nest.hooks.registry import Registry, registry
 from nest.instance import Solution, StageDecision
 from nest.io.source import read_text_of
 from nest.units import percent
-from nest_planners.phaze import Phaze
-from nest_planners.shapes import replica_counts
-from nest_whatif.comparison import Entry
 from nest_whatif.text.comparison import comparison_text
 from planners_tests.instances import PLANNERS, candidate, problem
 from tests.agreement.problems import KINDS, random_problem
 from tests.seeds import seeds
-
-quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-streams = strategies.randoms(use_true_random=False)
 
 
 def examine(written: dict) -> None:
@@ -60,14 +48,6 @@ def examine(written: dict) -> None:
 def test_no_other_plan_is_faster(seed):
     random = Random(seed)
     examine(random_problem(random, KINDS[seed % len(KINDS)], sharded=seed % 3 == 0))
-
-
-@settings(quick, max_examples=10)
-@given(written=streams.map(random_problem))
-@pytest.mark.slow
-def test_no_other_plan_is_faster_on_odd_problems(written):
-    with suppress(InputError):  # Some have no combination of candidates and choices at all.
-        examine(written)
 
 
 def test_a_faster_plan_is_called_a_bug():
@@ -225,14 +205,6 @@ FEW = ("copying", "manual")
 """Planners that take no time."""
 
 
-@pytest.mark.longer
-def test_planners_of_plug_ins_take_part():
-    found, known = compared(lambda instance, context: Proposal(context.search(instance).solution))
-    assert known.warnings == ()
-    entry = next(each for each in found.others if each.name == "copying")
-    assert found.relative(entry) == pytest.approx(1.0, rel=1e-12)
-
-
 def shaped(instance, **changes) -> Solution:
     """All devices, four replicas of four stages of the first candidate."""
     cuts = [(0, 1), (2, 3), (4, 5), (6, 7)]
@@ -283,39 +255,6 @@ def test_a_plan_outside_nests_space_is_priced_and_says_which_decision_nest_canno
     assert "outside the problem" in comparison_text(found.to_dict())
 
 
-def drawn(random, instance) -> Solution:
-    """Decisions that keep few rules: often outside what the problem allows, at times no plan at all."""
-    order, first = instance.graph.topological_order(), random.randrange(len(instance.candidates))
-    stages, end, count = [], 0, random.randint(1, min(4, len(order)))
-    cuts = [0, *sorted(random.sample(range(1, len(order)), count - 1)), len(order)]
-    for start, stop in pairwise(cuts):
-        index = first if random.random() < 0.9 else random.randrange(len(instance.candidates))
-        width = instance.candidates[index].width
-        end = -(-end // width) * width
-        mode = random.choice(instance.candidates[index].recompute).name
-        layers, zero = tuple(order[start:stop]), random.choice((0, 0, 0, 1, 3))
-        stages.append(StageDecision(layers, index, mode, zero, end, (layers,) if random.random() < 0.1 else ()))
-        end += width
-    replicas = random.choice([*replica_counts(instance, instance.candidates[first], count)] or [10**9])
-    schedule = random.choice((instance.space.schedules[0].name, instance.space.schedules[0].name, "gpipe", "none"))
-    order_of_ranks = random.choice(("pp-inner", "dp-inner"))
-    return Solution(replicas, order_of_ranks, schedule, tuple(stages), random.choice((1, 1, 1, 2)), None)
-
-
-@pytest.mark.longer
-def test_whatever_a_planner_decides_is_a_row_that_holds():
-    kinds = Counter()
-    for seed in range(24):
-        random = Random(seed)
-        written = random_problem(random, KINDS[seed % len(KINDS)])
-        known = registry([plugin(lambda instance, _, random=random: Proposal(drawn(random, instance)))])
-        (entry,) = nest.compare(written, plugins=known, planners=["copying"]).others
-        assert known.warnings == (), seed
-        assert entry.plan is None or nest.check(entry.plan).ok, seed
-        kinds["no plan" if entry.plan is None else "counts" if entry.counts else "outside"] += 1
-    assert min(kinds["no plan"], kinds["outside"]) > 2, kinds
-
-
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
     known = registry([plugin(lambda instance, _: Proposal(recomputing(instance, "full:1:none"), bound=0))])
@@ -326,28 +265,6 @@ def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
     assert nest.check(entry.plan).ok
     assert entry.plan.stages[0].recompute_layers == 1
     assert entry.counts is allowed, entry.reasons
-
-
-@pytest.mark.longer
-def test_decisions_that_no_candidate_has_are_priced():
-    written = modelled(16, 1, strategies={"cp": [1]})
-    decided = {"tp": 2, "micro_batch": 4, "replicas": 4}
-    known = registry([plugin(lambda *_: Proposal(None, decisions=decided))])
-    (entry,) = nest.compare(written, plugins=known, planners=["copying"]).others
-    assert entry.plan.candidate.micro_batch == 4
-    assert entry.batch_time == nest.evaluate(written, fix=decided).batch_time
-    assert entry.reasons
-    assert not entry.counts
-
-
-@pytest.mark.longer
-def test_decisions_that_make_no_plan_are_told():
-    for decisions, told in (({"tp": 3}, "tp"), ({"tq": 2}, "tq"), ({"pp": "x"}, "pp")):
-        known = registry([plugin(lambda *_, decided=decisions: Proposal(None, decisions=decided))])
-        found = nest.compare(modelled(16, 1), plugins=known, planners=["copying", "manual"])
-        assert found.others[0].plan is None
-        assert told in found.others[0].reasons[0]
-        assert found.others[1].counts
 
 
 def test_the_closing_sentence_speaks_of_nests_space():
@@ -438,18 +355,6 @@ def test_a_planner_that_fails_is_disabled(answer, told, monkeypatch):
     assert again.others[1].plan is not None
 
 
-def test_a_planner_that_is_slow_leaves_the_others(monkeypatch):
-    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.3")
-    never = Event()
-    found, known = compared(lambda *_: never.wait(), planners=["copying", "manual"])
-    assert [each.plan is None for each in found.others] == [True, False]
-    assert found.others[0].reasons == ("The planner 'copying' timed out after 0.3 s in plan.",)
-    assert len(known.warnings) == 1
-    told = comparison_text(found.to_dict())
-    assert "timed out after 0.3 s" in told
-    assert found.to_dict()["others"][0]["within_problem"] is False
-
-
 def test_planners_of_one_plug_in_take_no_time_from_each_other(monkeypatch):
     """Eight that each take 0.01 s of 1 s: together more than the 0.05 s of all calls into a plug-in."""
     monkeypatch.setenv("NEST_PLUGIN_SECONDS", "1")
@@ -464,37 +369,6 @@ def test_planners_of_one_plug_in_take_no_time_from_each_other(monkeypatch):
     found = nest.compare(problem(1e12), plugins=known, planners=names)
     assert [each.reasons for each in found.others] == [("Nothing found.",)] * 8
     assert known.warnings == ()
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_limit_for_each_planner_holds_for_built_ins_too_and_disables_nobody(busy, monkeypatch):
-    def endless(*_):
-        while busy:
-            pass
-        Event().wait()
-
-    monkeypatch.setattr(Phaze, "plan", endless)
-    known = registry([plugin(endless)])
-    found = nest.compare(problem(1e12), plugins=known, planners=["copying", "phaze", "manual"], planner_limit=0.2)
-    assert [each.reasons for each in found.others] == [("It timed out after 0.2 s.",)] * 2 + [()]
-    assert found.others[2].plan is not None
-    assert known.warnings == ()
-    assert not known.missing("planners")
-
-
-def test_a_limit_gives_a_plug_in_more_time_than_calls_have(monkeypatch):
-    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.05")
-
-    def slow(instance, context):
-        sleep(0.15)
-        return Proposal(context.search(instance).solution)
-
-    known = registry([plugin(slow)])
-    (entry,) = nest.compare(problem(1e12), plugins=known, planners=["copying"], planner_limit=30).others
-    assert entry.counts, entry.reasons
-    with pytest.raises(InputError, match="time limit of planners is 0"):
-        nest.compare(problem(1e12), planner_limit=0)
 
 
 def test_options_reach_the_planner_and_its_row_says_them():
@@ -526,49 +400,6 @@ def test_options_that_a_planner_lacks_are_told_before_anything_is_searched(writt
     with pytest.raises(InputError) as raised:
         nest.compare(problem(1e12), planners=[written])
     assert told in str(raised.value)
-
-
-class Tuned(Copying):
-    """Takes one option, `replicas`."""
-
-    def __init__(self, replicas=4):
-        self.replicas = replicas
-
-    def with_options(self, options):
-        if set(options) - {"replicas"}:
-            raise InputError("copying has the option replicas only.")
-        return Tuned(int(options["replicas"]))
-
-    def plan(self, instance, context):
-        return Proposal(shaped(instance, replicas=self.replicas))
-
-
-def test_planners_of_plug_ins_take_options():
-    class Plugin:
-        @hook
-        def nest_planners(self):
-            return [Tuned()]
-
-    known = registry([Plugin()])
-    found = nest.compare(problem(1e12), plugins=known, planners=["copying", "copying:replicas=2"])
-    assert [each.plan.data_parallel for each in found.others] == [4, 2]
-    with pytest.raises(InputError, match="copying has the option replicas only"):
-        nest.compare(problem(1e12), plugins=known, planners=["copying:speed=2"])
-    assert known.warnings == ()
-    # What is no message to the user is an error of the plug-in.
-    found = nest.compare(problem(1e12), plugins=known, planners=["copying:replicas=x", "manual"])
-    assert "raised ValueError" in known.warnings[0]
-    assert [each.plan is None for each in found.others] == [True, False]
-
-
-def test_a_planner_that_fails_ends_a_strict_comparison():
-    class Plugin:
-        @hook
-        def nest_planners(self):
-            return [Copying(lambda *_: 1 / 0)]
-
-    with pytest.raises(InputError, match=r"plug-in error in Plugin, .*raised ZeroDivisionError"):
-        nest.compare(problem(1e12), plugins=Registry([Plugin()], strict=True), planners=["copying", "manual"])
 
 
 def test_a_reader_that_fails_leaves_the_others(tmp_path: Path):
@@ -604,28 +435,6 @@ def test_a_planner_that_changes_the_instance_is_told():
     assert found.others[1].batch_time == plain.others[0].batch_time
 
 
-def test_numbers_of_arrays_and_lists_are_as_good():
-    def of_arrays(instance, context):
-        solution = context.search(instance).solution
-        stages = [
-            evolve(
-                each,
-                layers=list(numpy.array(each.layers)),
-                candidate=numpy.int64(each.candidate),
-                zero=numpy.int32(each.zero),
-                offset=numpy.int64(each.offset),
-            )
-            for each in solution.stages
-        ]
-        return Proposal(evolve(solution, replicas=numpy.int64(solution.replicas), stages=stages), ["From arrays."])
-
-    found, known = compared(of_arrays, planners=["copying"])
-    assert known.warnings == ()
-    assert found.relative(found.others[0]) == pytest.approx(1.0, rel=1e-12)
-    assert found.others[0].remarks == ("From arrays.",)
-    json.dumps(found.to_dict())
-
-
 def test_slips_are_told():
     with pytest.raises(InputError, match=r"there is no planner called 'maunal'\. Did you mean 'manual'"):
         nest.compare(problem(1e12), planners=["maunal"])
@@ -642,57 +451,3 @@ def test_seed_and_evaluations_reach_the_planner():
 def test_from_python():
     found = nest.compare(problem(1e12, candidate(1)), planners=["phaze", "manual"])
     assert [each.name for each in found.others] == ["phaze", "manual"]
-
-
-DENSE = {"layers": 4, "hidden": 256, "ffn": 640, "heads": 8, "vocab": 1024}
-
-
-def modelled(global_batch: int, micro_batch: int, **keys) -> dict:
-    return {
-        "nest": 1,
-        "model": {"transformer": DENSE},
-        "training": {"global_batch": global_batch, "sequence_length": 256, "micro_batch": [micro_batch]},
-        "cluster": {
-            "device": "h100-sxm",
-            "levels": [{"fanout": 4, "bandwidth": "450 GB/s"}, {"fanout": 4, "bandwidth": "50 GB/s"}],
-        },
-        **keys,
-    }
-
-
-def compared_with(plan: dict, written: dict, folder: Path) -> Entry:
-    """What is said of a plan file on a problem."""
-    path = folder / "plan.json"
-    path.write_text(json.dumps(plan))
-    (entry,) = nest.compare(written, planners=[], plans=[path]).others
-    return entry
-
-
-@pytest.mark.longer
-def test_a_plan_of_a_larger_batch_is_told(tmp_path: Path):
-    entry = compared_with(nest.solve(modelled(64, 32)).to_dict(), modelled(16, 1), tmp_path)
-    assert entry.plan is None
-    assert "micro_batch[0] is 32, above the global batch of 16" in entry.reasons[0]
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [({"zero_degree": 0}, "zero_degree"), ({"candidate": None, "rank_order": "nobody's"}, "names no candidate")],
-)
-def test_a_plan_file_that_was_tampered_with_is_told(changes: dict, told: str, tmp_path: Path):
-    entry = compared_with({**nest.solve(modelled(16, 1)).to_dict(), **changes}, modelled(16, 1), tmp_path)
-    assert entry.plan is None
-    assert told in entry.reasons[0]
-
-
-@pytest.mark.longer
-def test_a_mixed_plan_is_priced_on_a_problem_that_does_not_mix(tmp_path: Path):
-    kept = {"strategies": {"cp": [1]}}
-    mixed = nest.solve(modelled(1, 1, search={"mixed": True}, constraints=["devices == 10"], **kept))
-    assert len({stage.candidate for stage in mixed.stages}) > 1
-    entry = compared_with(mixed.to_dict(), modelled(1, 1, strategies={"cp": [1], "tp": [1]}), tmp_path)
-    assert entry.plan is not None, entry.reasons
-    assert entry.batch_time == pytest.approx(mixed.batch_time, rel=1e-9)
-    assert entry.reasons
-    assert not entry.counts

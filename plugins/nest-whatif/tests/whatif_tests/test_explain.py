@@ -13,14 +13,14 @@ import pytest
 
 import nest
 from nest.errors import InputError, InternalError
-from nest.hooks.registry import Registry, registry
+from nest.hooks.registry import registry
 from nest.units import percent
 from nest.whatif.solver import Solver
 from nest_studies.engines import local
 from nest_studies.engines.local import Local
 from nest_whatif import questions
 from nest_whatif.explain import PARTS
-from nest_whatif.text.explanation import STEPS, explanation_text
+from nest_whatif.text.explanation import explanation_text
 from nest_whatif.text.tables import UNPROVED
 from tests.shared_answers import FOLDER
 
@@ -155,22 +155,6 @@ def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
 
 
 @pytest.mark.longer
-def test_figures_that_a_plan_has_too_many_of_are_made_anew() -> None:
-    plan = nest.solve(PROBLEM)
-    written = plan.to_dict()
-    written["summary"]["time_shares"]["stranger"] = 1.0
-    assert nest.explain(written, only=["alternatives"]).to_dict() == nest.explain(plan, only=["alternatives"]).to_dict()
-
-
-@pytest.mark.longer
-def test_no_search_that_is_cut_short_ends_with_less_than_the_plan() -> None:
-    written = {**nest.solve(PROBLEM).to_dict(), "status": "feasible", "lower_bound": 0.0}
-    found = nest.explain(written, only=["constraints"], time_limit=1e-6)
-    assert found.best.batch_time is not None
-    assert found.best.batch_time <= written["batch_time"]
-
-
-@pytest.mark.longer
 def test_a_plan_that_does_not_hold_is_not_explained() -> None:
     written = nest.solve(PROBLEM).to_dict()
     with pytest.raises(InputError, match="fails its check, so nest does not explain it"):
@@ -178,33 +162,9 @@ def test_a_plan_that_does_not_hold_is_not_explained() -> None:
 
 
 @pytest.mark.longer
-def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
-    written = nest.evaluate(PROBLEM, fix={"zero": 0, "rank_order": "pp-inner", "tp": 2, "pp": 2}).to_dict()
-    problem = {**written["problem"], "fixed": None}
-    best = nest.solve(problem).batch_time
-    assert best is not None
-    assert best < 0.99 * written["batch_time"]
-    claimed = {**written, "problem": problem, "status": "optimal", "lower_bound": written["batch_time"]}
-    with pytest.raises(InputError, match=r"claims to be optimal, but .* faster.*Solve its problem again"):
-        nest.explain(claimed, only=["alternatives"])
-
-
-@pytest.mark.longer
 def test_parts_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="unknown part 'price'; the parts are binding"):
         nest.explain(nest.solve(PROBLEM), only=["price"])
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("fork", [False, pytest.param(True, marks=on_linux)])
-def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch, fork: bool) -> None:
-    monkeypatch.setattr(questions, "ALONE", 0.0)
-    monkeypatch.setattr(local, "can_fork", lambda: fork)
-    plan = nest.solve(FEW)
-    steps: list[str] = []
-    several = nest.explain(plan, jobs=2, ready=lambda step, _: steps.append(step))
-    assert several.to_dict() == nest.explain(plan).to_dict()
-    assert steps == list(STEPS)
 
 
 @pytest.mark.longer
@@ -282,11 +242,3 @@ def test_an_answer_that_cannot_be_read_is_not_waited_for() -> None:
     assert isinstance(told, InternalError)
     assert "cut short" in str(told)
     assert answers.empty()
-
-
-@pytest.mark.longer
-def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ALONE", 0.0)
-    monkeypatch.setattr(Registry, "installed", lambda self: {"nest": "another version"})
-    plan = nest.solve(FEW)
-    assert nest.explain(plan, only=["constraints"], jobs=2).prices == nest.explain(plan, only=["constraints"]).prices

@@ -16,25 +16,11 @@ DECIDED = {
     "zero_degree": ["all"],
 }  # fmt: skip
 PLAN: dict[str, Any] = {
-    "status": "optimal",
-    "plan": "tp 2, cp 4, pp 4, replicas 1, micro-batch 1",
-    "batch_time": 2.0,
-    "loses": None,
-    "apart": 0.0,
-    "diagnosis": None,
-    "best_batch_time": 2.0,
-    "best_status": "optimal",
-    "best_diagnosis": None,
-    "searched": True,
-    "parts": [],
-    "binding": [],
-    "constraints": [],
-    "alternatives": [],
-    "flips": [],
-    "solves": 3,
-    "decided": DECIDED,
-    "best_decided": DECIDED,
-}
+    "status": "optimal", "plan": "tp 2, cp 4, pp 4, replicas 1, micro-batch 1", "batch_time": 2.0, "loses": None,
+    "apart": 0.0, "diagnosis": None, "best_batch_time": 2.0, "best_status": "optimal", "best_diagnosis": None,
+    "searched": True, "parts": [], "binding": [], "constraints": [], "alternatives": [], "flips": [], "solves": 3,
+    "decided": DECIDED, "best_decided": DECIDED,
+}  # fmt: skip
 FOUND: dict[str, Any] = {
     "plan": "cp 4, pp 8, replicas 1, micro-batch 1",
     "batch_time": 2.1,

@@ -4,42 +4,18 @@ from itertools import product
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.instance import Cluster, Level
-from nest.spec import Problem
 from nest.whatif.parameters import with_memory
-from nest.whatif.solver import Solver, at_most
+from nest.whatif.solver import at_most
 from nest_whatif.pareto_front import MEMORIES, MOST_COUNTS, complete_front, device_counts, pareto_front
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
 from tests.oracle.enumerate_plans import every_plan
 from tests.oracle.price import candidates_of, price
 from tests.whatif.small import MOST_PLANS, solved
-
-
-@pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow)])
-def test_no_plan_within_the_limits_of_a_point_is_faster(kind: str) -> None:
-    empty = 0
-    for plan, problem, solver in solved(range(4), kind):
-        for point in pareto_front(plan, solver):
-            asked = with_memory(at_most(problem, point.devices), max(point.memory, 1e-6))
-            assert same(point.batch_time, solve(asked.to_dict()).batch_time)
-            assert (point.label is None) == (point.batch_time is None) == (point.throughput is None)
-            if point.batch_time is None:
-                empty += 1
-                continue
-            assert point.proved
-            assert same(point.throughput, problem.training.global_batch / point.batch_time)
-            assert point.devices_used is not None
-            assert point.devices_used <= point.devices
-            # With less the plan itself does not fit; another may.
-            less = with_memory(asked, max(point.memory, 1e-6) * (1 - 1e-6))
-            slower = solve(less.to_dict()).batch_time
-            assert slower is None or slower >= point.batch_time * (1 - 1e-9)
-    assert empty
 
 
 def test_between_points_the_plan_of_the_lower_one_is_the_best_up_to_what_was_asked() -> None:
@@ -88,42 +64,6 @@ def test_a_point_at_the_limits_of_the_problem_is_the_plan_itself() -> None:
         (point,) = pareto_front(plan, solver, counts=[10**6], memories=[1.0])
         assert point.batch_time == plan.batch_time
         assert solver.solves == 0
-
-
-@pytest.mark.longer
-def test_an_infeasible_plan_has_a_frontier_too() -> None:
-    found = [
-        point
-        for plan, _, solver in solved(range(20), feasible=False)
-        for point in pareto_front(plan, solver, memories=[4.0, 1.0])
-    ]
-    assert any(point.batch_time is None for point in found)
-    assert any(point.batch_time is not None for point in found)
-
-
-@pytest.mark.longer
-def test_a_search_stopped_early_does_not_make_more_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches that miss the best plan are made up: with all devices they find what one device allows."""
-    honest = Solver.within
-
-    def misses(self: Solver, problem: Problem, devices: int, *limits: Any, **named: Any) -> Any:
-        size = limits[1]
-        found = honest(self, problem, 1 if devices == size else devices, *limits, **named)
-        return None if found is None else evolve(found, status="feasible")
-
-    monkeypatch.setattr(Solver, "within", misses)
-    improved = 0
-    for plan, _, solver in solved(range(30)):
-        points = pareto_front(plan, solver)
-        for one, other in product(points, points):
-            if (
-                one.devices <= other.devices
-                and one.memory <= other.memory
-                and None not in (one.batch_time, other.batch_time)
-            ):
-                assert (other.batch_time or 0) <= (one.batch_time or 0)
-        improved += any((point.devices_used or 0) > 1 for point in points if point.devices == points[0].devices)
-    assert improved
 
 
 def test_devices_are_halved_in_whole_groups() -> None:

@@ -1,6 +1,5 @@
 """Sensitivity: the plan kept by the oracle's prices, the best by its search, and what must hold between them."""
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from tests.oracle.brute_force import solve
 from tests.oracle.check import plan_of, same
 from tests.oracle.price import price, violations
 from tests.whatif.small import solved
-
-MORE_IS_BETTER = ("bytes/s", "bytes", "FLOP/s")
 
 MODEL: dict[str, Any] = {
     "nest": 1,
@@ -68,36 +65,6 @@ def test_kept_and_best_are_what_the_oracle_says(kind: str) -> None:
     assert {(False, False), (True, True)} <= seen
 
 
-def _check(plan: PlanDocument, factors: tuple[float, ...]) -> None:
-    answers = responses(plan, Solver(registry()), factors=factors)
-    for response in answers:
-        if response.kept is not None:
-            assert response.best is not None
-            assert response.best <= response.kept
-        if response.factor == 1:
-            assert abs(response.kept or 0.0) < 1e-12
-            assert (response.best, response.kept, response.changed) == (response.kept, response.kept, False)
-        assert response.label is not None or response.best is None
-    for name in dict.fromkeys(each.parameter for each in answers):
-        rising = [each for each in answers if each.parameter == name]
-        if rising[0].unit in MORE_IS_BETTER:
-            for less, more in pairwise(rising):
-                assert more.best is not None or less.best is None
-                if less.best is not None and more.best is not None:
-                    assert more.best <= less.best + 1e-9
-                if less.kept is not None:
-                    assert more.kept is not None
-                    assert more.kept <= less.kept + 1e-9
-
-
-@pytest.mark.slow
-def test_replanning_is_no_worse_than_keeping_and_less_is_never_faster(model_plan: PlanDocument) -> None:
-    factors = (0.5, 1.0, 1.25)
-    _check(model_plan, factors)
-    for plan, _, _ in solved(range(3)):
-        _check(plan, factors)
-
-
 @pytest.mark.longer
 def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None:
     found = responses(model_plan, Solver(registry()), factors=(2.0,))
@@ -125,18 +92,6 @@ def test_what_is_implied_is_not_solved_and_is_what_solving_says(model_plan: Plan
         assert best is not None
         assert response.best is not None
         assert abs(response.best + 1 - best / scale) < 1e-9
-
-
-@pytest.mark.longer
-def test_batches_that_the_plan_cannot_deal_out_are_left_out() -> None:
-    asked = 0
-    for plan, problem, solver in solved(range(3)):
-        assert plan.candidate is not None
-        for response in responses(plan, solver, factors=(0.5, 0.75, 1.5, 2.0, 2.5)):
-            if response.unit == "samples" and not problem.training.uneven_batch:
-                asked += 1
-                assert response.value % ((plan.data_parallel or 0) * plan.candidate.samples) == 0
-    assert asked
 
 
 def test_of_an_infeasible_plan_nothing_is_said() -> None:

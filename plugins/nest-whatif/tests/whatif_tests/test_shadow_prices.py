@@ -7,8 +7,6 @@ from nest import api
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
-from nest.whatif.solver import Solver
-from nest_whatif.outcome import outcome
 from nest_whatif.shadow_prices import relaxations, shadow_price
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
@@ -47,70 +45,6 @@ def test_a_constraint_that_rules_out_the_best_plan_costs_what_it_loses() -> None
         costly += found.costs
         assert found.costs == (second.batch_time is None or second.batch_time > plan.batch_time * (1 + 1e-9))
     assert costly
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("without", [[], ["tp != 4"], ["sp == 1"]])
-def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
-    """Such are conditions that every candidate meets, and schedules that the framework cannot run."""
-    problem = {
-        "nest": 1,
-        "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
-        "training": {"global_batch": 16, "sequence_length": 512, "micro_batch": [1, 2], "schedule": ["1f1b"]},
-        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": 4e11}], "memory": "20 GB"},
-        "strategies": {"tp": [1, 2, 4]},
-        "constraints": ["tp <= 4", "micro_batch * tp <= 8", "pp <= 8", "zero <= 3", *without],
-        "search": {"target": "torchtitan", "within": 0},
-    }
-    known = registry()
-    plan = api.solve(problem)
-    asked = structure(plan.problem, Problem)
-    solver = Solver(known)
-    solver.know(asked, plan)
-    idle = set()
-    for each in relaxations(asked, known):
-        before = solver.solves
-        found = shadow_price(plan, asked, each, solver)
-        searched = Solver(known).plan(each.problem)
-        assert found.to_dict() == evolve(found, outcome=outcome(plan, searched, known)).to_dict()
-        idle |= {each.place} if solver.solves == before else set()
-    assert {"constraints[0]", "constraints[1]"} <= idle
-    assert idle.isdisjoint({"constraints[2]", "constraints[3]", "constraints[4]", "strategies.tp", "cluster.memory"})
-
-
-@pytest.mark.longer
-def test_memory_of_each_pool_is_searched() -> None:
-    """A pool with more memory has the same candidates and rules."""
-    pools = [
-        {
-            "name": name,
-            "device": device,
-            "levels": [{"fanout": 4, "bandwidth": 3e11, "latency": 1e-6}],
-            "memory": memory,
-            "reserve": 0,
-        }
-        for name, device, memory in (("new", "h100-sxm", "20 GB"), ("old", "a100-sxm-80g", "12 GB"))
-    ]
-    problem = {
-        "nest": 1,
-        "model": {"transformer": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024}},
-        "training": {"global_batch": 8, "sequence_length": 512, "micro_batch": [1]},
-        "cluster": {"pools": pools, "between": [{"pools": ["new", "old"], "bandwidth": 1e10, "latency": 1e-5}]},
-        "strategies": {"tp": [1, 2]},
-        "search": {"zero": [0], "recompute": ["none"]},
-    }
-    known = registry()
-    plan = api.solve(problem)
-    asked = structure(plan.problem, Problem)
-    solver = Solver(known)
-    solver.know(asked, plan)
-    assert plan.status == "optimal"
-    entries = [each for each in relaxations(asked, known) if each.place.startswith("memory")]
-    assert len(entries) == len(pools)
-    for each in entries:
-        found, searched = shadow_price(plan, asked, each, solver), Solver(known).plan(each.problem)
-        assert found.to_dict() == evolve(found, outcome=outcome(plan, searched, known)).to_dict()
-    assert solver.solves == len(pools)
 
 
 def test_every_entry_is_loosened_once_and_nothing_else() -> None:

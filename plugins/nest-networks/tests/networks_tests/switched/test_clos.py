@@ -12,7 +12,6 @@ from nest.network.graph import LinkGraph
 from nest_networks.switched.clos import NoTreeError, fabric_network, fabric_tree, figures, usual_links
 from nest_networks.switched.fabric import Fabric, FabricHost, fabric_graph
 from nest_networks.switched.network import switch_graph
-from nest_networks.switched.paths import MOST_RAILS
 from nest_networks.switched.tiers import host_layout, inside, network_tiers
 from nest_networks.switched.tree import SwitchTree
 from networks_tests.fabrics import FatTree, fat_trees
@@ -139,23 +138,6 @@ def test_equal_rails_have_several_times_as_much(fabric: tuple[FatTree, Damage]) 
     assert {name.removesuffix(" 0"): width for name, width in three.uplinks.items()} == pytest.approx(
         {name: 3 * width for name, width in one.uplinks.items()}
     )
-
-
-def test_large_fabrics_spread_evenly_too() -> None:
-    tree = FatTree(1, 2, MOST_RAILS // 2 + 1, 1, 2, 2, 1, 1)
-    links = tree.links()
-    links.remove(("leaf1.0", "spine0.1"))
-    found = fabric_tree(*built(links, {}))
-    assert found.uplinks == pytest.approx({"leaf0.0": 4e9, "leaf1.0": 2e9})
-
-
-def test_switches_that_join_nothing_are_no_tier() -> None:
-    machines, fabric = built([("a/0", "leaf0"), ("b/0", "leaf1"), ("leaf0", "spine"), ("leaf1", "spine")], {})
-    fabric.link("spine", "storage", 9e9)
-    fabric.link("elsewhere", "nowhere", 9e9)
-    found = fabric_tree(machines, fabric, devices=1)
-    assert found.parents == {"leaf0": "spine", "leaf1": "spine"}
-    assert found.uplinks == {"leaf0": 1e9, "leaf1": 1e9}
 
 
 def test_a_rate_that_is_not_known_is_not_made_up() -> None:

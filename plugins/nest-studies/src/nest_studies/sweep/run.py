@@ -18,20 +18,10 @@ from nest_studies.sweep.point import FAILED, INVALID, Asked, Item, PointSolver, 
 from nest_studies.sweep.points import read_points
 
 LEADING = {
-    "key": "text",
-    "status": "text",
-    "reason": "text",
-    "batch_time": "number",
-    "lower_bound": "number",
-    "low": "number",
-    "high": "number",
-    "throughput": "number",
-    "tokens_per_second_per_device": "number",
-    "mfu": "number",
-    "devices": "integer",
-    "fit_probability": "number",
-    "cost": "number",
-}
+    "key": "text", "status": "text", "reason": "text", "batch_time": "number", "lower_bound": "number", "low": "number",
+    "high": "number", "throughput": "number", "tokens_per_second_per_device": "number", "mfu": "number",
+    "devices": "integer", "fit_probability": "number", "cost": "number",
+}  # fmt: skip
 """Columns behind the varied values and before the degrees, with what they hold."""
 
 OUTER = ("pp", "dp")
