@@ -111,6 +111,7 @@ def answered(problem: dict[str, Any], solve: bool) -> str:
     return plan.status
 
 
+@pytest.mark.longer
 def test_the_problems_are_answered_as_they_are() -> None:
     for problem in (MEASURED, DESCRIBED, CONFIGURED):
         assert answered(problem, True) == "optimal"

@@ -67,6 +67,7 @@ def toy_distribution() -> ModuleType:
     return module
 
 
+@pytest.mark.longer
 def test_a_strategy_from_elsewhere_changes_the_plan_and_no_file_of_the_solver() -> None:
     before = {path: path.read_bytes() for path in sorted((REPOSITORY / "nest" / "solve").rglob("*.py"))}
     problem = {**SMALL, "strategies": {"tp": [1], "cp": [1]}, "constraints": ["replicas == 1", "pp == 1"]}

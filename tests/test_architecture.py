@@ -150,6 +150,7 @@ def test_the_example_stops_at_few_functions() -> None:
     _few_stops(EXAMPLE / "problem.yaml")
 
 
+@pytest.mark.longer
 def test_nothing_is_looked_through_for_garbage_at_the_end() -> None:
     script = (
         "import gc, sys\n"

@@ -93,6 +93,7 @@ def test_what_is_no_split_is_told(fix: dict[str, Any], words: str) -> None:
     assert words in told(**fix)
 
 
+@pytest.mark.longer
 def test_a_problem_without_any_split_says_so() -> None:
     one = {"transformer": {**MODEL, "layers": 1}}
     plan = nest.solve(
@@ -118,6 +119,7 @@ def test_check_sees_chunks() -> None:
     assert any("even split" in each for each in nest.check(evolve(plan, stages=unsaid)).disagreements)
 
 
+@pytest.mark.longer
 def test_a_plan_says_its_chunks_and_one_that_does_not_has_the_even_split() -> None:
     plan = evaluated()
     assert plan.stages[0].chunks is not None
@@ -137,6 +139,7 @@ def test_blocks_that_do_not_divide_make_earlier_chunks_longer() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_stages_may_be_given_the_layers_of_chunks_that_differ() -> None:
     names = [name for stage in evaluated(schedule="1f1b", stages=[2, 2, 2, 2]).stages for name in stage.layers]
     held = [names[:1] + names[4:6], names[1:2] + names[6:7], names[2:3] + names[7:8], names[3:4] + names[8:]]
@@ -187,6 +190,7 @@ def test_somebody_elses_schedule_deals_chunks_too() -> None:
     assert api.check(plan, plugins=plugins).ok
 
 
+@pytest.mark.longer
 def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
     plan = evaluated(fourteen, chunks=4)

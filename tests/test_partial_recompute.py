@@ -105,6 +105,7 @@ def test_one_block_is_one() -> None:
     assert layout_difference(plan, other) == ["full recomputation (block, 2 layers per stage), selective of the others"]
 
 
+@pytest.mark.longer
 def test_explanations_tell_what_one_block_costs() -> None:
     plan = solved()
     told = nest.explain(plan, only=["binding"]).to_dict()

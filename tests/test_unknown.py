@@ -73,6 +73,7 @@ def test_doubts_of_nothing_are_refused(doubt: dict[str, Any], told: str) -> None
         nest.evaluate(problem(unknown=doubt))
 
 
+@pytest.mark.longer
 def test_the_search_is_about_the_values_that_were_taken() -> None:
     plan, known = solved(), nest.solve(problem(unknown={}))
     assert (plan.batch_time, plan.lower_bound, plan.stages) == (known.batch_time, known.lower_bound, known.stages)

@@ -66,6 +66,7 @@ def test_files_are_described(call, tmp_path):
     assert (described["family"], described["layers"]) == ("transformer", 2)
 
 
+@pytest.mark.longer
 def test_impossible_sequences_are_refused(call):
     assert call("llama-2-7b", "--sequence-length", "0").exit_code == 2
     with pytest.raises(InputError, match="1024"):

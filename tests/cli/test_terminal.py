@@ -107,6 +107,7 @@ def test_colours_are_for_terminals_that_want_them(plan: str) -> None:
     assert nest("check", plan).stdout == plain(coloured)
 
 
+@pytest.mark.longer
 def test_memory_that_a_device_lacks_is_red() -> None:
     command = ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"]
     told = on_terminal(command, 200, folder=REPOSITORY).output

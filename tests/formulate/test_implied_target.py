@@ -103,6 +103,7 @@ def test_it_steps_aside_for_a_strategy_of_a_plug_in() -> None:
     assert off.name == "megatron"
 
 
+@pytest.mark.longer
 def test_what_is_written_counts() -> None:
     assert chosen({**PROBLEM, "search": {"target": "none"}}) is None
     assert chosen({**PROBLEM, "search": {"target": "torchtitan"}}) is None
@@ -111,6 +112,7 @@ def test_what_is_written_counts() -> None:
     assert (free.batch_time or 0.0) <= (aimed.batch_time or 0.0)
 
 
+@pytest.mark.longer
 def test_schedules_that_nobody_names_are_all_that_the_framework_has() -> None:
     assert nest.solve(PROBLEM).problem["training"]["schedule"] == ["1f1b", "interleaved"]
     named = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "1f1b"}}

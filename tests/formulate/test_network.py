@@ -109,6 +109,7 @@ def test_what_is_no_hierarchy_has_a_network(topology: dict[str, Any]) -> None:
     assert instance_of({**LLAMA, "cluster": cluster}).network is not None
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "topology",
     [

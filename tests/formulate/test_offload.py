@@ -155,6 +155,7 @@ def evaluated(offload: list[str], **fixed: Any) -> Any:
     return nest.evaluate({**SMALL, "training": {**TRAINING, "offload": offload}, "fixed": fixed})
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_the_optimizer_on_the_host_takes_longer_and_less_memory(zero: int) -> None:
     here, there = (evaluated(offload, tp=2, pp=2, zero=zero) for offload in ([], ["optimizer"]))
@@ -174,6 +175,7 @@ def test_each_rank_brings_its_share_of_the_step() -> None:
     assert shared.batch_time < whole.batch_time - 0.5 * step
 
 
+@pytest.mark.longer
 def test_a_plan_may_demand_it() -> None:
     none = evaluated(["activations"], pp=4, recompute="none")
     away = evaluated(["activations"], pp=4, recompute="offload")

@@ -214,6 +214,7 @@ def with_granularity(name: str, **changes: Any) -> dict[str, Any]:
     return {**SMALL, "search": {"granularity": name, "target": "none"}, **changes}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{"pp": 2, "tp": 2}, {"stages": [20, 12]}, {"pp": 4, "recompute": "selective"}])
 def test_the_same_decisions_cost_the_same(fixed: dict[str, Any]) -> None:
     coarse, fine = (nest.evaluate(with_granularity(name, fixed=fixed)) for name in ("layer", "operator"))

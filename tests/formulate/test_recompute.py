@@ -182,6 +182,7 @@ PIPELINE: dict[str, Any] = {
 }
 
 
+@pytest.mark.longer
 def test_a_stage_s_memory_is_one_micro_batch_and_the_inputs_of_the_others() -> None:
     def evaluated(batch: int, mode: str) -> Any:
         training = {**PIPELINE["training"], "global_batch": batch}

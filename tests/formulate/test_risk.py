@@ -105,6 +105,7 @@ def test_a_simpler_plan_keeps_to_a_risk_between_the_steps_that_count(more: float
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_the_first_line_says_that_nothing_is_that_likely(
     daring: PlanDocument,
     tight: float,
@@ -155,6 +156,7 @@ def test_a_decided_plan_fits_where_it_is_more_likely_than_not_to(training: dict[
         assert not nest.check({**plan.to_dict(), "fits": not fits}).ok
 
 
+@pytest.mark.longer
 def test_a_proof_is_of_plans_that_the_search_admits() -> None:
     needed = nest.evaluate({**problem(80e9), "fixed": DECIDED}).stages[0].memory
     at_60_percent = nest.evaluate({**problem(needed * 1.07), "fixed": DECIDED})
@@ -166,6 +168,7 @@ def test_a_proof_is_of_plans_that_the_search_admits() -> None:
         nest.verify(cautious)
 
 
+@pytest.mark.longer
 def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
     plan = nest.solve(problem(least() * 1.02, memory_risk=0.8))
     assert plan.status in ("optimal", "near-optimal")
@@ -174,6 +177,7 @@ def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
     assert nest.check(plan).ok
 
 
+@pytest.mark.longer
 def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_path: Path) -> None:
     memory = least() * 1.3
     path = tmp_path / "plan.json"
@@ -186,6 +190,7 @@ def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_
     assert not entry.counts
 
 
+@pytest.mark.longer
 def test_nodes_are_recommended_at_even_odds_where_none_have_a_likelier_plan(tight: float) -> None:
     asked = problem(tight, tokens=10**9)
     found = nest.recommend(asked, within=1e9, clusters=["the problem's"]).clusters[0]

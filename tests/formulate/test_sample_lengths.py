@@ -62,6 +62,7 @@ def text_graph() -> dict[str, Any]:
     return written
 
 
+@pytest.mark.longer
 def test_images_are_planned_without_tokens() -> None:
     plan = nest.solve(IMAGES)
     assert plan.status == "optimal"
@@ -77,6 +78,7 @@ def test_images_are_planned_without_tokens() -> None:
     assert nest.verify(plan).status == "proved"
 
 
+@pytest.mark.longer
 def test_people_read_samples_in_place_of_tokens() -> None:
     plan = nest.solve(IMAGES)
     page = nest.report_page(plan, without=("alternatives", "frontier", "sensitivity"))

@@ -353,6 +353,7 @@ def test_padding_is_told() -> None:
     ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("decided", ["dp", "replicas"])
 def test_nothing_is_told_of_replicas_that_somebody_decides(decided: str) -> None:
     assert idle(14, fixed={decided: 7}) == []

@@ -28,6 +28,7 @@ def width_and_middle(device: Any, model: str = "llama-3.1-8b") -> tuple[float, f
     return span.high / span.low, sqrt(span.low * span.high) / plan.batch_time
 
 
+@pytest.mark.longer
 def test_devices_without_runs_have_a_wide_range_of_longer_times() -> None:
     width, middle = width_and_middle("h100-sxm")
     assert middle == pytest.approx(1.0)
@@ -39,6 +40,7 @@ def test_devices_without_runs_have_a_wide_range_of_longer_times() -> None:
     assert "calibrated" not in first_screen(nest.evaluate(problem("h100-sxm")))
 
 
+@pytest.mark.longer
 def test_own_coefficients_calibrate_a_device() -> None:
     figures = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "900 TFLOPS"}}
     assert width_and_middle(figures)[1] == pytest.approx(time_spread().median)

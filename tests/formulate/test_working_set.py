@@ -37,6 +37,7 @@ def working(exchange: str = "ring", **degrees: int) -> dict[str, Any]:
     return {name.removeprefix("layers.0/"): found for name, found in working_sets(rows).items()}
 
 
+@pytest.mark.longer
 def test_split_operators_have_what_sequence_parallelism_gathers_for_them() -> None:
     found = working(tp=4, sp=4)
     assert found["query"].buffers == found["key_value"].buffers == found["mlp_up"].buffers == STREAM

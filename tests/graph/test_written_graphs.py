@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def parameters(draw: st.DrawFn) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, draw(shapes()), draw(groups), draw(st.booleans())) for name in found)
 
 
+@pytest.mark.longer
 @settings(max_examples=20, deadline=None)
 @given(operator_graphs())
 def test_graphs_are_read_back_as_they_are(graph: OperatorGraph) -> None:

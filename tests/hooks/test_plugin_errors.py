@@ -419,6 +419,7 @@ def test_files_of_an_exporter_lie_in_a_folder() -> None:
             export(written)  # type: ignore[arg-type]
 
 
+@pytest.mark.longer
 def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
     monkeypatch.setattr("nest.hooks.calls.TOTAL_SHARE", 0.1)
 
@@ -466,6 +467,7 @@ def test_a_strict_registry_makes_a_fault_at_the_start_an_error() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.longer
 def test_a_hook_that_sleeps_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
     monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.5")
     module = offering("strategies", Strategy())
@@ -547,6 +549,7 @@ def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
     assert repr(name) in line
 
 
+@pytest.mark.longer
 def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
     known = Registry([offering("strategies", broken("strategies", "after", ("foo",)))])
     assert decisions(api.solve(PROBLEM, plugins=known)) == alone
@@ -569,6 +572,7 @@ def test_a_hook_that_returns_nothing_is_an_error() -> None:
     ]
 
 
+@pytest.mark.longer
 def test_a_schedule_that_ignores_its_chunks_is_set_aside(alone: dict[str, Any]) -> None:
     class Ignoring(Schedule):
         chunks = 1

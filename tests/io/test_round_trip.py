@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def test_problems_come_back_the_same_in_every_format(problem: Problem) -> None:
         assert io.read_text(as_toml(written), Problem, "problem.toml") == problem
 
 
+@pytest.mark.longer
 @many
 @given(profiles())
 def test_profiles_come_back_the_same(profile: ProfileSpec) -> None:
@@ -114,12 +116,14 @@ problem_schema = jsonschema.Draft202012Validator(schema(Problem, "problem"))
 plan_schema = jsonschema.Draft202012Validator(schema(PlanDocument, "plan"))
 
 
+@pytest.mark.longer
 @many
 @given(problems())
 def test_what_is_written_passes_the_schema(problem: Problem) -> None:
     problem_schema.validate(problem.to_dict())
 
 
+@pytest.mark.longer
 @many
 @given(plans)
 def test_plans_that_are_written_pass_the_schema(plan: PlanDocument) -> None:

@@ -99,6 +99,7 @@ def test_a_model_of_pictures_and_text_is_read_as_its_language_model(shared, load
     assert routed == expected["routed_expert_params"]
 
 
+@pytest.mark.longer
 def test_counts_of_2026_are_exact(shared):
     folder = shared / "hf_configs_2026"
     if not folder.is_dir():

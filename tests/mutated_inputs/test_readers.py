@@ -130,6 +130,7 @@ def test_files_that_were_tracebacks_are_read_or_refused(name: str, suffix: str, 
     assert outcome(name, suffix, data, tmp_path) in ENDS
 
 
+@pytest.mark.longer
 def test_the_command_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["readers", "--count", "5", "--seed", "3"])
     with pytest.raises(SystemExit) as stop:

@@ -30,6 +30,7 @@ def certify(network: PathNetwork, random: Random) -> None:
                 )
 
 
+@pytest.mark.longer
 @settings(max_examples=40)
 @given(random_graphs(switches=True), st.booleans(), st.randoms(use_true_random=False))
 def test_no_ring_of_a_graph_is_better(graph: LinkGraph, all_ports: bool, random: Random) -> None:
@@ -56,6 +57,7 @@ def measured(count: int, random: Random, digits: int) -> Pairs:
     return Pairs(tuple(map(str, range(count))), bandwidth, latency)
 
 
+@pytest.mark.longer
 @given(st.integers(2, 8), st.integers(0, 6), st.randoms(use_true_random=False))
 def test_no_ring_of_a_matrix_is_better(count: int, digits: int, random: Random) -> None:
     certify(network_model(measured(count, random, digits)), random)

@@ -38,6 +38,7 @@ def test_pairs_have_what_they_get_of_their_widest_shortest_paths_when_all_send(g
                 assert found.bandwidth[one, two] == pytest.approx(min(share(way, hops) for way in ways), rel=1e-8)
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True))
 def test_a_message_alone_takes_the_latency_of_its_pair_and_no_less_bandwidth(graph: LinkGraph) -> None:
     found, alone = pairs(graph), network_model(graph)
@@ -45,6 +46,7 @@ def test_a_message_alone_takes_the_latency_of_its_pair_and_no_less_bandwidth(gra
     assert (numpy.maximum(alone.latency, alone.latency.T) == found.latency).all()
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True))
 def test_both_directions_are_alike(graph: LinkGraph) -> None:
     found = pairs(graph)

@@ -108,6 +108,7 @@ def test_ragged_groups_keep_every_device() -> None:
     assert prod(found.best.fanouts) == sum(sizes)
 
 
+@pytest.mark.longer
 @given(FANOUTS, st.randoms(use_true_random=False))
 def test_growing_keeps_groups_in_one_piece(fanouts: list[int], random: Random) -> None:
     cluster = Cluster(

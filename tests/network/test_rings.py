@@ -58,6 +58,7 @@ def random_matrix(count: int, random: Random) -> Pairs:
     return Pairs(tuple(f"d{index}" for index in range(count)), bandwidth, latency)
 
 
+@pytest.mark.longer
 @given(st.integers(2, 7), st.randoms(use_true_random=False))
 def test_circuits_of_a_matrix_are_the_best_of_all(count: int, random: Random) -> None:
     network = network_model(random_matrix(8, random))
@@ -83,6 +84,7 @@ def test_rings_of_a_graph_are_no_worse_than_any_circuit_and_carry_what_they_say(
         assert ring.shares.sum() >= (len(members) - 1) * (1 - 1e-12)
 
 
+@pytest.mark.longer
 @given(st.integers(10, 16), st.randoms(use_true_random=False))
 def test_the_order_of_members_changes_nothing(count: int, random: Random) -> None:
     members = random.sample(range(16), count)

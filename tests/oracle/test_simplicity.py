@@ -84,6 +84,7 @@ def test_a_pipeline_and_what_it_decides_stand_in_the_key_in_this_order():
     assert key(problem(), halves) == (0, 1, 1, 1, 1, 2, 0, 1, 3, 1, 1, 0, 0, 0)
 
 
+@pytest.mark.longer
 def test_a_share_admits_a_simpler_plan_and_no_share_the_fastest():
     """Two stages are faster than one of all layers; by how much decides."""
     asked = problem(zero=[0], rank_order=["pp-inner"])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 
@@ -23,6 +24,7 @@ def written(problem: Instance, solution: Solution, **changes: Any) -> PlanDocume
     return evolve(found, **changes)
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_a_document_says_what_was_decided(plan: Plan) -> None:
     problem, solution = plan

@@ -61,6 +61,7 @@ def test_recomputation_hides_too() -> None:
     assert full.sync == pytest.approx(plain.sync - 0.5, rel=1e-12)
 
 
+@pytest.mark.longer
 @given(mixed_plans(), st.floats(0, 1))
 def test_what_hides_lies_between_the_constant_share_and_nothing_hidden(plan: Plan, exposed: float) -> None:
     given_plan, solution = plan
@@ -78,6 +79,7 @@ def test_what_hides_lies_between_the_constant_share_and_nothing_hidden(plan: Pla
             assert stage.sharding == pytest.approx(high.sharding - work, rel=1e-9, abs=1e-9 * high.time)
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_nothing_hides_where_all_shows(plan: Plan) -> None:
     given_plan, solution = plan

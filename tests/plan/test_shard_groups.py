@@ -61,6 +61,7 @@ def test_a_shard_group_of_one_sums_gradients_as_without_zero() -> None:
     assert (stage.time, stage.memory) == (plain.time, plain.memory)
 
 
+@pytest.mark.longer
 @given(mixed_plans(), st.integers(0, 5))
 def test_a_shard_group_of_all_ranks_changes_no_bit(drawn: tuple[Instance, Solution], more: int) -> None:
     problem, solution = drawn

@@ -43,6 +43,7 @@ def test_every_device_sends_its_bytes_over_every_boundary_between_pools() -> Non
     assert forward[:-1] == [5.0] * (len(plan.stages) - 1)
 
 
+@pytest.mark.longer
 def test_a_step_costs_its_devices_and_its_egress() -> None:
     plan, free = nest.solve(priced(egress=EGRESS)), nest.solve(priced())
     assert plan.batch_time == free.batch_time

@@ -20,6 +20,7 @@ def planned(training: dict[str, Any], cluster: dict[str, Any] | None = None, **s
     return api.evaluate(asked, fix={"replicas": 2})
 
 
+@pytest.mark.longer
 def test_it_takes_whole_steps_on_the_devices_used() -> None:
     plan = planned({"tokens": 16 * 512 * 10 + 1}, {"price": 3.0})
     found = plan.summary["training"]
@@ -33,6 +34,7 @@ def test_it_takes_whole_steps_on_the_devices_used() -> None:
     assert api.check(plan).ok
 
 
+@pytest.mark.longer
 def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None:
     assert "training" not in planned({}, {"price": 3.0}).summary
     told = summary(planned({"tokens": 2_000_000_000}))

@@ -157,6 +157,7 @@ def test_the_reference_names_every_kind_and_size() -> None:
         assert all(f"`{name}`" in row for name in (*sizes.required, *sizes.truths, *sizes.optional)), kind
 
 
+@pytest.mark.longer
 def test_runs_measured_elsewhere_are_read(shared: Path) -> None:
     path = shared / "fidelity" / "measured.jsonl"
     found = read_measurements(path)

@@ -109,6 +109,7 @@ def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: p
     assert found
 
 
+@pytest.mark.longer
 def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of what it takes: all candidates are priced."""
     problem, best = asked(Random("no start"))

@@ -114,6 +114,7 @@ def test_only_what_the_target_lacks_is_given_up(limits: Limits, fixed: dict[str,
     assert found.loss == pytest.approx(found.plan.batch_time / plan.batch_time - 1)
 
 
+@pytest.mark.longer
 def test_nothing_is_near_where_nothing_is_feasible() -> None:
     known = with_frameworks(toy=Limits(constraints={"pp == 5 and replicas == 5": "toy is odd"}))
     assert nearest(evaluated(known, pp=2), "toy", plugins=known) is None

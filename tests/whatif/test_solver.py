@@ -92,6 +92,7 @@ def test_what_wider_limits_imply_is_exact() -> None:
     assert spared
 
 
+@pytest.mark.longer
 def test_plans_of_the_same_stages_are_told_apart() -> None:
     for plan, problem, solver in solved(range(4), "chunked"):
         assert same(solver.time_on(problem, plan), plan.batch_time, 1e-12)

@@ -31,6 +31,7 @@ def problem(micro_batches: int, *schedules: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.longer
 def test_it_conforms() -> None:
     assert_conforms(nest_hanayo.Hanayo())
 

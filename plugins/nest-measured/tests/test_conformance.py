@@ -19,6 +19,7 @@ def test_it_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_conforms(Measured())
 
 
+@pytest.mark.longer
 def test_without_a_table_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     (failed,) = (finding for finding in check(Measured()) if not finding.passed)

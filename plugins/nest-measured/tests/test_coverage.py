@@ -66,6 +66,7 @@ def test_a_share_is_of_what_operators_compute(use: Use) -> None:
 TWO = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "levels": [{"fanout": 2, "bandwidth": "100 GB/s"}]}}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("more", "fixed"),
     [
@@ -96,6 +97,7 @@ def test_a_backward_pass_that_was_not_measured_is_not_covered(use: Use) -> None:
     assert found["measured"] == pytest.approx(forward / seconds())
 
 
+@pytest.mark.longer
 def test_nearest_sizes_are_named_with_what_they_were_measured_at(use: Use) -> None:
     """Attention of half and of twice the keys: its own size lies between, and is as near to both."""
     (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
@@ -111,12 +113,14 @@ def test_nearest_sizes_are_named_with_what_they_were_measured_at(use: Use) -> No
     assert found["more"] == 0
 
 
+@pytest.mark.longer
 def test_a_table_that_covers_nothing_says_so_and_other_costs_say_nothing(use: Use) -> None:
     use([{"kind": "softmax", "sizes": {"bytes": 7}, "forward": 1e-3}])
     assert covered()["measured"] == 0.0
     assert "coverage" not in api.solve({**PROBLEM, "costs": None}, plugins=PLUGINS).summary
 
 
+@pytest.mark.longer
 def test_people_are_told(use: Use) -> None:
     (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
     own, measured = sizes_of(attention) or {}, row(attention, 2.0)
@@ -134,6 +138,7 @@ def test_people_are_told(use: Use) -> None:
     assert "Operator times measured" in nest.report_page(plan, without=PARTS, plugins=PLUGINS)
 
 
+@pytest.mark.longer
 def test_a_check_sees_another_coverage(use: Use) -> None:
     use([row(each, 1.0) for each in OPERATORS])
     plan = api.solve(PROBLEM, plugins=PLUGINS)

@@ -160,6 +160,7 @@ def test_the_command_refuses_in_sentences(arguments: list[str], files: list[Path
     assert isinstance(done.exception, InputError)
 
 
+@pytest.mark.longer
 def test_real_profiles(shared: Path, tmp_path: Path) -> None:
     """Llama 2 7B: a layer's time is the difference of two models', and a plan fits the 36 GB Galvatron tuned it for."""
     folder = shared / "samples" / "galvatron_profile"

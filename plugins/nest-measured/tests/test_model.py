@@ -73,6 +73,7 @@ def test_a_backward_pass_that_was_not_measured_keeps_its_proportion(use: Any) ->
     assert cost.backward / cost.forward == pytest.approx(usual.backward / usual.forward)
 
 
+@pytest.mark.longer
 def test_plans_are_made_with_it(use: Any) -> None:
     use([row(operator, 3.0) for operator in graph(MODELS["llama"]).operators])
     plan = api.solve(PROBLEM, plugins=PLUGINS)

@@ -21,6 +21,7 @@ def test_the_grid_has_every_kind_and_nothing_twice() -> None:
     assert {each.direction for each in GRID if each.kind == "attention"} == {"forward", "backward"}
 
 
+@pytest.mark.longer
 @given(flops=st.floats(1e6, 1e14), memory=st.floats(1e4, 1e11), itemsize=st.sampled_from([1, 2, 4]))
 def test_the_grid_fits_the_device(flops: float, memory: float, itemsize: int) -> None:
     grid = default_grid(flops, memory, itemsize)

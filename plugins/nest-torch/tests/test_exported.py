@@ -124,6 +124,7 @@ PROBLEM: dict[str, Any] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fixed", [{"tp": 2}, {"tp": 2, "sp": True}, {"cp": 2}, {"pp": 2}, {}], ids=str)
 def test_plans_take_no_less_memory_and_no_less_time_than_the_models_own(fixed: dict[str, Any]) -> None:
     """Projections are products of their own, and read their input each; nothing else differs."""
@@ -137,6 +138,7 @@ def test_plans_take_no_less_memory_and_no_less_time_than_the_models_own(fixed: d
     assert theirs.batch_time < 1.6 * ours.batch_time  # Small widths: launches and latencies are all there is.
 
 
+@pytest.mark.longer
 def test_plans_carry_the_program_and_are_searched_like_others() -> None:
     plan = api.solve({**PROBLEM, "model": {"graph": decoder(), "repeat": 4}}, plugins=PLUGINS)
     assert plan.status in ("optimal", "near-optimal")
@@ -144,6 +146,7 @@ def test_plans_carry_the_program_and_are_searched_like_others() -> None:
     assert api.check(plan.to_dict(), plugins=PLUGINS).ok
 
 
+@pytest.mark.longer
 def test_it_conforms() -> None:
     assert_conforms(importer)
 
@@ -257,6 +260,7 @@ ODD: tuple[Any, ...] = (
 )
 
 
+@pytest.mark.longer
 @settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(FORMS), st.integers(1, 3))
 def test_mutated_programs_are_read_or_refused(chance: random.Random, form: dict[str, Any], changes: int) -> None:
@@ -287,6 +291,7 @@ def test_files_hold_a_list_or_a_mapping_around_one() -> None:
         assert not importer.accepts(source)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "layers"), [("llama7b_2layer_aten_graph.json", 2), ("llama7b_2layer_export_graph.json", 32)]
 )

@@ -19,6 +19,7 @@ PROBLEM: dict[str, Any] = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("attention", "tokens"), [("flash", 32768), ("unfused", 4096)])
 @pytest.mark.parametrize("granularity", ["layer", "operator"])
 def test_plans_with_it_are_proved_and_check(attention: str, tokens: int, granularity: str) -> None:
@@ -32,6 +33,7 @@ def test_plans_with_it_are_proved_and_check(attention: str, tokens: int, granula
     assert api.check(plan.to_dict(), plugins=PLUGINS).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute: str) -> None:
     """Section 3.3: memory per device is constant when sequence length and ranks grow alike."""
@@ -48,6 +50,7 @@ def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute:
     assert memory(8192, 2) == pytest.approx(memory(32768, 8), rel=1e-12)
 
 
+@pytest.mark.longer
 def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
     def sync(**decided: int) -> float:
         fixed = {**decided, "micro_batch": 1, "zero": 0, "recompute": "none"}
@@ -71,6 +74,7 @@ def test_rank_tables_have_a_column_of_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["sizes"] == {"pp": 1, "dp": 2, "cp": 1, "tp": 2, "ep": 1, "etp": 1, "ulysses": 2}
 
 
+@pytest.mark.longer
 def test_its_ranks_see_the_same_samples_and_are_not_counted() -> None:
     asked = {**PROBLEM, "strategies": {"ulysses": [4], "tp": [1]}, "constraints": ["dp == 2"]}
     plan = api.solve(asked, plugins=PLUGINS, verify=True)

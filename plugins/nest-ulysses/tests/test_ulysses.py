@@ -91,6 +91,7 @@ def test_the_shares_add_up(model: str, attention: str, earlier: dict[str, int]) 
         assert share.degree("ulysses") == degree
 
 
+@pytest.mark.longer
 @given(
     groups=st.sampled_from([1, 2, 3, 4, 6, 12]),
     attention=st.sampled_from(["flash", "unfused"]),

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ def test_figures_lose_nothing_and_keep_to_the_width(rows: list[tuple[str, str]],
         assert columns(line) <= width or max(longest_piece(part) for row in rows for part in row) + 4 > width
 
 
+@pytest.mark.longer
 @given(tables(), WIDTH)
 @example((["abababababab ab", "b"], [[LONG, "bbbbbbb bbbbbbb bbbbbbbbbb bbbbbb"]], []), 40)
 def test_tables_lose_nothing_and_keep_to_the_width(
@@ -99,6 +101,7 @@ def test_tables_lose_nothing_and_keep_to_the_width(
         assert columns(line) <= width or longest + 3 > width
 
 
+@pytest.mark.longer
 @given(tables(), WIDTH, st.sampled_from([None, 1]))
 def test_paint_takes_no_columns(
     given_table: tuple[list[str], list[list[str]], list[int]], width: int, narrow: int | None

@@ -68,6 +68,7 @@ def test_all_takes_as_much_longer_and_the_best_plan_stays(problem: dict[str, Any
     assert report.ok, report.disagreements
 
 
+@pytest.mark.longer
 def test_memory_is_as_the_calibration_says() -> None:
     plain = nest.evaluate(SMALL)
     certain = nest.evaluate(on_slower(SMALL, memory=1.0, memory_spread=0.001))

@@ -121,6 +121,7 @@ def test_nothing_is_faster_than_the_peak_or_the_link(tmp_path: Path, cli: Comman
     assert ("nvlink4" if kind == "collectives" else "at the matrix peak of ") in sentence
 
 
+@pytest.mark.longer
 def test_a_peak_beyond_the_device_is_refused(tmp_path: Path, cli: Command) -> None:
     path = write(tmp_path / "own.jsonl", [{**run(SMALL, seconds(SMALL)), "measured": {"peak_memory": "100 GB"}}])
     for kind in ("memory", "cluster"):
@@ -142,6 +143,7 @@ def test_a_line_that_stands_there_twice_counts_once(tmp_path: Path, cli: Command
     assert f"{path}:{len(good) + 1}: equal to {path}:1; it counts once." in more
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", DOORS)
 def test_a_file_that_is_given_twice_is_refused(tmp_path: Path, cli: Command, kind: str) -> None:
     good, options = lines(kind)
@@ -304,6 +306,7 @@ def test_operators_on_a_device_of_ones_own_are_judged_by_its_figures(tmp_path: P
     assert told(cli, "devices", path, "--device", str(tmp_path / "own.json"))[0] == 0
 
 
+@pytest.mark.longer
 def test_runs_on_several_kinds_of_device_are_judged_by_the_fullest(tmp_path: Path, cli: Command) -> None:
     """Memory and level of a cluster tell of pools, the coefficients of a device do not."""
     pools = [

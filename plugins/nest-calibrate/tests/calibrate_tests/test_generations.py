@@ -94,6 +94,7 @@ def test_the_written_device_is_a_device_of_problems(found: Calibrated, tmp_path:
     assert plan.problem["cluster"]["device"]["calibration"]["rows_half"] == device.calibration.rows_half
 
 
+@pytest.mark.longer
 def test_a_device_beside_the_runs_is_found_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Calibrated
 ) -> None:

@@ -88,6 +88,7 @@ def test_two_commands_lead_from_a_log_to_a_calibrated_cluster(call, log, tmp_pat
     assert abs(after.batch_time - measured) < abs(before.batch_time - measured)
 
 
+@pytest.mark.longer
 def test_arguments_in_a_log_say_what_ran(call, log, tmp_path):
     cluster = tmp_path / "cluster.json"
     cluster.write_text(json.dumps(JEAN_ZAY))

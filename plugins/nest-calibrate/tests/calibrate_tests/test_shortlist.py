@@ -90,6 +90,7 @@ def test_a_plan_out_of_memory_is_last_and_not_launched_again() -> None:
     assert (none.following, none.best) == (None, None)
 
 
+@pytest.mark.longer
 def test_the_command_ranks_and_writes_the_plans_of_a_document(cli: Command, tmp_path: Path) -> None:
     plan = nest.solve(PROBLEM)
     file = tmp_path / "plan.json"

@@ -23,6 +23,7 @@ CHECKER = ROOT / "tools" / "check_certificate.py"
 PAGE = ROOT / "docs" / "explanation" / "certificate.md"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [*seeds(6, of=90), 96, 127])
 @pytest.mark.parametrize("kind", ["plain", "sharded"])
 def test_a_certificate_proves_the_optimum_of_the_brute_force(kind, seed):

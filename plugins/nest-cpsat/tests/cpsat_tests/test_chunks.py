@@ -220,6 +220,7 @@ def test_it_agrees_with_every_plan_priced(seed: int) -> None:
     examine(draw(seed))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_its_models_agree_with_every_plan_priced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here they leave them to the models."""

@@ -33,6 +33,7 @@ def test_what_was_used_longest_ago_goes_when_there_is_no_room(monkeypatch: pytes
     assert made == [1, 2, 0, 2]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_a_proof_that_keeps_nothing_is_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "FEW_CASES", 0)

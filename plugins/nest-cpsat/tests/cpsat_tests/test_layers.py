@@ -55,6 +55,7 @@ def test_it_never_contradicts_brute_force(seed: int) -> None:
     assert not found.settled or found.better_batch_time == pytest.approx(best, rel=2e-6)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("layers_alone")
 @pytest.mark.parametrize("seed", seeds(6, 60))
 def test_it_proves_the_optimum_where_collectives_are_hidden(seed: int) -> None:

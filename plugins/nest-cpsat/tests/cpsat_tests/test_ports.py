@@ -68,6 +68,7 @@ def test_it_agrees_with_brute_force_where_bounds_take_part(
     examine(seed, kind)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["plain", "chunked"])
 @pytest.mark.parametrize("seed", seeds(3, 40, 80))
 def test_its_models_agree_with_brute_force(seed: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

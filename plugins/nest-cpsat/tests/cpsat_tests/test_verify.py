@@ -221,6 +221,7 @@ def crowded(fanouts: tuple[int, int], sizes: list[float]) -> Instance:
     return instance([used], machines=machines, global_batch=2, rank_orders=("pp-inner",), constraints=[f"pp == {pp}"])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("fanouts", "sizes", "pays"),
     [

@@ -37,6 +37,7 @@ def test_the_best_plan_is_proved(
     assert printed.out.startswith("Proved: no plan takes less than")
 
 
+@pytest.mark.longer
 def test_a_slower_plan_is_refuted_by_one_that_checks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_public_files_are_read_right_or_refused_for_the_true_reason(index: int, 
     assert {name: said.get(name) for name in expected} == expected
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("style", STYLES[1:])
 def test_a_run_is_the_same_however_its_script_spells_it(style: str, tmp_path: Path) -> None:
     scripts = [row for row in ROWS if not row.refused and len(written(row, "file")) > 1][:12]

@@ -78,6 +78,7 @@ def _lines(document: dict[str, Any], kind: str) -> list[str]:
     return [line for each in document["changes"] for line in each["flags"][kind]]
 
 
+@pytest.mark.longer
 def test_changes_keep_what_the_problem_demands(fixed: Fixed) -> None:
     stated = "constraints: [micro_batch == 4]\nstrategies: {cp: [1]}\nsearch: {zero: [0]}\n"
     code, document, _ = fixed(FULL, "4 GiB", stated, told=False)
@@ -86,6 +87,7 @@ def test_changes_keep_what_the_problem_demands(fixed: Fixed) -> None:
     assert not {"micro_batch", "cp", "zero"} & {name for each in document["changes"] for name in each["decided"]}
 
 
+@pytest.mark.longer
 def test_a_change_is_no_larger_than_it_must_be(fixed: Fixed) -> None:
     """With one replica ZeRO changes nothing: a smaller micro-batch alone is as good."""
     _, document, _ = fixed(FULL, "4 GiB", "search: {recompute: [none]}\nstrategies: {tp: [8], cp: [1]}\n", told=False)
@@ -96,6 +98,7 @@ def test_a_change_is_no_larger_than_it_must_be(fixed: Fixed) -> None:
             assert other["batch_time"] < one["batch_time"]
 
 
+@pytest.mark.longer
 def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
     """The exporter writes the stages of this run as a layout, which the script does not."""
     stages = "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 9 "
@@ -112,6 +115,7 @@ def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
         assert {f"pp {each['decided']['pp']}", "stages even"} <= {*each["flags"]["added"]}
 
 
+@pytest.mark.longer
 def test_a_script_without_a_global_batch_keeps_it(fixed: Fixed) -> None:
     """Megatron-LM takes one micro-batch of each replica for it, which a smaller micro-batch would change."""
     _, document, _ = fixed(re.sub(r"--global-batch-size \d+", "", FULL), "3 GiB", told=False)
@@ -122,6 +126,7 @@ def test_a_script_without_a_global_batch_keeps_it(fixed: Fixed) -> None:
         assert f"--global-batch-size {batch}" in each["flags"]["added"]
 
 
+@pytest.mark.longer
 def test_a_change_of_a_second_file_is_shown_by_its_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_reader_that_is_none_is_named_with_the_file(
     assert "--from" not in told
 
 
+@pytest.mark.longer
 def test_a_run_that_fits_gets_single_changes_that_gain(fixed: Fixed) -> None:
     code, document, text = fixed()
     assert code == 0
@@ -162,6 +168,7 @@ def test_a_run_that_fits_gets_single_changes_that_gain(fixed: Fixed) -> None:
     assert text.index("less)") > 0
 
 
+@pytest.mark.longer
 def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
     code, document, text = fixed(memory="1200 MiB")
     assert code == 1
@@ -169,6 +176,7 @@ def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
     assert "No change of up to three flags fits." in text
 
 
+@pytest.mark.longer
 def test_a_file_of_an_unknown_framework_asks_for_its_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +188,7 @@ def test_a_file_of_an_unknown_framework_asks_for_its_reader(
     assert "changes that gain" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 def test_evaluate_ends_with_the_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +257,7 @@ def _evaluated(
     return code, told.out, told.err
 
 
+@pytest.mark.longer
 def test_a_model_that_nobody_knows_is_named_with_what_to_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

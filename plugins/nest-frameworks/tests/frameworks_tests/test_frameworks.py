@@ -345,6 +345,7 @@ def test_few_micro_batches_that_a_framework_runs_are_exported(name: str, fixed: 
     assert EXPORTERS[name].export(plan(fixed))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", ["pytorch", "torchtitan"])
 def test_no_plan_for_pytorch_has_fewer_micro_batches_than_stages_in_1f1b(target: str) -> None:
     asked = {**problem({"pp": 8, "micro_batch": 4}), "search": {"target": target}, "constraints": ["dp == 2"]}
@@ -400,6 +401,7 @@ def test_galvatron_states_recomputation_stage_by_stage() -> None:
     assert exported("torchtitan", evolve(document, stages=(first, document.stages[1]))) is None
 
 
+@pytest.mark.longer
 def test_deepspeed_keeps_the_optimizer_on_the_host() -> None:
     files = exported("deepspeed", plan({"dp": 16, "zero": 2}, offload=["optimizer"]))
     assert files is not None
@@ -504,6 +506,7 @@ def test_maxtext_is_told_the_optimizer() -> None:
     assert told["maxtext.sh"]["opt_type"] == "sgd"
 
 
+@pytest.mark.longer
 def test_what_is_not_asked_is_not_loaded() -> None:
     """Listing exporters loads none, and one asked for its limits loads nothing that writes files."""
     script = (

@@ -199,6 +199,7 @@ def test_a_key_given_twice_is_told_under_the_users_own_name(
     assert f"{name}:" in capsys.readouterr().err
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("cluster", "ranks"), [("dgx-h100-superpod", 32), ("gb200-nvl72-superpod", 16)])
 def test_nodes_have_as_many_devices_as_the_cluster_says(
     cluster: str, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

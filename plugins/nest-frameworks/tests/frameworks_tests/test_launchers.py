@@ -209,6 +209,7 @@ def test_gpus_a_node_uses_in_part_are_told(tmp_path: Path, stands_in: Path) -> N
     assert "CUDA_VISIBLE_DEVICES" not in slurm(made_up(PAIRS))["slurm_launch.sh"]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("one", [PAIRS, SPREAD], ids=["torchrun", "processes"])
 def test_hosts_with_any_name_are_quoted(
     one: Decisions, tmp_path: Path, stands_in: Path, monkeypatch: pytest.MonkeyPatch

@@ -158,6 +158,7 @@ def test_nanotron_keeps_single_precision_beside_such_gradients_only(
     assert tuple(found.get(key) for key in ("optimizer", "gradients", "master_weights")) == kept
 
 
+@pytest.mark.longer
 def test_nanotron_is_told_to_add_up_gradients_as_priced() -> None:
     for told in ({}, {"gradients": "fp32"}, {"precision": "fp16"}):
         text = nanotron.export(plan({"dp": 8}, MODEL, stack="nanotron", **told))[nanotron.YAML_FILE]

@@ -118,6 +118,7 @@ def test_trainings_of_relatives_of_megatron_are_those_that_their_tables_say(name
         assert refused(name, asked) == unsaid(RELATIVES[name], asked, builds=False), training
 
 
+@pytest.mark.longer
 def test_models_of_nemo_are_those_that_its_table_says() -> None:
     answers = set()
     models: dict[str, Any] = {name: model.config for name, model in library_models().items()}

@@ -239,6 +239,7 @@ def test_maxtext_runs_stages_inside_of_replicas_of_a_slice_only(stages: int, wri
             export(document)
 
 
+@pytest.mark.longer
 def test_the_stack_keeps_16_bytes_a_parameter() -> None:
     """Weights, gradients and both moments in single precision (`weight_dtype`, `grad_dtype`)."""
     bytes_kept = [

@@ -28,6 +28,7 @@ def test_degrees_and_batches_are_the_plan_s() -> None:
     assert found["comm_overlap"]["overlap_grad_reduce"] is True
 
 
+@pytest.mark.longer
 def test_stages_are_a_layout_or_chunks() -> None:
     assert overlay("uneven")["model"]["pipeline_model_parallel_layout"] == "Et|t*2|t*3|t*2L"
     found = overlay("interleaved")["model"]

@@ -39,6 +39,7 @@ def test_megatron_bridge_s_own_default_shards_nothing(said: str, zero: int) -> N
     assert bridge.read(text).settings["fixed"]["zero"] == zero
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("gradients", "word"), [(None, "fp32"), ("bf16", "bf16")])
 def test_megatron_fsdp_is_told_in_what_it_adds_up_gradients(gradients: str | None, word: str) -> None:
     training = {"stack": "megatron-core"} | ({} if gradients is None else {"gradients": gradients})

@@ -98,6 +98,7 @@ def test_a_layout_has_as_many_predictions_as_the_model() -> None:
         check_layout(read_layout("Et*16|t*16mL"), 32, 2, 2)
 
 
+@pytest.mark.longer
 def test_layers_that_predict_further_tokens_stay_on_one_stage() -> None:
     model = {**MODELS["predicting"]["transformer"], "mtp_layers": 2}
     problem = {

@@ -71,6 +71,7 @@ def test_flags_are_none_that_the_newest_release_refuses(drawn: dict[str, Any]) -
     assert refusals(flags_of(made), variables) == []
 
 
+@pytest.mark.longer
 def test_native_cross_entropy_is_written_and_priced() -> None:
     fixed = {"tp": 4, "sp": True, "cp": 2, "pp": 4, "dp": 4, "micro_batch": 1, "zero": 1, "recompute": "none"}
     fixed |= {"schedule": "interleaved", "chunks": 8, "rank_order": "dp-inner"}
@@ -90,6 +91,7 @@ def test_native_cross_entropy_is_written_and_priced() -> None:
     assert flags_of(usual)[IMPLEMENTATION] == "native"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 def test_the_native_fusion_which_rounds_gradients_to_bf16_is_left_out_of_other_precisions(precision: str) -> None:
     assert not {FUSION, IMPLEMENTATION} & flags_of(plan({"precision": precision}, LAYOUT)).keys()

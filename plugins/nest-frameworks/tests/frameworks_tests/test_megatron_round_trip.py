@@ -130,6 +130,7 @@ def test_some_models_drawn_have_experts() -> None:
     assert any(not sparse for _, sparse in shapes)
 
 
+@pytest.mark.longer
 def test_chunks_that_a_search_decides_come_back(tmp_path: Path) -> None:
     """13 blocks and one that predicts further tokens do not divide into 4 stages of 2 chunks."""
     problem = {

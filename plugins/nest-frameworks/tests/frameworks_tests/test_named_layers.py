@@ -23,6 +23,7 @@ def graph() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("count", [0, 2, 6])
 def test_runs_name_the_blocks_as_the_graph_does(count: int) -> None:
     model: dict[str, Any] = {"graph": graph(), "repeat": count} if count else graph()

@@ -184,6 +184,7 @@ def test_a_file_says_the_plan(tmp_path_factory: pytest.TempPathFactory, document
     there_and_back(on_stack(document, "nanotron"), tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("fixed", "training"),
     [
@@ -219,6 +220,7 @@ def test_measured_layers_have_no_model_to_write() -> None:
         nanotron(Asked.of(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem)))
 
 
+@pytest.mark.longer
 def test_plans_for_nanotron_have_its_cut() -> None:
     """Where pp is fixed; where it is not, nobody can tell which of its cuts is meant."""
     open_problem = {**plan({"dp": 8}, DENSE, stack="nanotron").problem, "search": {"target": "nanotron"}}

@@ -89,6 +89,7 @@ def test_the_usual_target_has_what_is_asked(asked: str, stack: str, target: str)
     assert found.search.target == target
 
 
+@pytest.mark.longer
 def test_tools_take_such_plans() -> None:
     part = pair("megatron")[1]
     assert "recompute full in the first 3 blocks" in EXPORTERS["dot"].export(part)["plan.dot"]
@@ -113,6 +114,7 @@ def test_the_other_blocks_keep_what_the_framework_keeps() -> None:
     assert told in str(error.value)
 
 
+@pytest.mark.longer
 def test_limits_count_blocks() -> None:
     part = pair("galvatron")[1]
     limits = meshes.galvatron(Asked.of(problem_of(part)))
@@ -127,6 +129,7 @@ def test_limits_count_blocks() -> None:
     assert violations(whole, evolve(limits, constraints={"recompute_layers == 8": "all"}), "Galvatron") == []
 
 
+@pytest.mark.longer
 def test_megatron_counts_blocks_in_each_chunk() -> None:
     fixed = {"pp": 2, "dp": 8, "chunks": 2, "micro_batch": 1, "zero": 1, "recompute": "full", "recompute_layers": 1}
     part = plan(fixed, schedule=["interleaved"])

@@ -133,6 +133,7 @@ for index, words in enumerate(groups):
 """srun inside a heterogeneous job: tasks are numbered one component after the other, in each node by node."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("to", ["sbatch", "slurm"])
 def test_machines_of_pools_are_asked_for_their_own_accelerators(
     plan: PlanDocument, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def evaluated(order: str, target: str | None = None, **model: Any) -> PlanDocume
     return evaluate(problem)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
 @pytest.mark.parametrize("model", [{}, {"experts": 8, "top_k": 2, "moe_ffn": 32}], ids=["dense", "experts"])
 def test_the_table_counts_as_the_flags_say(order: str, model: dict[str, Any]) -> None:

@@ -67,6 +67,7 @@ def test_some_plans_of_every_kind_come_back(name: str, tmp_path: Path) -> None:
     assert came >= 2
 
 
+@pytest.mark.longer
 def test_adapters_come_back(tmp_path: Path) -> None:
     lora = {"rank": 8, "targets": ["q_proj", "k_proj", "v_proj"]}
     plan = nest.evaluate(
@@ -115,6 +116,7 @@ def test_public_files_are_read_or_refused(file: File) -> None:
     assert not any("not read" in note or "not know" in note for note in found.notes)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["verl", "ms-swift"])
 def test_files_name_models_of_the_catalogue(name: str, tmp_path: Path) -> None:
     fixed = {"tp": 2, "sp": True, "dp": 8, "zero": 1, "recompute": "full"}

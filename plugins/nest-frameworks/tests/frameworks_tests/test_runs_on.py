@@ -105,6 +105,7 @@ def known(exporter: Any) -> Registry:
     return registry(extra=[Offering(exporter)])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("exporter", [Wordless(), Quick()])
 def test_exporters_of_plug_ins_are_asked(exporter: Any) -> None:
     one, two = plan({"dp": 16}), plan({"pp": 2, "dp": 8})
@@ -114,6 +115,7 @@ def test_exporters_of_plug_ins_are_asked(exporter: Any) -> None:
     assert "wordless" in (nest.evaluate(problem({"dp": 16}), plugins=known(exporter)).runs_on or ())
 
 
+@pytest.mark.longer
 def test_an_exporter_that_fails_is_not_named() -> None:
     offered = known(Failing())
     found = nest.evaluate(problem({"dp": 16}), plugins=offered)
@@ -130,6 +132,7 @@ def test_long_files_are_not_written_for_a_name(name: str, monkeypatch: pytest.Mo
     assert name in runs_on(document, registry())
 
 
+@pytest.mark.longer
 def test_nothing_is_said_of_plans_that_do_not_fit() -> None:
     large = {"layers": 32, "hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8, "vocab": 32000}
     full = plan({"tp": 4, "sp": True, "dp": 4}, large)

@@ -21,6 +21,7 @@ from nest_frameworks import torchtitan
 from nest_frameworks.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_are_found_by_their_widths(name: str) -> None:
     model = architecture(published_plan(name))

@@ -14,6 +14,7 @@ QUERIES = {"lora": {"rank": 8}}
 DECIDED = {"tp": 1, "pp": 1, "dp": 16, "micro_batch": 1, "zero": 0, "recompute": "none"}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["megatron", "torchtitan", "maxtext", "galvatron", "pytorch"])
 @pytest.mark.parametrize("trainable", [QUERIES, "head"])
 def test_frameworks_that_train_everything_refuse_it(name: str, trainable: Any) -> None:
@@ -23,6 +24,7 @@ def test_frameworks_that_train_everything_refuse_it(name: str, trainable: Any) -
         nest.export(document, name)
 
 
+@pytest.mark.longer
 def test_megatron_bridge_is_told_the_adapters() -> None:
     written = nest.export(plan(DECIDED, trainable=ALL_LINEAR), "megatron-bridge")["megatron_bridge.yaml"]
     adapters = read_mapping_text(written, "overlay.yaml")["peft"]
@@ -38,6 +40,7 @@ def test_megatron_bridge_is_told_the_adapters() -> None:
     assert read_mapping_text(written, "overlay.yaml")["peft"] is None
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("model", "trainable", "reason"),
     [
@@ -55,6 +58,7 @@ def test_megatron_bridge_refuses_other_adapters(model: Any, trainable: Any, reas
         nest.export(document, "megatron-bridge")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "file"), [("accelerate", "accelerate_plan.py"), ("deepspeed", "deepspeed_trained.py")]
 )

@@ -518,6 +518,7 @@ def test_axolotl_keeps_frozen_weights_in_few_bits(text: str, kept: str) -> None:
     assert read_axolotl(text, LaunchOptions(1)).settings["training"]["trainable"]["stored"] == kept
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("line", "kept"),
     [

@@ -168,6 +168,7 @@ def test_what_a_configuration_leaves_out_is_what_transformers_takes(family: str)
     assert detail_flags({**bare, "initializer_range": None}, model)["--init-method-std"] is None
 
 
+@pytest.mark.longer
 def test_llama_3_rotates_as_llama_3() -> None:
     flags = exported("llama-3-8b")["megatron"]
     assert isinstance(flags, dict)

@@ -35,6 +35,7 @@ def test_fully_connected_and_short_rings_take_one_link() -> None:
     assert "one of its links at a time" in told(found)
 
 
+@pytest.mark.longer
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=3).filter(lambda sizes: max(sizes) > 3))
 def test_rings_are_a_torus(sizes: list[int]) -> None:
     count = len(sizes)

@@ -58,6 +58,7 @@ def test_the_corpus_is_wide() -> None:
     assert len({file.kind for file in FILES}) >= 20
 
 
+@pytest.mark.longer
 def test_sentences_that_the_doctor_knows_are_said(tmp_path: Path) -> None:
     """Each rule of `nest topology doctor` fits what some importer says of the corpus."""
     said = []

@@ -61,6 +61,7 @@ def written(folder: Path, content: Any, name: str = "file") -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_a_slow_rail_and_its_cost(doctor: Any, tmp_path: Path) -> None:
     good, slow = written(tmp_path, GOOD, "good"), written(tmp_path, SLOW, "slow")
     code, text = doctor(good)
@@ -113,6 +114,7 @@ def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tm
     assert "odd    Left out: login" in doctor(written(tmp_path, listed(bare, *nodes[3:])))[1]
 
 
+@pytest.mark.longer
 def test_devices_of_a_plan_on_a_graph_are_counted(doctor: Any, tmp_path: Path) -> None:
     torus = {"torus": {"shape": [4, 4], "bandwidth": 50e9, "latency": 1e-6}}
     problem = {

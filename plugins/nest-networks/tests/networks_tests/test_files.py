@@ -57,6 +57,7 @@ def test_what_is_no_list_is_refused(text: str, reason: str) -> None:
         host_names(text)
 
 
+@pytest.mark.longer
 def test_long_lists_stay_within_the_limit_together() -> None:
     with pytest.raises(InputError, match="more than"):
         host_names(",".join(f"r{index}n[0-99999]" for index in range(11)))

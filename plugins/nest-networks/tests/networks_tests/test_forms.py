@@ -180,6 +180,7 @@ def read(folder: Path, content: Any, name: str, given: LinkProfile = STEEP) -> I
     return imported(path, given)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("form", FORMS)
 @given(tree=st.one_of(trees(), trees(ragged=False)), seed=st.integers(0, 999))
 def test_trees_come_back(form: str, tree: Tree, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -188,6 +189,7 @@ def test_trees_come_back(form: str, tree: Tree, seed: int, tmp_path_factory: pyt
     assert between(found) == pytest.approx(tree.between())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("form", ["slurm.conf", "scontrol show nodes", "sinfo"])
 @given(tree=st.one_of(trees(), trees(ragged=False)), seed=st.integers(0, 999))
 def test_nodes_beside_their_switches_come_back(
@@ -221,6 +223,7 @@ def blocks(draw: st.DrawFn) -> tuple[list[list[str]], int]:
     return [[next(names) for _ in range(hosts)] for _ in range(count)], draw(st.sampled_from([1, 2, 4]))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("form", ["topology.conf", "scontrol", "topology.yaml"])
 @given(drawn=blocks())
 def test_blocks_come_back(
@@ -274,6 +277,7 @@ def renamed(links: list[tuple[str, str]], seed: int) -> tuple[list[tuple[str, st
     return result, called  # type: ignore[return-value]
 
 
+@pytest.mark.longer
 @given(tree=fat_trees(rails=(4, 8)), lost=st.integers(0, 3), seed=st.integers(0, 999))
 def test_fabrics_are_the_same_by_any_name_and_order(
     tree: FatTree, lost: int, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -303,6 +307,7 @@ def test_fabrics_are_the_same_by_any_name_and_order(
     assert all(rate <= whole[pair] * 1.0001 for pair, rate in between(one).items())
 
 
+@pytest.mark.longer
 @given(tree=fat_trees(rails=(8,)))
 def test_netq_and_ibnetdiscover_agree(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("form")

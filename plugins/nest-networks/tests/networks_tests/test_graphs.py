@@ -147,6 +147,7 @@ def test_bad_graphs_are_named(graph: dict[str, Any], told: str) -> None:
     assert len(str(error.value)) < 400
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -41,6 +41,7 @@ def test_hosts_come_by_their_numbers(tmp_path: Path) -> None:
     assert imported(written(tmp_path, ibnetdiscover(tree.links(), "4xNDR"))).hosts == tuple(tree.members)
 
 
+@pytest.mark.longer
 @given(tree=fat_trees(rails=(4, 8)))
 def test_levels_are_what_was_built(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     found = imported(written(tmp_path_factory.mktemp("ib"), ibnetdiscover(tree.links(), "4xNDR")))
@@ -49,6 +50,7 @@ def test_levels_are_what_was_built(tree: FatTree, tmp_path_factory: pytest.TempP
     assert sorted(found.hosts) == tree.members
 
 
+@pytest.mark.longer
 @given(tree=fat_trees(rails=(4,)))
 def test_the_part_of_the_switches_says_all(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("ib")
@@ -57,6 +59,7 @@ def test_the_part_of_the_switches_says_all(tree: FatTree, tmp_path_factory: pyte
     assert (whole.network, whole.hosts, whole.device) == (part.network, part.hosts, "a100-sxm-80g")
 
 
+@pytest.mark.longer
 @given(tree=fat_trees(rails=(4,)))
 def test_the_order_of_the_file_says_nothing(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("ib")
@@ -106,6 +109,7 @@ def test_what_is_no_host_to_plan_with_is_left_out(tmp_path: Path) -> None:
     assert "manager" not in told(found)
 
 
+@pytest.mark.longer
 def test_storage_beside_the_hosts_adds_no_way_up(tmp_path: Path) -> None:
     storage = [(f"store{index}/0", "storage") for index in range(2)]
     storage += [("storage", f"spine{pod}.{spine}") for pod in range(2) for spine in range(2) for _ in range(8)]
@@ -163,6 +167,7 @@ def test_what_cannot_be_is_named(text: str, sentence: str, tmp_path: Path) -> No
         imported(written(tmp_path, text))
 
 
+@pytest.mark.longer
 def test_shared_samples(shared: Path) -> None:
     folder = shared / "topologies" / "topograph" / "output" / "ibnetdiscover"
     found = imported(folder / "example.out")

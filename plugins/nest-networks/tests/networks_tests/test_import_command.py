@@ -112,6 +112,7 @@ def test_profiles_are_listed_and_described(capsys: pytest.CaptureFixture[str], m
     assert call(monkeypatch, "topology", "profiles", "h100") == 2
 
 
+@pytest.mark.longer
 def test_levels_of_an_irregular_tree_keep_its_hosts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "topology.conf").write_text(
         "SwitchName=s Switches=l[1-2]\nSwitchName=l1 Nodes=b[1-3]\nSwitchName=l2 Nodes=a1\n"

@@ -116,6 +116,7 @@ def nest(*arguments: str, given: str) -> Any:
     return run([sys.executable, "-m", "nest", "topology", "import", *arguments], given=given)
 
 
+@pytest.mark.longer
 def test_on_the_command_line_from_standard_input() -> None:
     text = json.dumps(RACKS)
     flags = ["--tier-label", "acme.io/hall", "--tier-label", "acme.io/rackName"]

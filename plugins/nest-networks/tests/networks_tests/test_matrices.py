@@ -61,6 +61,7 @@ def test_partitions_share_the_links_of_their_card(cards: int, parts: int, tmp_pa
         assert f"the {count} GPUs are partitions of {cards} cards" in told(found)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("count", "cards"), [(16, 8), (64, 8), (12, 4)])
 def test_partitions_that_weights_do_not_tell_apart(count: int, cards: int, tmp_path: Path) -> None:
     found = of(tmp_path, MI300X + printed(count, lambda *_: "XGMI", lambda *_: 15))

@@ -40,6 +40,7 @@ def records(*states: str, reason: str = "none", one_line: bool = False) -> str:
     return "".join(" ".join(each.split()) + "\n" for each in made) if one_line else "".join(made)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("file", [each for each in FILES if isinstance(each.content, str)], ids=lambda each: each.kind)
 def test_line_ends_of_windows_and_a_mark_change_nothing(file: File, tmp_path: Path) -> None:
     def found(content: str) -> object:

@@ -259,6 +259,7 @@ def test_mistakes_in_the_list_are_told(text: str, reason: str, tmp_path: Path) -
         yaml(tmp_path, text=text)
 
 
+@pytest.mark.longer
 @given(st.data())
 def test_any_list_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     lines = YAML.splitlines()

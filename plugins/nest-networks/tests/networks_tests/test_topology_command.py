@@ -63,6 +63,7 @@ def written(folder: Path, name: str, content: Any) -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_show_prints_levels_groups_and_distortion(tmp_path: Path) -> None:
     for name, content in (("torus.json", TORUS), ("problem.json", problem(TORUS))):
         path = written(tmp_path, name, content)

@@ -68,6 +68,7 @@ def test_the_bubble_is_as_long_on_every_stage_and_the_rest_is_waiting() -> None:
     assert min(each["waiting"] for each in causes[:3]) > 0.1 * plan.batch_time > causes[3]["waiting"]
 
 
+@pytest.mark.longer
 def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
     plan = decided()
     known = registry()
@@ -100,6 +101,7 @@ def test_measured_layers_keep_their_collectives() -> None:
     assert "Layers were measured whole" in text
 
 
+@pytest.mark.longer
 def test_bars_are_as_long_as_what_they_show() -> None:
     plan = decided()
     text = quick(plan)

@@ -56,6 +56,7 @@ def test_every_device_is_drawn_once(plan: object) -> None:
     )
 
 
+@pytest.mark.longer
 def test_devices_that_are_not_used_are_empty_cells() -> None:
     plan = api.evaluate(problem(), fix={"pp": 3, "dp": 2})
     drawing = _figure(plan)

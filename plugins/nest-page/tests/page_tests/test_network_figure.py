@@ -74,6 +74,7 @@ def figure(name: str) -> Figure:
     return found
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["torus", "graph"])
 def test_the_table_has_every_link(name: str) -> None:
     table = Page(quick(plan(name))).table("Links of the network")
@@ -81,6 +82,7 @@ def test_the_table_has_every_link(name: str) -> None:
     assert set(table.values("bandwidth")) == {"torus": {45e9}, "graph": {25e9, 50e9}}[name]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_the_caption_says_what_there_is_to_see(name: str) -> None:
     caption = figure(name).caption
@@ -164,6 +166,7 @@ def test_a_map_has_its_device_groups_as_a_table() -> None:
     assert min(table.values("slowest inside")) >= FAR
 
 
+@pytest.mark.longer
 def test_a_large_network_has_its_devices_alone_and_says_why() -> None:
     large = {"torus": {**TORUS["torus"], "shape": [12, 11]}}
     text = quick(api.evaluate(problem(large), fix={"replicas": 2, "pp": 2}))

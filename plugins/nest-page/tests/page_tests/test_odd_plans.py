@@ -25,6 +25,7 @@ def written(path: Path, plan: PlanDocument, **changes: Any) -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_a_pipe_is_read_once() -> None:
     out, into = os.pipe()
     with os.fdopen(into, "w") as stream:  # A plan is shorter than what a pipe holds.
@@ -35,18 +36,21 @@ def test_a_pipe_is_read_once() -> None:
         os.close(out)
 
 
+@pytest.mark.longer
 def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
     both = written(tmp_path / "plan.json", solved(), status="infeasible")
     with pytest.raises(InputError, match="fails its check"):
         nest.report_page(both)
 
 
+@pytest.mark.longer
 def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
     page = Page(quick(evolve(solved(), status="feasible", lower_bound=0.0)))
     assert "inf" not in page.text.replace("infiniband", "")
     assert "gap 0" not in page.text
 
 
+@pytest.mark.longer
 def test_every_table_has_the_same_need() -> None:
     stages = tuple(evolve(stage, upper_memory=None) for stage in decided().stages)
     page = Page(quick(evolve(decided(), stages=stages)))

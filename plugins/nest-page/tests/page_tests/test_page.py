@@ -130,6 +130,7 @@ def test_same_plan_same_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert page == quick(solved()).encode()
 
 
+@pytest.mark.longer
 def test_the_headline_is_the_plans() -> None:
     plan = solved()
     facts = Page(quick(plan)).facts
@@ -150,6 +151,7 @@ def test_tokens_a_day_are_those_of_all_devices() -> None:
     assert plan.summary["tokens_per_second"] > (fact.cell.value or 0.0)
 
 
+@pytest.mark.longer
 def test_the_stages_are_the_plans() -> None:
     plan = decided()
     table = Page(quick(plan)).table("Decisions and figures of every stage")
@@ -222,11 +224,13 @@ def test_an_infeasible_plan_is_not_told_to_be_made_faster() -> None:
     assert not [words for words in ("nest verify", "faster", "data-value") if words in page.text]
 
 
+@pytest.mark.longer
 def test_controls_of_a_page_have_names_of_their_own() -> None:
     names = re.findall(r"<summary>(.*?)</summary>", quick(decided()))
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.longer
 def test_the_page_says_what_wrote_it() -> None:
     assert f"by nest {__version__}" in Page(quick(solved())).text
 
@@ -237,6 +241,7 @@ def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:
         quick(evolve(plan, batch_time=(plan.batch_time or 0.0) * 0.9))
 
 
+@pytest.mark.longer
 def test_an_overfull_plan_says_so() -> None:
     small = api.evaluate(
         problem(cluster={"device": "h100-sxm", "levels": problem()["cluster"]["levels"], "memory": "8 GiB"}),
@@ -272,12 +277,14 @@ def top_of(plan: PlanDocument) -> str:
     return Page(quick(plan).partition("<nav")[0]).text
 
 
+@pytest.mark.longer
 def test_memory_has_a_verdict_beside_the_proof() -> None:
     verdicts = re.findall(r'<p class="status (\w+)"><strong>(.*?)</strong>', quick(solved()))
     assert verdicts == [("good", "Optimal"), ("good", "Fits")]
     assert re.search(r"Memory: [\d.]+ GiB of [\d.]+ GiB.*, .* % likely to fit\.", top_of(solved()))
 
 
+@pytest.mark.longer
 def test_an_overfull_plan_has_both_verdicts_on_top() -> None:
     small = {**problem()["cluster"], "memory": "8 GiB"}
     top = top_of(api.evaluate(problem(cluster=small), fix={"pp": 4, "dp": 4}))
@@ -285,6 +292,7 @@ def test_an_overfull_plan_has_both_verdicts_on_top() -> None:
     assert "Does not fit" in top
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -303,6 +311,7 @@ def test_a_profile_is_what_the_prediction_assumes() -> None:
     assert "Times and memory of layers come from the profile." in top_of(uniform_plan(3, "1f1b"))
 
 
+@pytest.mark.longer
 def test_the_command_on_top_gives_this_plan_again() -> None:
     """Both verbs take the problem on the page, and find the plan that it came with."""
     assert "nest solve problem.json --output PLAN" in top_of(solved())
@@ -312,10 +321,12 @@ def test_the_command_on_top_gives_this_plan_again() -> None:
     assert "solve problem.json --verify" in about(evolve(solved(), verification={"status": "proved"}))[0][1]
 
 
+@pytest.mark.longer
 def test_the_model_is_named() -> None:
     assert re.search(r"<h1>Transformer \(8 layers\) on 16 H100 SXM</h1>", quick(solved()))
 
 
+@pytest.mark.longer
 def test_a_page_has_the_date_it_is_given_and_no_other() -> None:
     dated = report_page(solved(), without=PARTS, date=date(2026, 1, 31))
     assert "<time" not in quick(solved())

@@ -34,6 +34,7 @@ def test_the_page_is_written(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "plan.json"]
 
 
+@pytest.mark.longer
 def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     without = [word for part in PARTS for word in ("--without", part)]
@@ -121,6 +122,7 @@ def test_options_of_a_plan_and_of_a_study_do_not_go_together(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("options", "epoch", "shown"),
     [

@@ -1,11 +1,14 @@
 """Launch files are those that `nest export` writes; what cannot run a plan says why."""
 
+import pytest
+
 from nest import api
 from nest_page.sections import LONGEST
 from page_tests.plans import decided, quick
 from page_tests.reading import Page
 
 
+@pytest.mark.longer
 def test_flags_are_the_exporters() -> None:
     plan = decided(zero=1, sp=True)
     (text, *_) = api.exported(plan, ("megatron",)).files.values()

@@ -73,6 +73,7 @@ def test_numbers_are_in_their_order_and_all_else_as_it_comes() -> None:
     assert [axis.shown(left_out.points[1]) for axis in left_out.axes] == ["", "default"]
 
 
+@pytest.mark.longer
 def test_page_is_valid_and_loads_nothing(text: str) -> None:
     html5lib.HTMLParser(strict=True).parse(text)
     tags = Page(text).tags
@@ -187,6 +188,7 @@ def test_step_times_of_different_batches_are_not_compared() -> None:
     assert usual_metric(product_of({"training.micro_batch": [1, 2], MEMORY: [1, 2]})).name == "step-time"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "columns",
     [

@@ -48,6 +48,7 @@ def windows_of_replay(replay: Replay) -> Windows:
     return windows_of(table_of(replay))
 
 
+@pytest.mark.longer
 def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None:
     table, found = table_of(replay), windows_of_replay(replay)
     place = placing(found)
@@ -95,6 +96,7 @@ def _passes(replay: Replay) -> list[Task]:
     return sorted(tasks, key=lambda task: task.start)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "zero-bubble-h2"])
 def test_long_batches_are_shown_in_three_phases(name: str) -> None:
     replay = replay_of(name)
@@ -123,6 +125,7 @@ def test_steady_periods_are_alike(name: str) -> None:
         assert abs(one - other) <= 1
 
 
+@pytest.mark.longer
 def test_the_later_a_chunk_the_higher_the_foot_of_its_boxes() -> None:
     replay = replay_of("interleaved")
     table, found = table_of(replay), windows_of_replay(replay)

@@ -12,6 +12,7 @@ from page_tests.plans import problem
 from tests.simulate.uniform_plans import uniform_plan
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("fix", "told"),
     [

@@ -175,6 +175,7 @@ def test_a_planner_that_raises_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     assert other.ratio == 1
 
 
+@pytest.mark.longer
 def test_planners_take_options() -> None:
     chosen = planners(["mcmc:evaluations=1", "mcmc:evaluations=300", "nest"], (), 60)
     few, many, ours = rows(chosen, [EVEN])

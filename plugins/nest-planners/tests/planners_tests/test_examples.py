@@ -241,6 +241,7 @@ def test_a_random_plan_is_a_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert row.ratio >= 1 - 1e-9
 
 
+@pytest.mark.longer
 def test_the_random_planner_repeats_itself_and_draws_others_from_another_seed() -> None:
     problem = json.dumps(TASKS["chain-0"].problem)
 

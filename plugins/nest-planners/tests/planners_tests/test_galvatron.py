@@ -6,6 +6,7 @@ from planners_tests.galvatron_recurrence import best, random_chain
 from planners_tests.instances import LAYERS, candidate, planned, problem
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [0, 11, 12, 13, 18, 24])
 def test_stages_recompute_as_many_layers_as_the_authors_recurrence_says(seed):
     written = random_chain(seed)

@@ -92,6 +92,7 @@ def test_no_plan_is_explained():
     assert "pp > 100" in proposal.remarks[0]
 
 
+@pytest.mark.longer
 def test_the_sweep_takes_the_fastest_of_its_plans():
     """The ladder stops at the first copy that fits; another split is faster."""
     for memory in (1e12, 3e9, 2e9):

@@ -24,6 +24,7 @@ def quiet(**keys):
     return written
 
 
+@pytest.mark.longer
 def test_it_is_optimal_where_communication_hardly_counts():
     for constraint in ([], ["pp >= 3"], ["replicas <= 2"]):
         written = quiet(constraints=constraint)

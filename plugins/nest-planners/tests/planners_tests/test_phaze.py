@@ -1,5 +1,7 @@
 """Phaze is exact where the network does not matter, and wrong where it does."""
 
+import pytest
+
 import nest
 from planners_tests.instances import candidate, planned, problem
 
@@ -38,6 +40,7 @@ def test_its_plan_is_laid_out_in_the_faster_order():
     assert planned("phaze", written)[1].solution.rank_order == "dp-inner"
 
 
+@pytest.mark.longer
 def test_it_prices_the_inside_of_blocks_for_its_own_network():
     """Tensor parallelism over the slow level looks cheap to it."""
     slow, fast = "10 MB/s", "900 GB/s"

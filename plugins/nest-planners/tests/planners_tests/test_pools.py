@@ -27,6 +27,7 @@ def test_they_keep_to_what_planners_promise(planner: Any) -> None:
     assert [each for each in check_planner(planner) if not each.passed] == []
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_no_plan_is_faster_than_ours(seed: int) -> None:
     problem = random_pool_problem(Random(seed))

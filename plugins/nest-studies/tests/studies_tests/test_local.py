@@ -20,6 +20,7 @@ for answer in Local(3).beside(str, range(9), str):
 """Waits for ever with the first answer, while the processes beside it wait to be asked for more."""
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 def test_forked_processes_end_with_the_one_that_started_them() -> None:
     command = [sys.executable, "-c", SCRIPT]

@@ -106,6 +106,7 @@ def test_no_plan_beats_the_floor_of_its_mixture(solved: dict[tuple[int, int], tu
         assert 0.2 * seconds < mixtures.least(counts) <= seconds
 
 
+@pytest.mark.longer
 def test_what_mixtures_have_not_is_said(tmp_path: Any) -> None:
     with pytest.raises(InputError, match="supports one device type only"):
         nest.recommend(problem(), within=1e9, clusters=["the problem's"], curve=tmp_path / "curve.jsonl")

@@ -131,6 +131,7 @@ def test_no_plan_beats_the_floor_of_its_number_of_nodes(cluster: Any) -> None:
         assert 0 < sizes.least(count) <= seconds
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cluster", [CLUSTER, RACKS], ids=["units", "racks"])
 def test_clusters_that_share_a_formulation_would_be_formulated_alike(cluster: Any) -> None:
     base, known = whole(cluster), registry()
@@ -201,6 +202,7 @@ def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypa
         assert nest.check(each["fewest"]["plan"]).ok
 
 
+@pytest.mark.longer
 def test_a_cluster_of_no_levels_is_used_as_a_whole() -> None:
     torus = {"device": "tpu-v4", "topology": {"torus": {"shape": [2, 2], "bandwidth": 50e9, "latency": 1e-6}}}
     found = nest.recommend(problem(torus), within=DAY, clusters=["the problem's"]).clusters[0]

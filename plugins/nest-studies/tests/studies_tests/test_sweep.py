@@ -188,6 +188,7 @@ def test_memory_in_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len({row["batch_time"] for row in rows_of(tmp_path / "rows.jsonl")}) > 1
 
 
+@pytest.mark.longer
 def test_what_is_not_answered_is_told(study: Path, tmp_path: Path) -> None:
     class Lazy(Shuffled):
         def submit(self, function: Any, items: Any) -> Any:

@@ -16,6 +16,7 @@ def sweep(folder: Path, **keys: Any) -> Any:
     return processes.run(command, cwd=folder)
 
 
+@pytest.mark.longer
 def test_what_is_no_problem_is_told_with_its_row(tmp_path: Path) -> None:
     done = sweep(tmp_path, points=[{MEMORY: "80 GB"}, {"model": "nonsense"}, {"model": "nonsense"}])
     assert done.returncode == 0

@@ -50,6 +50,7 @@ def test_what_is_no_plug_in_object_is_told() -> None:
         check(object(), "weights")
 
 
+@pytest.mark.longer
 def test_what_does_not_come_back_is_given_up() -> None:
     never = Event()
 

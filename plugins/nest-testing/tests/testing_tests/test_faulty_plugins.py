@@ -34,6 +34,7 @@ def test_the_kit_finds_it(kind: str, item: Any, expected: str) -> None:
     assert len(failed[expected].split()) > 3
 
 
+@pytest.mark.longer
 def test_a_home_in_the_temporary_folder_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a home is where the kit would put it, it puts it elsewhere."""
     monkeypatch.setenv("HOME", gettempdir())

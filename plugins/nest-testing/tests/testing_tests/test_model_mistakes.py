@@ -65,6 +65,7 @@ def test_cost_models(fault: str) -> None:
     assert expected in Changed("cost_models", "roofline", price=method).failed()
 
 
+@pytest.mark.longer
 def test_why_devices_are_refused_is_told() -> None:
     findings = check(Changed("cost_models", "roofline", price=refusing), "cost_models")
     assert any("every one was refused (no such device.)" in finding.told for finding in findings)
@@ -230,6 +231,7 @@ class Chunked:
         return Chunked(chunks, self.slip)
 
 
+@pytest.mark.longer
 def test_schedules_of_several_chunks() -> None:
     def failed(schedule: Any) -> dict[str, str]:
         return {finding.check: finding.told for finding in check(schedule, "schedules") if not finding.passed}

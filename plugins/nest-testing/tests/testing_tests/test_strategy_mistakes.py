@@ -211,6 +211,7 @@ def one_way(operator: Operator) -> Operator:
     return evolve(operator, collective=evolve(operator.collective, backward=())) if scatters else operator
 
 
+@pytest.mark.longer
 def test_what_is_scattered_is_gathered_in_the_backward_pass() -> None:
     assert list(failed(Faulty(each(one_way), "sp"))) == ["gradients go back the way values came"]
 

@@ -67,6 +67,7 @@ def test_a_second_solve_of_a_problem_is_the_first_without_a_search(
             nest.solve(**changed)
 
 
+@pytest.mark.longer
 def test_a_plan_that_a_stop_cut_short_is_not_kept(folder: Path) -> None:
     deadline = Deadline()
 

@@ -67,6 +67,7 @@ def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, seeds: range, p
     assert parameters <= set(flipped)
 
 
+@pytest.mark.longer
 def test_with_less_memory_a_plan_stays_the_best_as_long_as_it_fits() -> None:
     flipped = 0
     for plan, problem, solver in solved(range(5)):
@@ -99,6 +100,7 @@ def test_without_a_plan_the_least_memory_is_looked_for() -> None:
     assert asked
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("kind", "seed", "parameter"), [("chunked", 15, "global batch")])
 def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: int, parameter: str) -> None:
     plan, problem, solver = next(solved(range(seed, seed + 1), kind))

@@ -93,6 +93,7 @@ def test_a_search_that_was_stopped_may_be_beaten_down_to_its_bound():
     unproved.assert_unbeaten()
 
 
+@pytest.mark.longer
 def test_a_plan_file_is_priced_on_the_problem_at_hand(tmp_path: Path):
     slow = problem(1e12)
     slow["cluster"]["levels"][1]["bandwidth"] = 1e8
@@ -107,6 +108,7 @@ def test_a_plan_file_is_priced_on_the_problem_at_hand(tmp_path: Path):
     assert found.relative(found.others[1]) == pytest.approx(1.0, rel=1e-12)
 
 
+@pytest.mark.longer
 def test_a_plan_that_the_problem_does_not_allow_is_priced_and_does_not_count(tmp_path: Path):
     wide = nest.solve(problem(1e12, constraints=["width == 8"]))
     path = tmp_path / "wide.json"
@@ -126,6 +128,7 @@ def test_a_plan_that_the_problem_does_not_allow_is_priced_and_does_not_count(tmp
     assert "Schedule 'gpipe' is not among those allowed" in entry.reasons[0]
 
 
+@pytest.mark.longer
 def test_a_plan_of_another_model_is_none(tmp_path: Path):
     strange = problem(1e12)
     strange["profile"] = deepcopy(strange["profile"])
@@ -267,6 +270,7 @@ def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
     assert entry.counts is allowed, entry.reasons
 
 
+@pytest.mark.longer
 def test_the_closing_sentence_speaks_of_nests_space():
     """Who overlooks a constraint is faster."""
 
@@ -371,6 +375,7 @@ def test_planners_of_one_plug_in_take_no_time_from_each_other(monkeypatch):
     assert known.warnings == ()
 
 
+@pytest.mark.longer
 def test_options_reach_the_planner_and_its_row_says_them():
     names = ["mcmc:evaluations=11,seed=3", "mcmc", "random:seed=4"]
     found = nest.compare(problem(2e9), planners=names, seed=2, evaluations=7)
@@ -423,6 +428,7 @@ def test_a_reader_that_fails_leaves_the_others(tmp_path: Path):
     assert found.others[1].reasons == ("The reader of plans 'torn' raised KeyError: 'x' in read.",)
 
 
+@pytest.mark.longer
 def test_a_planner_that_changes_the_instance_is_told():
     def cheapening(instance, context):
         object.__setattr__(instance.candidates[0], "samples", 7)
@@ -442,6 +448,7 @@ def test_slips_are_told():
         nest.compare(problem(1e12), evaluations=0)
 
 
+@pytest.mark.longer
 def test_seed_and_evaluations_reach_the_planner():
     first = nest.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11)
     assert first.others[0].remarks == ("11 plans priced, seed 3.",)

@@ -69,6 +69,7 @@ def test_a_plan_that_beats_ours_is_an_internal_error(
     assert "internal error: the plan of manual takes" in told.err
 
 
+@pytest.mark.longer
 def test_options_and_limits_of_planners(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from attrs import evolve
 
 import nest
@@ -30,6 +31,7 @@ def test_a_search_that_was_stopped_claims_its_bound_only() -> None:
     assert lines[-1] == "Best plan found: no plan in nest's search space takes less than 10 ms."
 
 
+@pytest.mark.longer
 def test_a_faster_plan_than_that_of_a_stopped_search_is_told() -> None:
     found = nest.compare(problem(1e12), planners=["phaze"])
     lines = told(status="feasible", lower_bound=0.01, batch_time=found.ours.batch_time * 1.5)

@@ -196,6 +196,7 @@ def test_a_process_that_is_forked_has_what_this_one_has_made(monkeypatch: pytest
     assert {mine for _, mine in answers} == {True, False}
 
 
+@pytest.mark.longer
 def test_what_is_forked_shares_prices_and_tells_no_progress() -> None:
     plan, known = nest.solve(FEW), registry()
     solver = Solver(progress=lambda *_: None)

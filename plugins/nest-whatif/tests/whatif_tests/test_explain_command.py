@@ -43,6 +43,7 @@ def test_a_plan_may_come_through_a_pipe(
     assert "Bottlenecks" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_is_explained_with_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

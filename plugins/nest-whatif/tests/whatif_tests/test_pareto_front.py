@@ -18,6 +18,7 @@ from tests.oracle.price import candidates_of, price
 from tests.whatif.small import MOST_PLANS, solved
 
 
+@pytest.mark.longer
 def test_between_points_the_plan_of_the_lower_one_is_the_best_up_to_what_was_asked() -> None:
     for plan, problem, solver in solved(range(4)):
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
@@ -30,6 +31,7 @@ def test_between_points_the_plan_of_the_lower_one_is_the_best_up_to_what_was_ask
             assert same(best.batch_time, point.batch_time)
 
 
+@pytest.mark.longer
 def test_more_is_never_slower() -> None:
     for plan, _, solver in solved(range(5)):
         points = pareto_front(plan, solver)
@@ -39,6 +41,7 @@ def test_more_is_never_slower() -> None:
                 assert other.batch_time <= one.batch_time * (1 + 1e-12)
 
 
+@pytest.mark.longer
 def test_efficient_points_are_those_that_no_other_is_as_good_as() -> None:
     beaten = 0
     for plan, _, solver in solved(range(5)):
@@ -59,6 +62,7 @@ def test_efficient_points_are_those_that_no_other_is_as_good_as() -> None:
     assert beaten
 
 
+@pytest.mark.longer
 def test_a_point_at_the_limits_of_the_problem_is_the_plan_itself() -> None:
     for plan, _, solver in solved(range(6)):
         (point,) = pareto_front(plan, solver, counts=[10**6], memories=[1.0])
@@ -149,6 +153,7 @@ def test_steps_leave_no_limits_out() -> None:
             assert same(best, tight.batch_time if fits else None)
 
 
+@pytest.mark.longer
 def test_a_step_of_memory_leaves_out_what_is_hardly_less() -> None:
     for plan, _, solver in solved(range(4)):
         every = [point for point in complete_front(plan, solver) if point.efficient]

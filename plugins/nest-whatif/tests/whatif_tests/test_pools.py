@@ -76,6 +76,7 @@ def with_number(name: str, factor: float) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["memory of pool fast", "bandwidth between slow and fast"])
 def test_breakpoints_of_pools_lie_between_two_answers(name: str) -> None:
     """On one side the plan is the best or hardly slower, on the other it is not."""

@@ -11,6 +11,7 @@ from nest.io import write_text, yaml_text
 from tests.whatif.small import solved
 
 
+@pytest.mark.longer
 def test_a_plan_file_is_asked_about(tmp_path: Path) -> None:
     plan, _, _ = next(solved(range(5)))
     path = tmp_path / "plan.yaml"

@@ -21,6 +21,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.mark.longer
 def test_compare_evaluate_and_explain_price_a_file_alike_and_name_the_flag_that_gains_most(tmp_path: Path) -> None:
     script = written(tmp_path, "run.sh", SCRIPT)
     problem = written(tmp_path, "problem.yaml", f"{PROBLEM.replace('512}', '512, overlap: {tensor: true}}')}")

@@ -32,6 +32,7 @@ def test_prices_are_what_the_oracle_finds(feasible: bool) -> None:
     assert "cluster.memory" in places
 
 
+@pytest.mark.longer
 def test_a_constraint_that_rules_out_the_best_plan_costs_what_it_loses() -> None:
     costly = 0
     for plan, problem, solver in solved(range(4)):
@@ -47,6 +48,7 @@ def test_a_constraint_that_rules_out_the_best_plan_costs_what_it_loses() -> None
     assert costly
 
 
+@pytest.mark.longer
 def test_every_entry_is_loosened_once_and_nothing_else() -> None:
     problem = {
         "nest": 1,

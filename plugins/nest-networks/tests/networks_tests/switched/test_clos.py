@@ -122,6 +122,7 @@ def in_planes(links: list[tuple[str, str]], planes: int) -> list[tuple[str, str]
     ]
 
 
+@pytest.mark.longer
 @given(fabric=damaged())
 @example(fabric=HALF_A_BUNDLE)
 @example(fabric=FEWER_WAYS)
