@@ -175,7 +175,7 @@ PER_MACHINE = 8
 def launched(keys: Keys, options: LaunchOptions) -> int | None:
     """Processes on the machines of a launch, told where they are assumed; None: nobody says how many machines."""
     if options.part is not None:
-        keys.problem("--part goes with scripts of Megatron-LM.")
+        keys.problem("--part goes with vision-language models, and nothing here names one.")
     if options.nodes is None:
         return None
     each = options.machine or PER_MACHINE

@@ -26,6 +26,7 @@ class Row:
         source: repository, commit and path.
         facts: keys and values that decide.
         nodes: machines of eight devices that it is read with; None: it says its own.
+        part: the part of its model that it is read with; None: all of it.
         refused: part of the reason why it is refused; empty: it is read.
     """
 
@@ -33,6 +34,7 @@ class Row:
     source: str
     facts: Mapping[str, Any]
     nodes: int | None = None
+    part: str | None = None
     refused: str = ""
 
     @property
@@ -56,12 +58,12 @@ def written(row: Row, style: str = "plain") -> dict[str, str]:
         return {"run.yaml": yaml_text(facts)}
     if row.framework == "Primus":
         trainer, model = facts.pop("trainer"), facts.pop("model", None)
-        module = {"framework": "megatron", "config": f"{trainer}.yaml", "model": model, "overrides": facts}
+        config = facts.pop("config", f"{trainer}.yaml")
+        module = {"framework": "megatron", "config": config, "model": model, "overrides": facts}
         return {"run.yaml": "modules:\n" + _below(yaml_text({trainer: module}))}
     if row.source.endswith(".yaml"):
-        return {
-            "run.yaml": yaml_text({"ENV_VARS": {}, "MODEL_ARGS": {f"--{key}": value for key, value in facts.items()}})
-        }
+        flags = {key if "." in key else f"--{key}": value for key, value in facts.items()}
+        return {"run.yaml": yaml_text({"ENV_VARS": {}, "MODEL_ARGS": flags})}
     return _script(row, facts, style)
 
 
@@ -74,9 +76,10 @@ def _script(row: Row, facts: dict[str, Any], style: str) -> dict[str, str]:
     variables = {name: facts.pop(name) for name in ("NPROC_PER_NODE", "NNODES") if name in facts}
     program = str(facts.pop("program", ""))
     if row.framework in ("verl", "maxtext"):
-        call = {"verl": "python3 -m verl.trainer.main_ppo", "maxtext": "python3 -m MaxText.train base.yml"}[
-            row.framework
-        ]
+        trainer = (
+            f"torchrun --nproc-per-node $1 -m verl.trainer.{program}" if program else "python3 -m verl.trainer.main_ppo"
+        )
+        call = {"verl": trainer, "maxtext": "python3 -m MaxText.train base.yml"}[row.framework]
         words = [f"{key}={_quoted(value)}" for key, value in facts.items()]
     elif row.framework == "ms-swift":
         call = program or "megatron sft"
@@ -115,9 +118,13 @@ def _shell(value: str) -> str:
 
 NAMES = {
     "tp": ("tensor_model_parallel_size",),
+    "ep": ("expert_model_parallel_size",),
     "pp": ("pipeline_model_parallel_size",),
     "cp": ("context_parallel_size",),
-    "micro_batch": ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu"),
+    "micro_batch": (
+        *("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu"),
+        *("ppo_micro_batch_size_per_gpu", "micro_batch_size_per_gpu"),
+    ),
     "global_batch": ("global_batch_size",),
     "sequence_length": ("seq_length", "sequence_len", "cutoff_len", "max_seq_length"),
 }
@@ -132,6 +139,10 @@ def decided(row: Row) -> dict[str, Any]:
         value = next((said[key] for key in keys if key in said), None)
         if value is not None and str(value).isdecimal():
             found[name] = int(value)
+    if "rm" in (said.get("stage"), said.get("rlhf_type")) and not said.get("packing"):  # Two answers a sample.
+        found |= {name: 2 * found[name] for name in ("micro_batch", "global_batch") if name in found}
+    if {"max_prompt_length", "max_response_length"} <= {*said}:
+        found["sequence_length"] = int(said["max_prompt_length"]) + int(said["max_response_length"])
     if said.get("recompute_granularity") in ("full", "selective") and said.get("recompute_num_layers") not in (0, "0"):
         found["recompute"] = said["recompute_granularity"]
     return found

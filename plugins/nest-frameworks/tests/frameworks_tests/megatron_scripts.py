@@ -128,7 +128,7 @@ SCRIPTS = [
     Script(f"{LM}/bert/train_bert_340m_distributed.sh", TORCH % 1 + CALL % ("pretrain_bert.py", GPT),
            refused="trains BERT"),
     Script(f"{LM}/mamba/train.sh", "torchrun --nproc_per_node 8 pretrain_mamba.py --hidden-size 4096 "
-           "--hybrid-override-pattern M-M*-", refused="Mamba"),
+           "--hybrid-override-pattern M-M*- --num-attention-heads 32 --micro-batch-size 4", 8, {"dp": 8}),
     Script(f"{LM}/multimodal/pretrain_mistral_clip.sh", MULTIMODAL, refused="--part language-model"),
     Script(f"{LM}/multimodal/sft_mistral_clip.sh", MULTIMODAL + "--freeze-ViT", 8, {"tp": 4, "dp": 2, "zero": 1},
            {"sequence_length": 1024}, options={"part": "language-model"}),

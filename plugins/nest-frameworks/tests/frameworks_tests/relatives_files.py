@@ -35,6 +35,7 @@ class File:
 LAUNCHER = "NVIDIA/NeMo-Framework-Launcher@26e42fa launcher_scripts/conf/training/"
 VERL = "volcengine/verl@b178a3cd examples/"
 SWIFT = "modelscope/ms-swift@3602360a examples/"
+FACTORY = "hiyouga/LLaMA-Factory@ff6d4d12 examples/"
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge "
 
 FILES = (
@@ -483,6 +484,86 @@ expert_model_parallel_size: 4
         "ms-swift",
         SWIFT + "megatron/rlhf/dpo/dense.sh",
         "NPROC_PER_NODE=4 megatron rlhf --rlhf_type dpo --model Qwen/Qwen3-8B --tensor_model_parallel_size 4\n",
-        refused="`megatron rlhf` is not priced",
+        refused="rlhf_type is 'dpo': its steps read pairs, or have a reference model",
+    ),
+    File(
+        "ms-swift",
+        SWIFT + "megatron/rlhf/rm/moe.sh",
+        "NPROC_PER_NODE=2 megatron rlhf --rlhf_type rm --model Qwen/Qwen3-8B --micro_batch_size 1 --max_length 8192 "
+        "--global_batch_size 4\n",
+        devices=2,
+        fixed={"dp": 2, "micro_batch": 2},
+        training={"global_batch": 8},
+        told="two answers a sample",
+    ),
+    File(
+        "ms-swift",
+        SWIFT + "megatron/mcore_bridge/lora/new_special_tokens.sh",
+        "NPROC_PER_NODE=2 megatron sft --model Qwen/Qwen3-8B --tuner_type lora --target_modules all-linear all-router "
+        "--modules_to_save word_embeddings output_layer --max_length 2048 --task_type seq_cls\n",
+        devices=2,
+        training={
+            "trainable": {
+                "lora": {"rank": 8, "targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
+                "layers": ["embedding", "head"],
+            }
+        },
+        told="the head that classifies",
+    ),
+    File(
+        "llama-factory",
+        FACTORY + "megatron/qwen3_moe_full.yaml",
+        """
+{model_name_or_path: Qwen/Qwen3-30B-A3B-Instruct-2507, stage: sft, finetuning_type: full, cutoff_len: 4096,
+ per_device_train_batch_size: 1, gradient_accumulation_steps: 8, bf16: true, pipeline_model_parallel_size: 4,
+ expert_model_parallel_size: 2, use_distributed_optimizer: true, recompute_granularity: full}
+""",
+        devices=8,
+        fixed={"pp": 4, "ep": 2, "etp": 1, "dp": 2, "micro_batch": 1, "zero": 1, "recompute": "full"},
+        training={"global_batch": 16, "sequence_length": 4096, "gradients": "bf16"},
+        model="qwen3-30b-a3b",
+    ),
+    File(
+        "llama-factory",
+        FACTORY + "megatron_bridge/llama3_sft.yaml",
+        """
+{model_name_or_path: meta-llama/Llama-3.2-1B-Instruct, stage: sft, finetuning_type: lora, cutoff_len: 2048,
+ per_device_train_batch_size: 1, gradient_accumulation_steps: 4, bf16: true, mixed_precision: bf16_mixed,
+ tensor_model_parallel_size: 2}
+""",
+        devices=8,
+        fixed={"tp": 2, "dp": 4, "zero": 1},
+        training={
+            "global_batch": 16,
+            "gradients": None,
+            "trainable": {"lora": {"rank": 8, "targets": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}},
+        },
+        model="llama-3.2-1b",
+    ),
+    File(
+        "llama-factory",
+        FACTORY + "megatron/qwen3_moe_full.yaml",
+        "{model_name_or_path: x, stage: dpo, finetuning_type: lora, tensor_model_parallel_size: 2}",
+        refused="stage must be pt or sft, and finetuning_type full, for this back end",
+    ),
+    File(
+        "verl",
+        VERL + "sft/gsm8k/run_qwen3_8b_sft_peft_sp2_npu.sh",
+        "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.micro_batch_size_per_gpu=64 "
+        "model.partial_pretrain=Qwen/Qwen3-8B model.lora_rank=32 model.target_modules=all-linear model.strategy=fsdp "
+        "ulysses_sequence_parallel_size=2\n",
+        devices=8,
+        fixed={"cp": 1, "ulysses": 2, "dp": 4, "micro_batch": 64, "zero": 3, "recompute": "full"},
+        training={"global_batch": 256, "sequence_length": 1024, "stack": "fsdp"},
+        model="qwen3-8b",
+    ),
+    File(
+        "verl",
+        VERL + "tuning/7b/qwen2-7b_grpo-lora_1_h100_fsdp_vllm.sh",
+        "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct trainer.nnodes=1 "
+        "actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.ppo_micro_batch_size=16 "
+        "trainer.n_gpus_per_node=4\n",
+        devices=4,
+        fixed={"dp": 4, "micro_batch": 4},
     ),
 )

@@ -6,6 +6,7 @@ import pytest
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
+from nest.hooks.architectures import hybrid_of
 from nest_frameworks.megatron.reading.read import read_megatron
 
 WIDTHS = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --vocab-size 1000 --seq-length 512"
@@ -26,8 +27,6 @@ def read(flags: str, program: str = "pretrain_gpt.py", before: str = "", **optio
         ("pretrain_retro.py", "", "a model that retrieves"),
         ("pretrain_vision_classify.py", "", "a vision model"),
         ("examples/mimo/train.py", "", "several modalities"),
-        ("pretrain_mamba.py", "", "Mamba"),
-        ("pretrain_hybrid.py", "", "Mamba"),
         ("train_rl.py", "", "reinforcement"),
         ("train.py", "--actor-num-nodes 1 --advantage-estimator grpo", "reinforcement"),
         ("train_async.py", "--actor-num-nodes 1 --use-dynamic-batch-size", "--actor-num-nodes is a flag of slime"),
@@ -38,9 +37,6 @@ def read(flags: str, program: str = "pretrain_gpt.py", before: str = "", **optio
         ("pretrain.py", "--encoder-num-layers 12 --decoder-num-layers 12", "--decoder-num-layers is a flag of T5"),
         ("pretrain.py", "--tokenizer-type BertWordPieceLowerCase", "is a flag of BERT"),
         ("pretrain_gpt.py", "--retro-add-retriever", "a model that retrieves"),
-        ("pretrain_gpt.py", "--hybrid-override-pattern M-M*-", "--hybrid-override-pattern is a flag of a model with M"),
-        ("pretrain_gpt.py", "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "Mamba"),
-        ("pretrain_gpt.py", "--model-provider mamba", "Mamba"),
         ("pretrain_gpt.py", "--img-h 336 --img-w 336", "a vision-language model"),
         ("pretrain_qwen.py", "--mrope-section 24 20 20", "a vision-language model"),
         ("run_server.py", "--model-provider mamba", "trains nothing"),
@@ -79,6 +75,60 @@ def test_parts_that_cannot_be_priced(program: str, flags: str, part: str, told: 
     with pytest.raises(InputError) as error:
         read(flags, program, part=part)
     assert told in str(error.value)
+
+
+HYBRID = "--hybrid-layer-pattern MEM*E-/*E/*E --num-experts 8 --moe-shared-expert-intermediate-size 512 "
+HYBRID += "--group-query-attention --num-query-groups 4 --moe-ffn-hidden-size 256 --moe-latent-size 128 "
+HYBRID += "--disable-bias-linear --position-embedding-type none --mamba-num-heads 32 --mamba-state-dim 64"
+
+
+def test_models_with_mamba_layers_are_built_as_their_pattern_says() -> None:
+    found = read(HYBRID, "pretrain_hybrid.py").settings
+    built = hybrid_of({**found["model"], "mtp": True})
+    assert built is not None
+    assert [type(block.attention).__name__ for block in built.hybrid[:3]] == ["StateSpace", "NoneType", "StateSpace"]
+    assert len(built.hybrid) == 6 + 2
+    assert built.predicting == 2
+    assert found["training"]["mtp"] is True
+    experts = built.hybrid[1].feed_forward
+    assert (experts.experts, experts.width, experts.latent, experts.shared_width) == (8, 256, 128, 512)
+    assert (built.hybrid[0].attention.heads, built.hybrid[0].attention.state) == (32, 64)
+
+
+@pytest.mark.parametrize(
+    ("flags", "pattern"),
+    [
+        ("--hybrid-attention-ratio 0.1 --hybrid-mlp-ratio 0.4", "M-M-MM-*M-M-M-M-*MM-M-M-"),
+        ("--hybrid-attention-ratio 0.25", "MMM*MM*MMM*MM*MMM*MM*MMM"),
+        ("", 24 * "M"),
+    ],
+)
+def test_shares_of_layers_are_spread_evenly(flags: str, pattern: str) -> None:
+    assert read(flags, "pretrain_mamba.py").settings["model"]["hybrid_override_pattern"] == pattern
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--hybrid-layer-pattern 'MM|MM'", "stages (|)"),
+        ("--hybrid-layer-pattern MGM*", "has 'G'"),
+        ("--hybrid-layer-pattern MM/MM", "predicts further tokens with layers 'MM'"),
+        ("--hybrid-layer-pattern MEM", "a shared expert"),
+        ("--hybrid-layer-pattern M-M --swiglu", "without a gate"),
+        ("--hybrid-layer-pattern MM --multi-latent-attention", "--multi-latent-attention beside Mamba"),
+        ("--hybrid-layer-pattern MM --mamba-num-groups 7", "--mamba-num-groups 7 does not divide"),
+        ("--hybrid-attention-ratio 0.7 --hybrid-mlp-ratio 0.7", "must be shares"),
+        ("--spec fork.layers hybrid_stack_spec", "builds layers of a fork"),
+    ],
+)
+def test_mamba_layers_that_nest_does_not_build_are_refused(flags: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(flags, "pretrain_hybrid.py")
+    assert told in str(error.value)
+
+
+def test_steps_of_reinforcement_learning_are_priced_without_the_rest() -> None:
+    assert "neither generating" in read("--perform-rl-step", "pretrain_gpt.py").notes[0]
 
 
 def test_a_program_nobody_knows_is_told() -> None:

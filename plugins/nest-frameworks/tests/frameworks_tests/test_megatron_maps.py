@@ -1,5 +1,6 @@
 """Flags of Megatron-LM in YAML: maps with variables, as Megatron-MoE-ModelZoo has them, and experiments of Primus."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,14 +97,44 @@ def test_what_an_experiment_leaves_out_is_as_primus_has_it() -> None:
     assert (found["fixed"]["micro_batch"], found["training"]["global_batch"]) == (2, 16)
 
 
-def test_overrides_of_a_models_widths_are_refused() -> None:
-    with pytest.raises(InputError, match=r"overrides has num_layers, which change the model 'llama3.1_70B'"):
-        read_megatron(f"{PRIMUS}      num_layers: 4\n", EIGHT)
+def test_overrides_of_a_models_widths_are_refused_and_those_of_its_layers_read() -> None:
+    with pytest.raises(InputError, match=r"overrides has hidden_size, which change the model 'llama3.1_70B'"):
+        read_megatron(f"{PRIMUS}      hidden_size: 4\n", EIGHT)
+    assert read_megatron(f"{PRIMUS}      num_layers: 4\n", EIGHT).settings["model"]["num_hidden_layers"] == 4
+    assert read_megatron(f"{PRIMUS}      num_layers: 80\n", EIGHT).settings["model"] == "llama-3.1-70b"
+    with pytest.raises(InputError, match="num_layers is 'x'"):
+        read_megatron(f"{PRIMUS}      num_layers: x\n", EIGHT)
+
+
+def test_fine_tuning_is_read_with_its_adapters() -> None:
+    text = PRIMUS.replace("pre_trainer", "post_trainer").replace("config: post_trainer", "config: sft_trainer")
+    text += "      lora: {enabled: true, dim: 16, target_modules: [linear_qkv, linear_fc1]}\n"
+    for model, targets in (("llama3.1_70B", ["qkv_proj", "gate_up_proj"]), ("deepseek_v2_lite", ["gate_up_proj"])):
+        tuned = text.replace("llama3.1_70B", model).replace("recompute_num_layers: 80", "recompute_num_layers: 27")
+        found = read_megatron(tuned, EIGHT).settings["training"]
+        assert found["trainable"] == {"lora": {"rank": 16, "targets": targets}}
 
 
 def test_a_trainer_of_another_kind_is_refused() -> None:
-    with pytest.raises(InputError, match="has no pre_trainer"):
+    with pytest.raises(InputError, match=r"has post_trainer of pre_trainer\.yaml"):
         read_megatron(PRIMUS.replace("  pre_trainer:", "  post_trainer:"), EIGHT)
+    with pytest.raises(InputError, match="has neither pre_trainer nor post_trainer"):
+        read_megatron(PRIMUS.replace("  pre_trainer:", "  evaluator:"), EIGHT)
+
+
+def test_a_model_that_the_catalogue_lacks_is_described_by_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "primus" / "configs" / "models" / "megatron"
+    folder.mkdir(parents=True)
+    base = "{extends: [own.yaml], add_bias_linear: false, normalization: RMSNorm, swiglu: true, kv_lora_rank: 32}"
+    (folder / "base.yaml").write_text(base)
+    widths = "num_layers: 80, hidden_size: 1024, num_attention_heads: 8, ffn_hidden_size: 4096, vocab_size: 1000"
+    (folder / "own.yaml").write_text(
+        f"{{bases: [base.yaml], {widths}, moe_router_topk: 2, position_embedding_type: rope}}"
+    )
+    options = LaunchOptions(nodes=1, devices_per_node=8, folder=tmp_path / "examples")
+    widths_of = read_megatron(PRIMUS.replace("llama3.1_70B", "own"), options).settings["model"]["transformer"]
+    assert (widths_of["layers"], widths_of["ffn"], widths_of["gated_mlp"]) == (80, 4096, True)
+    assert "experts" not in widths_of
 
 
 def test_a_model_of_primus_that_nobody_knows_is_named() -> None:

@@ -138,9 +138,6 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
 @pytest.mark.parametrize(
     ("reader", "text", "key"),
     [
-        (read_llama_factory, f"{LLAMA_FACTORY}tensor_model_parallel_size: 2", "tensor_model_parallel_size"),
-        (read_llama_factory, f"{LLAMA_FACTORY}expert_model_parallel_size: 4", "expert_model_parallel_size"),
-        (read_llama_factory, f"{LLAMA_FACTORY}recompute_granularity: full", "recompute_granularity"),
         (read_transformers, f"{TRAINER}parallelism_config: {{tp_size: 2}}", "parallelism_config.tp_size"),
         (read_transformers, f"{TRAINER}parallelism_config: mesh.json", "parallelism_config"),
         (read_axolotl, f"{AXOLOTL}pipeline_parallel_size: 2", "pipeline_parallel_size"),
@@ -150,6 +147,8 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
         (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),
         (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),
+        (read_llama_factory, f"{LLAMA_FACTORY}tensor_model_parallel_size: 2\nfp8_param: true", "fp8_param"),
+        (read_llama_factory, f"{LLAMA_FACTORY}freeze_language_model: true", "freeze_language_model"),
         (read_swift, f"{SWIFT}model_kwargs: {{num_hidden_layers: 4}}", "model_kwargs.num_hidden_layers"),
         (read_swift, f"{SWIFT}load_in_4bit: true", "load_in_4bit"),
         (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),

@@ -250,7 +250,6 @@ COSTLY = {
     "--moe-latent-size": "nest assumes experts to work on the model's width",
     "--moe-layer-recompute": "nest assumes it to recompute nothing",
     "--moe-shared-expert-overlap": "nest assumes shared experts to wait for the exchange",
-    "--hierarchical-context-parallel-sizes": "nest assumes context parallelism to be of one kind",
     "--hybrid-context-parallel": "nest assumes every sequence to be split alike",
     "--cpu-offloading-num-layers": "nest assumes activations to stay on the device",
     "--fine-grained-activation-offloading": "nest assumes activations to stay on the device",

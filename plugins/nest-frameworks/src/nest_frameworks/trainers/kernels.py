@@ -11,8 +11,8 @@ ON = (True, "auto", "full", "true")
 """Values that switch on a number format."""
 
 LIGER, CUT = "LigerPlugin", "CutCrossEntropyPlugin"
-PLUGINS = (LIGER, CUT, "LMEvalPlugin", "SwanLabPlugin")
-"""Axolotl's plug-ins that are priced, or that change no cost."""
+PLUGINS = (LIGER, CUT, "KernelsPlugin", "LMEvalPlugin", "SwanLabPlugin")
+"""Axolotl's plug-ins that are priced, or that change no cost; KernelsPlugin multiplies experts in one kernel."""
 
 PARTS = {
     "norms": ("rms_norm", "layer_norm"),
@@ -40,6 +40,7 @@ def kernels(keys: Keys, names: Names) -> dict[str, str]:
         "kernels": "fused" if compiled or (liger["norms"] and liger["activations"]) else None,
         "norms": "fused" if compiled or liger["norms"] else None,
         "loss": "chunked" if chunked else "fused" if fused else "unfused" if compiled else None,
+        "expert_products": "sequential" if keys.value("experts_implementation") == "eager" else None,
         "attention_kernel": "flash3" if str(keys.value(names.attention)) in ("fa3", "flash_attention_3") else None,
     }
     return {name: how for name, how in on.items() if how is not None}

@@ -4,24 +4,10 @@ Keys and defaults: `TrainingArguments` of transformers 5.23.0 (training_args.py)
 hiyouga/LLaMA-Factory, commit ff6d4d12; src/axolotl/utils/schemas of axolotl-ai-cloud/axolotl, commit 067b021c.
 """
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
-
-from nest.catalogue import library_models
-from nest.catalogue.spellings import catalogued, published
-from nest.deployment import MODEL_LEFT
-from nest.hooks.architectures import architecture_of
-from nest.io import read_mapping, there_is
-from nest.spec import Architecture
-from nest_frameworks.configurations import RENAMED, configuration
-from nest_frameworks.keys import Keys
-
-UNKNOWN = "MODEL"
-"""Stands for the name of a model that nobody knows."""
 
 OPTIMIZERS = {
     "adamw_torch_fused": "adamw",
@@ -233,11 +219,12 @@ LLAMA_FACTORY = Names(
         "finetuning_type": ("lora", ("full", "lora"), _ALL),
         "quantization_method": ("bnb", ("bnb",), "nest reads bitsandbytes alone"),
         "quantization_device_map": (None, (None,), "nest assumes each device to hold a whole replica"),
-        "stage": ("sft", ("pt", "sft"), _STEP),
+        "stage": ("sft", ("pt", "sft", "rm"), _STEP),
         **dict.fromkeys(
             ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_unsloth"),
             (False, (False,), "nest does not read what it does"),
         ),
+        "freeze_language_model": (False, (False,), _ALL),
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
     },
     unpriced={
@@ -332,64 +319,3 @@ AXOLOTL = Names(
         ),
     ),
 )
-
-
-def hugging_face_name(model: Any) -> str:
-    """Hugging Face's name of the `model` of a plan's problem; `UNKNOWN` if it is not in the catalogue.
-
-    A configuration is one of these where it says all that the catalogue says of it.
-    """
-    if not isinstance(model, Mapping) or "model_type" not in model:
-        return UNKNOWN
-    said = configuration(model)
-
-    def holds(key: str, value: Any) -> bool:
-        found = said.get(RENAMED.get(key, key))
-        return found == value or (key == "rope_scaling" and value == {"rope_type": "default"} and found is None)
-
-    known = (name for name, each in library_models().items() if all(holds(*item) for item in each.config.items()))
-    return next((published(name) for name in known if published(name)), UNKNOWN)
-
-
-PUBLISHED = re.compile(
-    r"[-_.](?:(?P<double>(unsloth[-_])?bnb[-_]4bit)|(?P<grouped>(gptq|awq)([-_]int4)?|int4)|aqlm.*)$", re.IGNORECASE
-)
-"""Ends of the names of models whose weights are published in 4 bits or fewer."""
-
-_SEEING = re.compile(r"(^|[-_.\d])(vl|omni|vision)([-_.\d]|$)|internvl|llava")
-
-
-def vocabulary_of(name: str) -> int:
-    """Tokens of the vocabulary of a model of the catalogue."""
-    return int(library_models()[name].config["vocab_size"])
-
-
-def with_model(
-    keys: Keys, path: str, folder: Path | None, narrow: bool = False
-) -> tuple[str | None, Architecture | None]:
-    """`model` of a problem for the model that a key names, and what it is made of; None: the problem has to say it.
-
-    `folder`: where the file lies, beside which the model may. `narrow`: its weights may be published in 4 bits.
-    """
-    said = keys.value(path)
-    if isinstance(said, str) and (found := PUBLISHED.search(said)) is not None:
-        if not narrow:
-            keys.problem(
-                f"{path} is {said!r:.80}, whose weights are in 4 bits; nest prices that beside adapters alone."
-            )
-        said = said[: found.start()]
-    name = catalogued(said) if isinstance(said, str) else None
-    if isinstance(said, str) and _SEEING.search(said.rpartition("/")[2].lower()):
-        keys.problem(f"{path} is {said!r:.80}, a vision-language model; nest prices decoders like GPT's.")
-        return None, None
-    if name is not None:
-        return name, architecture_of(dict(library_models()[name].config))
-    for place in (folder / said, folder) if isinstance(said, str) and folder is not None else ():
-        if there_is(place / "config.json"):
-            file = (place / "config.json").resolve()
-            if place == folder:
-                keys.note(f"nest assumes {path} {said:.120} to be built as config.json beside the file says.")
-            return str(file), architecture_of(read_mapping(file).mapping)
-    told = "is not given" if said is None else f"is {said!r:.80}, which the catalogue does not have"
-    keys.note(f"{path} {told}: {MODEL_LEFT}")
-    return None, None

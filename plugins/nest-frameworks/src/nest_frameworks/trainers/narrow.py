@@ -10,20 +10,27 @@ from typing import Any
 from nest.spec import Architecture
 from nest_frameworks.keys import Keys
 from nest_frameworks.limits import mixture
-from nest_frameworks.trainers.names import LLAMA_FACTORY, PUBLISHED, Names
+from nest_frameworks.trainers.models import PUBLISHED
+from nest_frameworks.trainers.names import AXOLOTL, LLAMA_FACTORY, Names
 
 DOUBLE, SINGLE, EIGHT, GROUPED = "nf4-double", "nf4", "int8", "int4"
 """Formats of `training.trainable.stored`; fp4 takes as much as nf4."""
+
+CONFIG = "model_quantization_config"
+"""Axolotl's key of the format in which a model is published."""
 
 
 def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
     """Format of frozen weights; None: the training precision."""
     found = PUBLISHED.search(model)
+    if keys.truth(f"{CONFIG}_kwargs.dequantize"):  # Weights in 4 or 8 bits become 16 bits as they are loaded.
+        keys.asked.add(CONFIG)
     bits = {key: keys.value(key) for key in names.narrow}
     on = [key for key, value in bits.items() if value not in (None, False)]
     if found is not None:
         if found["double"] is None and found["grouped"] is None:
             keys.problem(f"{names.model} is {model:.80}, whose weights are in a format that nest does not know.")
+            return None
         on = on or [names.model]
     if not on:
         if keys.value(names.adapters.switch[0]) == "qlora":
@@ -44,12 +51,15 @@ def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
     return EIGHT if wanted == 8 else DOUBLE if double else SINGLE
 
 
-def check_experts(keys: Keys, format_name: str | None, architecture: Architecture | None) -> None:
-    """Refuse narrow weights of a mixture of experts, whose experts some releases of transformers leave as they are."""
-    if format_name is not None and mixture(architecture) is not None:
+def check_experts(keys: Keys, names: Names, format_name: str | None, architecture: Architecture | None) -> None:
+    """Refuse narrow weights of a mixture of experts, unless Axolotl makes the experts narrow as it loads them."""
+    if names is AXOLOTL and keys.truth("quantize_moe_experts"):
+        if format_name is None:
+            keys.problem("quantize_moe_experts needs load_in_4bit or load_in_8bit; Axolotl refuses it without.")
+    elif format_name is not None and mixture(architecture) is not None:
         keys.problem(
             "weights in 4 or 8 bits of a model with experts are not priced: transformers 5 keeps the experts in 16 "
-            "bits, earlier releases do not."
+            f"bits, {'unless quantize_moe_experts is true' if names is AXOLOTL else 'earlier releases do not'}."
         )
 
 

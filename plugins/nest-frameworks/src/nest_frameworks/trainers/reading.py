@@ -17,27 +17,26 @@ from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.io import placed, read_mapping_text
 from nest.io.source import read_text_of
-from nest.spec.training import ALL_LINEAR
+from nest.spec import Architecture
 from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.accelerate import YAML_FILE
 from nest_frameworks.deepspeed import BATCH, MICRO
 from nest_frameworks.keys import PER_MACHINE, Keys, launched, opened, said
+from nest_frameworks.trainers.adapters import adapters, of_experts
 from nest_frameworks.trainers.kernels import ON, kernels
+from nest_frameworks.trainers.models import UNKNOWN, with_model
 from nest_frameworks.trainers.names import (
     AXOLOTL,
     FLASH,
     LLAMA_FACTORY,
     OPTIMIZERS,
-    SAVED,
     STEPS,
     TRANSFORMERS,
     TRL,
     TRL_KEYS,
-    UNKNOWN,
     Names,
-    with_model,
 )
-from nest_frameworks.trainers.narrow import EIGHT, check_experts, stored
+from nest_frameworks.trainers.narrow import EIGHT, check_experts
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
@@ -71,6 +70,12 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         InputError: it is no such file, or one that it names is missing or is none.
     """
     keys = Keys(opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical))
+    if names is LLAMA_FACTORY:
+        from nest_frameworks.megatron.relatives import factory
+
+        if factory.asks_for(keys.content):
+            return factory.read(keys.content, options)
+    asked, options = options, evolve(options, part=None)
     if names is TRANSFORMERS and not keys.content.keys().isdisjoint(TRL_KEYS) and "max_seq_length" not in keys.content:
         names = TRL
         keys.note("trl's keys are in the file: what it leaves out is as in SFTConfig of trl 1.16.")
@@ -103,13 +108,19 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     fixed = {**fixed, **inner.settings["fixed"]}
     if fixed.get("dp") is None:
         keys.problem("how many processes there are is not known, and the batch follows from it: give --nodes.")
-    training["global_batch"] = batch = micro * steps * int(fixed.get("dp", 1))
+    answers = 2 if names is LLAMA_FACTORY and keys.value("stage") == "rm" else 1
+    if answers > 1:
+        keys.note("a reward model reads two answers a sample: batches count both.")
+        keys.note("nest assumes a loss over the vocabulary; a reward model computes none from it.")
+        fixed["micro_batch"] = answers * micro
+    training["global_batch"] = batch = answers * micro * steps * int(fixed.get("dp", 1))
     _accumulated(keys, training, fixed, steps)
     last = keys.integer("max_steps", -1) or 0
     if last > 0 and training.get("sequence_length"):
         training["tokens"] = prod((last, batch, training["sequence_length"]))
     kept = (training.get("trainable") or {}).get("stored")
-    model = _model(keys, names, options.folder, kept)
+    model, built = _model(keys, names, asked, kept)
+    training["trainable"] = of_experts(keys, names, training.get("trainable"), built or options.model)
     if kept == EIGHT and fixed.get("zero") == 3:
         keys.problem("ZeRO 3 cannot shard weights in 8 bits; bitsandbytes shards those in 4.")
     keys.unpriced(names.passed_over())
@@ -144,7 +155,7 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
         "optimizer": OPTIMIZERS.get(optimizer),
         "sequence_length": lengths[0] if lengths else names.length,
         "attention": attention,
-        "trainable": _adapters(keys, names),
+        "trainable": adapters(keys, names),
     }
     return training | (_narrow(training) if pure and not keys.value("deepspeed") else {})
 
@@ -153,32 +164,6 @@ def _narrow(training: Mapping[str, Any]) -> dict[str, Any]:
     """Kept state with only 16-bit weights: gradients and AdamW's state share their format."""
     state = {"adamw": "adam-bf16"}.get(training["optimizer"], training["optimizer"])
     return {"master_weights": False, "gradients": training["precision"], "optimizer": state}
-
-
-def _adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
-    """`training.trainable`; None: all parameters are trained."""
-    (switch, word), (wide, rank), (targets, usual) = names.adapters.switch, names.adapters.rank, names.adapters.targets
-    value = names.refused[switch][0] if keys.value(switch) is None and switch in names.refused else keys.value(switch)
-    adapted = value in (word, f"q{word}")
-    kept = stored(keys, names, str(keys.value(names.model)), adapted)
-    if not adapted:
-        return None
-    linear = [each.strip() for each in _listed(keys.value(targets)) or usual]
-    if names.adapters.linear in linear or keys.value(names.adapters.linear) is True:
-        linear = [ALL_LINEAR]
-    saved = _listed(keys.value(names.adapters.saved))
-    strange = [each for each in saved if each not in SAVED]
-    if strange:
-        keys.problem(f"{names.adapters.saved} has {', '.join(strange):.200}, and nest knows {', '.join(SAVED)}.")
-    layers = [SAVED[each] for each in saved if each in SAVED]
-    adapters = {"rank": keys.integer(wide) or rank, "targets": linear}
-    return {"lora": adapters, **({"layers": layers} if layers else {}), **({"stored": kept} if kept else {})}
-
-
-def _listed(value: Any) -> list[str]:
-    """Names in a list, or in a word that commas part."""
-    words = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else []
-    return [str(each) for each in words]
 
 
 def _recompute(keys: Keys, names: Names) -> str:
@@ -375,13 +360,15 @@ def _accumulated(keys: Keys, training: dict[str, Any], fixed: Mapping[str, Any],
     )
 
 
-def _model(keys: Keys, names: Names, folder: Path | None, kept: str | None) -> str | None:
-    """The catalogue's name of the model, or its `config.json`; None: the problem has to say it."""
+def _model(
+    keys: Keys, names: Names, options: LaunchOptions, kept: str | None
+) -> tuple[str | None, Architecture | None]:
+    """The catalogue's name of the model, or its `config.json`, and what it is made of; None: the problem says."""
     name = str(keys.value(names.model) or UNKNOWN)
     if name == UNKNOWN:
-        return None
-    known, architecture = with_model(keys, names.model, folder, narrow=True)
-    check_experts(keys, kept, architecture)
+        return None, None
+    known, architecture = with_model(keys, names.model, options, narrow=True)
+    check_experts(keys, names, kept, architecture)
     if known is not None and known == catalogued(name) and name != published(known):
         keys.note(f"nest assumes {names.model} {name:.120} to be built as {known}.")
-    return known
+    return known, architecture

@@ -13,16 +13,16 @@ from nest.spec import PlanDocument, Problem
 from nest.spec.training import ALL_LINEAR
 from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
-from nest_frameworks.limits import Asked, sharded
+from nest_frameworks.limits import Asked, mixture, sharded
+from nest_frameworks.trainers.adapters import EXPERTS, NETWORK, PARAMETERS
+from nest_frameworks.trainers.models import UNKNOWN, hugging_face_name
 from nest_frameworks.trainers.names import (
     AXOLOTL,
     LLAMA_FACTORY,
     STEPS,
     TRANSFORMERS,
-    UNKNOWN,
     WRITTEN,
     Names,
-    hugging_face_name,
 )
 from nest_frameworks.trainers.narrow import written
 
@@ -147,6 +147,8 @@ def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
         targets = {keys.targets[0]: keys.linear if every else ",".join(trained.lora.targets)}
     else:
         targets = {keys.linear: True} if every else {keys.targets[0]: list(trained.lora.targets)}
+    if mixture(Asked.of(problem).model) is not None and (every or {*NETWORK} <= {*trained.lora.targets}):
+        targets[PARAMETERS] = [f"mlp.experts.{each}" for each in EXPERTS]
     return dict([keys.switch]) | {keys.rank[0]: trained.lora.rank} | targets | written(names, trained.stored)
 
 

@@ -4,11 +4,12 @@ Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from nest.errors import InputError
 from nest.spec import Architecture
-from nest_frameworks.limits import mixture
+from nest_frameworks.limits import ULYSSES, mixture
 from nest_frameworks.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
 from nest_frameworks.megatron.reading.flags import FlagReader
 
@@ -51,7 +52,25 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
     decisions |= _sharding(flags, decisions)
     decisions["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
     _check_batch(flags, decisions)
+    if (ulysses := _exchanging_heads(flags, cp)) > 1:
+        flags.note(f"{ulysses} ranks exchange tokens for heads (a2a), which takes the plug-in nest-ulysses.")
+        decisions |= {"cp": cp // ulysses, ULYSSES: ulysses}
     return {name: value for name, value in decisions.items() if value is not None}
+
+
+def _exchanging_heads(flags: FlagReader, cp: int) -> int:
+    """Context-parallel ranks that exchange tokens for heads (`a2a`, DeepSpeed-Ulysses), of `cp`."""
+    kinds, path = {*flags.several("--cp-comm-type")}, "--hierarchical-context-parallel-sizes"
+    sizes = [size for word in flags.several(path) for size in word.strip("[]").replace(",", " ").split()]
+    if kinds == {"a2a"}:
+        return cp
+    if kinds != {"a2a+p2p"} or cp == 1:
+        return 1
+    numbers = [int(size) for size in sizes if size.isdecimal() and len(size) < 7]
+    if len(numbers) != 2 or len(sizes) != 2 or prod(numbers) != cp:
+        flags.problem(f"{path} must be two sizes whose product is --context-parallel-size {cp}.")
+        return 1
+    return numbers[0]
 
 
 def _experts(model: Architecture) -> int:

@@ -61,6 +61,9 @@ FLAGS = {
 }  # fmt: skip
 """Models of flags; the first given one counts."""
 
+STEP = "--perform-rl-step"
+"""Flag of Megatron-LM's own trainer, whose optimizer steps are those of other trainings."""
+
 WRITTEN = {
     "mask-prob": BERT, "short-seq-prob": BERT, "vocab-extra-ids": T5,
     "vision-pretraining-type": VISION, "vision-backbone-type": VISION, "num-classes": VISION,
@@ -111,6 +114,13 @@ def check_kind(
             f"only the language model is priced: {said_by} trains {VLM}, and its vision encoder, projection and "
             "images are left out.",
         )
+    if said_by == STEP and part is None:
+        return (f"{STEP}: only an optimizer step is priced, and neither generating nor the reference policy is.",)
+    if kind == HYBRID and part is None:
+        layers = (*flags.get("--spec", ()), "")[0]
+        if layers and not layers.startswith("megatron.core."):
+            raise InputError(f"--spec {layers:.100} builds layers of a fork, which nest does not read.")
+        return ()
     if kind is not None:
         remedy = f" --part {LANGUAGE_MODEL} prices its language model alone." if kind == VLM else ""
         verb = "trains" if kind == REINFORCED or said_by == program else "is a flag of"
@@ -120,6 +130,11 @@ def check_kind(
     if program and not PLAIN.search(program):
         return (f"{program} is not known; nest assumes it to train a decoder like GPT's, as its flags describe it.",)
     return ()
+
+
+def is_hybrid(program: str, flags: Mapping[str, Sequence[str]], *, printed: bool = False) -> bool:
+    """Return whether the model has Mamba layers."""
+    return _kind(program, flags, printed)[0] == HYBRID
 
 
 def _kind(program: str, flags: Mapping[str, Sequence[str]], printed: bool) -> tuple[str | None, str]:

@@ -42,6 +42,8 @@ class Launch:
         printed: whether they are all arguments there are, as a log has them, and not those that somebody wrote.
         model: what the text calls the model, where no flags say its widths.
         denied: flags that are said not to be given; None: all that are not.
+        layers: those of the named model, where the text says how many; None: as many as it has.
+        trainable: `training.trainable`; None: everything.
     """
 
     words: tuple[str, ...]
@@ -52,6 +54,8 @@ class Launch:
     printed: bool = False
     denied: Collection[str] | None = None
     model: str = ""
+    layers: int | None = None
+    trainable: Mapping[str, Any] | None = None
 
 
 def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
@@ -76,8 +80,10 @@ def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
         elif re.search(rf"^{MAP}\s*:", text, re.MULTILINE):
             launch = _of_map(text, asked)
         elif is_experiment(text):
-            flags, model = experiment(text)
-            launch = evolve(_of_flags(flags, {}, asked), model=model)
+            said = experiment(text, asked.folder)
+            launch = evolve(
+                _of_flags(said.flags, {}, asked), model=said.model, layers=said.layers, trainable=said.trainable
+            )
         else:
             launch = _of_script(text, asked)
     except RecursionError:
@@ -94,6 +100,11 @@ def _of_map(text: str, options: LaunchOptions) -> Launch:
     flags, variables = content.get(MAP), content.get("ENV_VARS") or {}
     if not isinstance(flags, Mapping) or not isinstance(variables, Mapping):
         raise InputError(f"{MAP} and ENV_VARS must be maps of flags, and of variables, to their values.")
+    if strange := [str(flag) for flag in flags if not str(flag).startswith("-")]:
+        raise InputError(
+            f"{MAP} has {strange[0]:.60}, a setting of another command line (NeMo's has such); nest reads flags of "
+            "Megatron-LM there."
+        )
     return _of_flags(flags.items(), variables, options)
 
 

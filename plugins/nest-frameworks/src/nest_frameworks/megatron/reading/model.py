@@ -21,6 +21,7 @@ from nest.spec.architecture import (
 from nest_frameworks import limits
 from nest_frameworks.megatron.notation import read_pattern
 from nest_frameworks.megatron.reading.flags import FlagReader
+from nest_frameworks.megatron.reading.tokens import UNKNOWN
 
 SMALL = "biases, what norms learn beside their weights, and learned positions"
 """Parts too cheap to refuse a model for."""
@@ -232,8 +233,7 @@ TOKENIZERS = {"GPT2BPETokenizer": 50257}
 UNSAID_VOCABULARY = 1
 """Stands for a vocabulary that flags leave to the tokenizer's files."""
 
-GATED = ("--swiglu", "--quick-geglu")
-MOST_LAYERS = 10_000
+GATED, MOST_LAYERS = ("--swiglu", "--quick-geglu"), 10_000
 WIDTH_STEP = 64
 """`validate_args` makes the width of networks with --swiglu, where it is not said, a multiple of this."""
 
@@ -390,11 +390,11 @@ def _pattern(flags: FlagReader, flag: str, text: str, layers: int) -> tuple[int,
 
 
 def _vocabulary(flags: FlagReader) -> int:
-    said = flags.integer("--vocab-size") or flags.integer("--padded-vocab-size")
-    padded = flags.integer("--pad-vocab-size-to")
-    said = said or padded
-    # Of Megatron-LM's tokenizers, GPT-2's has a file of merges.
-    tokenizer = flags.word("--tokenizer-type") or ("GPT2BPETokenizer" if flags.has("--merge-file") else "")
-    if said is None and tokenizer in TOKENIZERS:
+    sizes = [flags.integer(f"--{name}") for name in ("vocab-size", "padded-vocab-size", "pad-vocab-size-to")]
+    # Of Megatron-LM's tokenizers, GPT-2's has a file of merges. One that only a run would tell says as little as none.
+    unknown = UNKNOWN in "".join(flags.words.get("--tokenizer-type", ()))
+    usual = "GPT2BPETokenizer" if flags.has("--merge-file") else ""
+    tokenizer = usual if unknown else flags.word("--tokenizer-type") or usual
+    if (said := sizes[0] or sizes[1] or sizes[2]) is None and tokenizer in TOKENIZERS:
         flags.note(f"--vocab-size is not given: nest assumes {tokenizer} to have {TOKENIZERS[tokenizer]} tokens.")
     return said or TOKENIZERS.get(tokenizer, UNSAID_VOCABULARY)

@@ -1,19 +1,30 @@
 """Experiments of AMD's Primus: arguments of Megatron-LM by name, over Primus' own defaults.
 
-Sources: AMD-AGI/Primus 05b350b3, primus/configs/modules/megatron/{trainer_base,pre_trainer}.yaml (defaults),
-primus_turbo.yaml, and examples/megatron/configs.
+Sources: AMD-AGI/Primus fd1eeabb, primus/configs/modules/megatron/{trainer_base,pre_trainer,sft_trainer}.yaml
+(defaults), primus_turbo.yaml, primus/configs/models/megatron, primus/backends/megatron/peft/lora.py and
+examples/megatron/configs.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from nest.errors import InputError
-from nest.io import read_mapping_text
+from attrs import frozen
+
+from nest.catalogue.spellings import catalogued
+from nest.errors import InputError, InputErrors
+from nest.io import read_mapping, read_mapping_text, there_is
+from nest_frameworks.keys import Keys
+from nest_frameworks.limits.relatives import FUSED_MODULES
+from nest_frameworks.megatron.relatives.core import trained
 
 _EXPERIMENT = re.compile(r"^modules:\s*(#.*)?$", re.MULTILINE)
-TRAINER = "pre_trainer"
+TRAINER, TUNER = "pre_trainer", "post_trainer"
+MODELS = "primus/configs/models/megatron"
+DEEPEST = 8
+"""Most files that a model's file is laid over."""
 
 DEFAULTS: Mapping[str, Any] = {
     "bf16": True,
@@ -24,7 +35,10 @@ DEFAULTS: Mapping[str, Any] = {
     "data_parallel_sharding_strategy": "no_shard",
 }
 
-WIDTHS = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_experts")
+TUNED: Mapping[str, Any] = {**DEFAULTS, "micro_batch_size": 1, "global_batch_size": 128, "seq_length": 2048}
+"""Defaults of fine-tuning."""
+
+WIDTHS = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups", "num_experts")
 """Keys of a model's file; overriding one makes another model."""
 
 RENAMED = {
@@ -38,6 +52,7 @@ RENAMED = {
 
 DENIED = {
     "overlap_p2p_comm": "no-overlap-p2p-communication",
+    "add_bias_linear": "disable-bias-linear",
     "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
     "bias_swiglu_fusion": "no-bias-swiglu-fusion",
     "bias_gelu_fusion": "no-bias-gelu-fusion",
@@ -46,6 +61,7 @@ DENIED = {
 """Flags that say that an argument, true where it is left out, is false."""
 
 CALLED = {"llama4_17B16E": "llama-4-scout", "llama4_17B128E": "llama-4-maverick"}
+CALLED |= {"minimax_m2.5": "minimax-m2"}
 """The catalogue's names of models that Primus calls otherwise."""
 
 REFUSED = {
@@ -54,12 +70,17 @@ REFUSED = {
     "decoder_pipeline_manual_split_list": "stages of its own",
     "recompute_layer_ids": "layers that are recomputed one by one",
     "use_custom_fsdp": "an FSDP of its own",
+    "enable_fused_linear_ce": "a loss of its own",
+    "enable_odc_lb_mini": "micro-batches of different lengths",
 }
 
 HARMLESS = """
 stderr_sink_level log_* disable_* auto_continue_train enable_primus_turbo use_turbo_* turbo_* use_rocm_*
 torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_context moe_use_* patch_moe_overlap sink_*
-*_data_path
+*_data_path sft_* hf_path stage model_type [A-Z]* mtp_use_separate_hc_head hybrid_attention_enabled use_v4_* hc_*
+attn_sink swiglu_limit async_tensor_model_parallel_allreduce use_pytorch_profiler use_packed_attention lora
+enable_packed_sequences enable_experimental masked_softmax_fusion bias_dropout_fusion apply_rope_fusion barrier_*
+clone_scatter_* conv_L_cache perform_initialization
 """.split()  # noqa: SIM905
 """Patterns of Primus' own arguments that change no cost that nest counts."""
 
@@ -69,28 +90,100 @@ def is_experiment(text: str) -> bool:
     return bool(_EXPERIMENT.search(text)) and "framework:" in text and "overrides:" in text
 
 
-def experiment(text: str) -> tuple[list[tuple[str, Any]], str]:
-    """Flags with their values, variables in them as they are written, and the name of the model's file.
+@frozen
+class Experiment:
+    """An experiment.
+
+    Attributes:
+        flags: flags with their values, variables in them as they are written.
+        model: name of the model's file; empty: its flags are among `flags`.
+        layers: the model's layers, where the experiment says how many.
+        trainable: `training.trainable`; None: everything.
+    """
+
+    flags: list[tuple[str, Any]]
+    model: str
+    layers: int | None
+    trainable: dict[str, Any] | None
+
+
+def experiment(text: str, folder: Path | None) -> Experiment:
+    """Read an experiment; a model that the catalogue lacks is described by its file, if the experiment lies in Primus.
 
     Raises:
         InputError: it runs another framework, or asks for what nest does not price.
     """
     modules = read_mapping_text(text, "experiment.yaml").get("modules")
-    trainer = modules.get(TRAINER) if isinstance(modules, Mapping) else None
-    if not isinstance(trainer, Mapping):
-        raise InputError(f"this experiment of Primus has no {TRAINER}; nest reads no others.")
+    known: Mapping[str, Any] = modules if isinstance(modules, Mapping) else {}
+    kind = next((name for name in (TRAINER, TUNER) if isinstance(known.get(name), Mapping)), None)
+    if kind is None:
+        raise InputError(f"this experiment of Primus has neither {TRAINER} nor {TUNER}; nest reads no others.")
+    trainer: Mapping[str, Any] = known[kind]
+    config = str(trainer.get("config") or "no file")
     if trainer.get("framework", "megatron") != "megatron":
         raise InputError(f"this experiment of Primus runs {trainer['framework']!s:.40}; nest reads those of megatron.")
-    said = {**DEFAULTS, **(trainer.get("overrides") or {})}
+    overrides = dict(trainer.get("overrides") or {})
+    if kind == TUNER and (not config.startswith("sft_trainer") or overrides.get("stage", "sft") != "sft"):
+        raise InputError(f"this experiment of Primus has {TUNER} of {config:.60}; nest reads sft_trainer.")
     model = re.sub(r"\$\{\w+:([^}]*)\}", r"\1", str(trainer.get("model") or "")).removesuffix(".yaml")
     if model.startswith("diffusion"):
         raise InputError(f"{model:.60} is a diffusion model; nest prices decoders like GPT's.")
-    if changed := [name for name in WIDTHS if name in said]:
+    model = CALLED.get(model, model)
+    described = {} if catalogued(model) else _described(model, folder)
+    said = {**(TUNED if kind == TUNER else DEFAULTS), **described, **overrides}
+    if said.get("pipeline_model_parallel_layout"):  # It has the chunks, of which Primus wants the number as well.
+        said.pop("virtual_pipeline_model_parallel_size", None)
+    if not described and (changed := [name for name in WIDTHS if name in overrides]):
         raise InputError(f"overrides has {', '.join(changed)}, which change the model {model!r:.60}; nest reads none.")
     for name, what in REFUSED.items():
         if said.get(name) not in (None, False, []):
             raise InputError(f"{name} is {said[name]!r:.60}: {what}, which nest does not price.")
-    return list(_flags(said)), CALLED.get(model, model)
+    layers = None if described else said.pop("num_layers", None)
+    if layers is not None and (isinstance(layers, bool) or not isinstance(layers, int) or layers < 1):
+        raise InputError(f"num_layers is {layers!r:.60}; it must be a whole number of at least 1.")
+    return Experiment(list(_flags(said)), "" if described else model, layers, _adapters(overrides.get("lora")))
+
+
+def _adapters(said: Any) -> dict[str, Any] | None:
+    """`training.trainable` of the section `lora`."""
+    if not isinstance(said, Mapping) or said.get("enabled") is not True:
+        return None
+    keys = Keys(said)
+    found = trained(keys, "dim", "target_modules", tuple(FUSED_MODULES.values()), 32)
+    if keys.problems:
+        raise InputErrors(f"lora.{problem}" for problem in keys.problems)
+    return found
+
+
+def _described(model: str, folder: Path | None, depth: int = 0) -> dict[str, Any]:
+    """Arguments of a model's file and of those that it is laid over; none: there is no such file."""
+    places = () if folder is None or not re.fullmatch(r"[\w.-]+", model) else (folder, *folder.parents)
+    path = next((file for each in places if there_is(file := each / MODELS / f"{model}.yaml")), None)
+    if path is None or depth > DEEPEST:
+        return {}
+    content = dict(read_mapping(path).mapping)
+    below = [str(name).removesuffix(".yaml") for key in ("extends", "bases") for name in content.pop(key, None) or ()]
+    merged: dict[str, Any] = {}
+    for name in below:
+        merged |= _described(name, folder, depth + 1)
+    merged |= {key: value for key, value in content.items() if key != "includes"}
+    if depth:
+        return merged
+    if merged.get("model_type", PLAIN[0]) not in PLAIN:
+        return {}
+    idle: tuple[str, ...] = () if merged.get("multi_latent_attention") else LATENT
+    idle += () if merged.get("num_experts") else tuple(key for key in merged if key.startswith("moe_"))
+    return {key: value for key, value in merged.items() if key not in idle and (value not in UNSAID or key in DENIED)}
+
+
+PLAIN = ("gpt", "mamba")
+"""Types of model that flags of Megatron-LM describe."""
+
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+"""Arguments of latent attention, which every file of a model has."""
+
+UNSAID: tuple[Any, ...] = (None, 0, 0.0, "", [], {})
+"""Values in a model's file that leave an argument as it is."""
 
 
 def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

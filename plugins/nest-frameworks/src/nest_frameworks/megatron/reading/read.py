@@ -1,6 +1,7 @@
 """From a file that launches Megatron-LM to the keys of a problem; no shell is ever run."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
@@ -11,9 +12,11 @@ from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.errors import InputError
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture
+from nest.spec.architecture import LatentAttention
 from nest_frameworks.megatron.reading.decisions import read_decisions
 from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
-from nest_frameworks.megatron.reading.kinds import check_kind, language_model
+from nest_frameworks.megatron.reading.hybrids import read_hybrid
+from nest_frameworks.megatron.reading.kinds import check_kind, is_hybrid, language_model
 from nest_frameworks.megatron.reading.launch import Launch, find_launch
 from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
 from nest_frameworks.megatron.reading.training import read_training
@@ -47,18 +50,52 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
     asked = options or LaunchOptions()
     launch = find_launch(text, asked)
     name = catalogued(launch.model) if launch.model else None
-    known = asked.model if name is None else architecture_of(dict(library_models()[name].config))
+    model = name if name is None or launch.layers is None else _shortened(name, launch.layers)
+    known = asked.model if name is None else _built(model)
     release, stated = _release(text, asked)
     found = read_launch(launch, asked.part, known, release)
     found = evolve(found, notes=(*found.notes, *stated))
     if name is not None and "model" not in found.settings:
-        found = evolve(found, settings={**found.settings, "model": name})
+        found = evolve(found, settings={**found.settings, "model": model})
     elif launch.model and name is None:
         told = f"model {launch.model!r:.80} is not in the catalogue: {MODEL_LEFT}"
         found = evolve(found, notes=(*found.notes, told))
+    if launch.trainable is not None:
+        found = _adapted(found, launch.trainable, known)
     if found.settings["training"].get("loss") != "fused" or not RELEASES.refuses(FUSION, "te", release):
         return found
     return evolve(found, notes=(*found.notes, REFUSED))
+
+
+def _built(model: str | dict[str, Any] | None) -> Architecture | None:
+    return architecture_of(dict(library_models()[model].config) if isinstance(model, str) else model)
+
+
+def _shortened(name: str, layers: int) -> str | dict[str, Any]:
+    """A model of the catalogue with another number of layers; its name if it has as many.
+
+    Raises:
+        InputError: its configuration says more of its layers than their number.
+    """
+    config = dict(library_models()[name].config)
+    key = "num_hidden_layers"
+    if config.get(key) == layers:
+        return name
+    if key not in config or any(isinstance(each, list) and len(each) == config[key] for each in config.values()):
+        raise InputError(f"num_layers is {layers}, and layers of {name} differ; give its flags, or delete num_layers.")
+    return {**config, key: layers}
+
+
+def _adapted(found: Reading, trainable: Mapping[str, Any], known: Architecture | None) -> Reading:
+    """`found` with adapters; a fused projection of queries, keys and values is none of latent attention."""
+    notes, targets = found.notes, list(trainable["lora"]["targets"])
+    if "qkv_proj" in targets and known is not None and isinstance(known.blocks[0].attention, LatentAttention):
+        targets.remove("qkv_proj")
+        notes = (*notes, "linear_qkv is no part of latent attention, whose projections have no adapters then.")
+    lora = {**trainable, "lora": {**trainable["lora"], "targets": targets}}
+    return evolve(
+        found, settings={**found.settings, "training": {**found.settings["training"], "trainable": lora}}, notes=notes
+    )
 
 
 def _release(text: str, options: LaunchOptions) -> tuple[str, list[str]]:
@@ -90,8 +127,10 @@ def read_launch(
     told = check_kind(launch.program, flags.words, printed=launch.printed, part=part)
     if part is not None:
         flags.words = language_model(flags.words)
+    named = launch.model and not {"--hidden-size", "--num-layers"} & {*flags.words}
+    hybrid = not named and is_hybrid(launch.program, flags.words, printed=launch.printed)
     translate(flags, launch.files, printed=launch.printed)
-    model = read_architecture(flags)
+    model, config = read_hybrid(flags) if hybrid else (read_architecture(flags), None)
     described = known if model is None else model
     training = read_training(flags, described, launch.denied)
     fixed = read_decisions(flags, described, launch.devices)
@@ -101,18 +140,27 @@ def read_launch(
     tell_unpriced(flags, unread=not launch.printed)
     settings: dict[str, Any] = {"training": training, "fixed": fixed}
     vocabulary: tuple[str, ...] = ()
+    if config is not None and "num_nextn_predict_layers" in config:
+        training["mtp"] = True
     if model is not None and not flags.problems:
-        written, vocabulary = _model(flags, model)
+        written, vocabulary = _model(flags, model, config)
         settings["model"] = written
     flags.finish()
     return Reading(settings, launch.devices, vocabulary, (*told, *launch.notes, *flags.notes))
 
 
-def _model(flags: FlagReader, model: Architecture) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The model in a problem's words, and the keys of the vocabulary where it is not said."""
+def _model(
+    flags: FlagReader, model: Architecture, config: dict[str, Any] | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model in a problem's words, and the keys of the vocabulary where it is not said.
+
+    `config`: those of a model with Mamba layers, for which `model` stands.
+    """
     unsaid = model.vocab == UNSAID_VOCABULARY
     try:
-        written, left_out = model_mapping(evolve(model, vocab=STAND_IN) if unsaid else model)
+        written, left_out = (
+            (config, "") if config else model_mapping(evolve(model, vocab=STAND_IN) if unsaid else model)
+        )
     except InputError as error:
         flags.problem(str(error))
         return {}, ()

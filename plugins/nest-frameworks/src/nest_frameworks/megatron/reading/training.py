@@ -15,7 +15,8 @@ from nest_frameworks.megatron.notation import OLD_STACK, SPEAKERS, STACK
 from nest_frameworks.megatron.parallel_flags import FSDP_GRADIENTS
 from nest_frameworks.megatron.reading.flags import FlagReader
 
-EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
+EXCHANGES = {"p2p": "ring", "a2a": "ring", "a2a+p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
+"""`training.context_exchange` by kind; ranks that exchange tokens for heads (`a2a`) are no longer those of `cp`."""
 
 
 def read_training(
@@ -222,7 +223,7 @@ def _context_exchange(flags: FlagReader) -> str:
     if (flags.integer("--context-parallel-size") or 1) == 1 or not kinds:
         return "ring"
     strange = [kind for kind in kinds if kind not in EXCHANGES]
-    if strange or len({EXCHANGES[kind] for kind in kinds}) > 1:
+    if strange or len({EXCHANGES[kind] + kind[:3] * kind.startswith("a2a") for kind in kinds}) > 1:
         flags.problem(f"--cp-comm-type {' '.join(kinds)} cannot be priced; nest knows {', '.join(EXCHANGES)} for all.")
         return "ring"
     return EXCHANGES[next(iter(kinds))]

@@ -119,6 +119,9 @@ TARGETS = {
 }
 
 
+ROUTER = "all-router"
+
+
 def trained(keys: Keys, rank: str, targets: str, usual: Sequence[str], usual_rank: int = 1) -> dict[str, Any]:
     """`trainable` for adapters of the rank and at the targets under two keys; mistakes are left with `keys`.
 
@@ -126,6 +129,9 @@ def trained(keys: Keys, rank: str, targets: str, usual: Sequence[str], usual_ran
     """
     said = keys.value(targets) or list(usual)
     modules = said if isinstance(said, list) else [str(said)]
+    if ROUTER in modules:
+        keys.note(f"{targets}: adapters of routers are left out, which are small.")
+        modules = [module for module in modules if module != ROUTER]
     strange = [module for module in modules if module not in TARGETS]
     if strange:
         keys.problem(f"{targets} has {strange[0]!r:.60}, and nest knows {', '.join(TARGETS)}.")

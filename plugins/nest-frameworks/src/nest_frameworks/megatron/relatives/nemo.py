@@ -220,7 +220,7 @@ def _extra(keys: Keys) -> Flags:
 def _vocabulary(keys: Keys) -> Flags:
     """Tokens of the vocabulary, where the file names a tokenizer that is always the same."""
     from nest.catalogue.spellings import catalogued
-    from nest_frameworks.trainers.names import vocabulary_of
+    from nest_frameworks.trainers.models import vocabulary_of
 
     library, kind = keys.value("model.tokenizer.library"), keys.value("model.tokenizer.type")
     if keys.value("model.override_vocab_size") is not None or not isinstance(kind, str):

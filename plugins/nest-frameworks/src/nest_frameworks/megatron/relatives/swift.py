@@ -62,6 +62,16 @@ ROWS: Mapping[str, Row] = {
     "gradient_accumulation_fusion": "!--no-gradient-accumulation-fusion",
 }
 
+GENERATES = "most of its time goes to generating"
+PREFERENCES = dict.fromkeys(
+    ("dpo", "kto", "orpo", "simpo", "cpo"), "its steps read pairs, or have a reference model, which nest does not price"
+) | {"gkd": "its steps also run a teacher, which nest does not price"}
+"""Why trainings on preferences are refused, by `rlhf_type`."""
+
+SAVED = {"word_embeddings": "embedding", "embedding": "embedding", "embed_tokens": "embedding"}
+SAVED |= {"output_layer": "head", "lm_head": "head", "all-embedding": "embedding"}
+"""nest's layer by its name in `modules_to_save`."""
+
 ONLY_ALL = "nest does not read which weights that leaves frozen"
 
 HARMLESS = """
@@ -107,11 +117,9 @@ DIALECT = Dialect(
         "mcore_adapter": ONLY_ALL,
         "freeze_llm": ONLY_ALL,
         "target_regex": ONLY_ALL,
-        "modules_to_save": ONLY_ALL,
         "freeze_parameters": ONLY_ALL,
         "freeze_parameters_regex": ONLY_ALL,
         "freeze_parameters_ratio": ONLY_ALL,
-        "rlhf_type": "nest prices trainings on text that is there",
     },
     assumed={
         flag.removeprefix("--").replace("-", "_"): assumed
@@ -143,7 +151,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest_frameworks.keys import Keys
     from nest_frameworks.megatron.relatives.commands import scalar
     from nest_frameworks.megatron.relatives.core import trained
-    from nest_frameworks.trainers.names import with_model
+    from nest_frameworks.trainers.models import with_model
 
     asked = options or LaunchOptions()
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)
@@ -152,21 +160,37 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if isinstance(variables, Mapping):
         content["ENV"] = {name: scalar(str(value)) for name, value in variables.items()}
     keys = Keys(content, notes=notes)
-    devices = machines(keys, asked, "ENV.NNODES", "ENV.NPROC_PER_NODE")
+    devices = machines(keys, evolve(asked, part=None), "ENV.NNODES", "ENV.NPROC_PER_NODE")
     if devices is None and asked.devices_per_node is None and (each := keys.integer("ENV.NPROC_PER_NODE")):
         devices = each
     tuner = keys.value("tuner_type") or keys.value("train_type") or "full"
     if tuner not in ("full", "lora"):
         keys.problem(f"tuner_type is {tuner!r:.40}, and nest knows full and lora.")
     lora = trained(keys, "lora_rank", "target_modules", tuple(FUSED_MODULES.values()), 8) if tuner == "lora" else None
-    if keys.value("task_type") not in (None, "causal_lm"):
-        keys.problem(f"task_type is {keys.value('task_type')!r:.40}: nest prices decoders like GPT's.")
-    name, known = with_model(keys, "model", asked.folder)
+    if lora is not None and (layers := _saved(keys)):
+        lora |= {"layers": layers}
+    task, reward = keys.value("task_type"), keys.value("rlhf_type")
+    if task not in (None, "causal_lm", "seq_cls"):
+        keys.problem(f"task_type is {task!r:.40}: nest prices decoders like GPT's.")
+    if reward not in (None, "rm"):
+        keys.problem(f"rlhf_type is {reward!r:.40}: {PREFERENCES.get(str(reward), GENERATES)}.")
+    if task == "seq_cls" or reward == "rm":
+        keys.note("nest assumes the vocabulary projection in place of the head that classifies, which takes longer.")
+    name, known = with_model(keys, "model", asked)
     found = DIALECT.read(keys, devices, _extra(keys), known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}
     return evolve(found, settings=settings)
+
+
+def _saved(keys: Keys) -> list[str]:
+    """Layers that are trained beside adapters."""
+    said = keys.value("modules_to_save") or []
+    names = said if isinstance(said, list) else [str(said)]
+    if strange := [str(name) for name in names if name not in SAVED]:
+        keys.problem(f"modules_to_save has {strange[0]:.60}, and nest knows {', '.join(SAVED)}.")
+    return list(dict.fromkeys(SAVED[name] for name in names if name in SAVED))
 
 
 def _of_yaml(text: str) -> dict[str, Any]:
@@ -189,8 +213,6 @@ def _of_script(text: str, options: LaunchOptions) -> tuple[dict[str, Any], list[
 
     words, script, notes = command(text, options, lambda each: _place(each) is not None, CALL)
     place = _place(words) or 0
-    if "rlhf" in words[place]:
-        raise InputError("`megatron rlhf` is not priced: most of its time goes to more than a training step.")
     rest, content = list(words[place + 1 :]), dict[str, Any]()
     if rest and rest[0].endswith((".yaml", ".yml", ".json")):
         name = rest.pop(0)
@@ -233,6 +255,10 @@ def _extra(keys: Keys) -> Flags:
         keys.note("packing is not set: nest assumes all sequences to be as long as they may be.")
     if keys.truth("fp16"):
         flags["--bf16"] = None
+    if keys.value("rlhf_type") == "rm" and not keys.truth("packing"):
+        keys.note("a reward model reads two answers a sample: batches count both.")
+        for name, usual in (("micro-batch-size", 1), ("global-batch-size", 16)):
+            flags[f"--{name}"] = str(2 * (keys.integer(name.replace("-", "_")) or usual))
     return flags
 
 
@@ -246,7 +272,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.io import yaml_text
     from nest_frameworks.common import even_machines, problem_of
     from nest_frameworks.megatron.parallel_flags import environment
-    from nest_frameworks.trainers.names import UNKNOWN, hugging_face_name
+    from nest_frameworks.trainers.models import UNKNOWN, hugging_face_name
 
     arguments = DIALECT.written(plan, relatives.swift(Asked.of(problem_of(plan))))
     shape, nodes = deployed(plan), even_machines(plan, "Megatron-SWIFT")

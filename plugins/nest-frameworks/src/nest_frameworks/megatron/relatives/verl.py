@@ -114,6 +114,8 @@ override_mcore_model_config.* strategy dist_ckpt* router_* max_seqlen_* distrib_
 
 IN_TRANSFORMER = "moe_enable_deepep *_fusion deallocate_* persist_* variable_seq_lengths"
 
+OFFLOADED = "nest keeps weights on the device during a step"
+
 DIALECT = Dialect(
     "verl",
     rows={
@@ -143,7 +145,7 @@ DIALECT = Dialect(
         *FUSED,
     ),
     refused={
-        f"{FSDP}.offload_policy": "nest keeps weights on the device during a step",
+        f"{FSDP}.offload_policy": OFFLOADED,
         f"{ACTOR}.megatron.dynamic_context_parallel": "nest splits all sequences alike",
     },
     assumed=under(f"{ACTOR}.megatron.override_transformer_config", COSTS)
@@ -191,16 +193,20 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest_frameworks.keys import Keys, opened
     from nest_frameworks.megatron.relatives.commands import command, overrides
     from nest_frameworks.megatron.relatives.interpolation import resolved
-    from nest_frameworks.trainers.names import with_model
+    from nest_frameworks.trainers.models import with_model
 
     asked, notes = options or LaunchOptions(), list[str]()
+    if "fsdp_sft_trainer" in text:
+        from nest_frameworks.megatron.relatives.verl_sft import read as read_fine_tuning
+
+        return read_fine_tuning(text, asked)
     if re.search(r"^actor_rollout_ref\s*:", text, re.MULTILINE):
         content = opened(text, FILE, "verl's sections", ("actor_rollout_ref",))
     else:
         words, _, notes = command(text, asked, _trains, "command of verl with settings under actor_rollout_ref")
         content = overrides(words) | {"defaults": [word for word in words if "=" not in word or "config-name" in word]}
     keys = Keys(resolved(content), notes=notes)
-    devices = machines(keys, asked, "trainer.nnodes", "trainer.n_gpus_per_node")
+    devices = machines(keys, evolve(asked, part=None), "trainer.nnodes", "trainer.n_gpus_per_node")
     kind = _strategy(keys)
     flags = (_core if kind == "megatron" else _fsdp)(keys)
     flags |= _batch(keys, devices, kind)
@@ -212,7 +218,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         keys.note(
             f"what {ACTOR}.{engine} offloads ({', '.join(moved)}) waits on the host between steps, and not in them."
         )
-    name, known = with_model(keys, f"{MODEL}.path", asked.folder)
+    name, known = with_model(keys, f"{MODEL}.path", asked)
     lora, size = _adapters(keys, kind), keys.integer(f"{FSDP}.fsdp_size", -1)
     found = DIALECT.read(keys, devices, flags, known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
@@ -269,9 +275,7 @@ def _core(keys: Keys) -> Flags:
 
 def _fsdp(keys: Keys) -> Flags:
     """FSDP, as the flags of Megatron-LM that shard as much."""
-    for path in (f"{FSDP}.ulysses_sequence_parallel_size", f"{ACTOR}.ulysses_sequence_parallel_size"):
-        if (keys.integer(path) or 1) > 1:
-            keys.problem(f"{path} is above 1, and nest does not price DeepSpeed's Ulysses from such files.")
+    ulysses = _ulysses(keys)
     again = keys.truth(f"{FSDP}.reshard_after_forward", True)
     recomputes = keys.truth(f"{MODEL}.enable_gradient_checkpointing", True)
     half = keys.choice(f"{FSDP}.dtype", {"bfloat16": "--bf16", "float16": "--fp16"}, "--bf16")
@@ -285,6 +289,8 @@ def _fsdp(keys: Keys) -> Flags:
     full: Flags = {"granularity": "full", "method": "uniform", "num-layers": 1}
     return {
         "--use-torch-fsdp2": True,
+        "--context-parallel-size": ulysses,
+        "--cp-comm-type": "a2a" if ulysses > 1 else None,
         "--torch-fsdp2-no-reshard-after-forward": not again,
         "--use-distributed-optimizer": None,
         "--bf16": None,
@@ -294,6 +300,12 @@ def _fsdp(keys: Keys) -> Flags:
         "--optimizer": optimizer,
         **{f"--recompute-{name}": value if recomputes else None for name, value in full.items()},
     }
+
+
+def _ulysses(keys: Keys) -> int:
+    """Ranks that exchange tokens for heads."""
+    sections = (FSDP, ACTOR)
+    return max(keys.integer(f"{section}.ulysses_sequence_parallel_size") or 1 for section in sections)
 
 
 def _batch(keys: Keys, devices: int | None, kind: str) -> Flags:
@@ -309,7 +321,7 @@ def _batch(keys: Keys, devices: int | None, kind: str) -> Flags:
     )
     flags: Flags = {"--global-batch-size": batch, "--seq-length": length}
     sizes = [f"{ACTOR}.megatron.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context")]
-    tp, pp, cp = (keys.integer(path) or 1 if kind == "megatron" else 1 for path in sizes)
+    tp, pp, cp = [keys.integer(path) or 1 for path in sizes] if kind == "megatron" else (1, 1, _ulysses(keys))
     ranks = max((devices or tp * pp * cp) // (tp * pp * cp), 1)
     tokens = keys.integer(f"{ACTOR}.ppo_max_token_len_per_gpu") or 16384
     if keys.truth(f"{ACTOR}.use_dynamic_bsz"):
@@ -317,7 +329,12 @@ def _batch(keys: Keys, devices: int | None, kind: str) -> Flags:
         fitting = max(size for size in range(1, min(room, share) + 1) if share % size == 0)
         keys.note(f"use_dynamic_bsz is priced as micro-batches of {fitting} such sequences.")
         return {**flags, "--micro-batch-size": fitting}
-    if keys.value(f"{ACTOR}.ppo_micro_batch_size_per_gpu") is None:
+    each, shared = keys.value(f"{ACTOR}.ppo_micro_batch_size_per_gpu"), keys.integer(f"{ACTOR}.ppo_micro_batch_size")
+    if each is None and shared is not None:  # Older releases' name: samples of all data-parallel ranks.
+        if shared % ranks:
+            keys.problem(f"{ACTOR}.ppo_micro_batch_size {shared} is no multiple of the {ranks} data-parallel ranks.")
+        return {**flags, "--micro-batch-size": max(shared // ranks, 1)}
+    if each is None:
         keys.problem(f"{ACTOR}.ppo_micro_batch_size_per_gpu is missing, and use_dynamic_bsz is not set.")
     return flags
 
@@ -331,7 +348,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
     from nest_frameworks.common import even_machines, problem_of
-    from nest_frameworks.trainers.names import UNKNOWN, hugging_face_name
+    from nest_frameworks.trainers.models import UNKNOWN, hugging_face_name
 
     problem = problem_of(plan)
     sections = DIALECT.written(plan, relatives.verl(Asked.of(problem)))
