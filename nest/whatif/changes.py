@@ -19,6 +19,7 @@ from nest.formulate.fixed_plan import fixed_plan
 from nest.formulate.launched import launched_with
 from nest.formulate.problem import decided_problem
 from nest.formulate.risk import likely_enough
+from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.io.source import read_text_of
 from nest.plan.evaluate import evaluate
@@ -210,12 +211,12 @@ class Changes:
         if _breaches(plan) - _breaches(self.plan):
             return None
         every = _together(decided)
-        exporter = None if self.target is None else self.known.exporters().get(self.target)
-        if self.target is None or exporter is None or not hasattr(exporter, "limits"):
+        target = self.target or ""
+        try:
+            limits = self.known.run(lambda: limits_of(target, problem, self.known, "search.target"))
+        except InputError:  # No exporter writes the framework's files, or none of this model.
             return self._in_words(every, plan, problem)
-        limits = self.known.run(lambda: exporter.limits(problem))
-        own = {*violations(self.plan, limits, self.target)}
-        if {*violations(plan, limits, self.target)} - own:
+        if {*violations(plan, limits, target)} - {*violations(self.plan, limits, target)}:
             return None
         before, after = self._lines, self._lines_of(plan)
         if after is None and before is not None:
@@ -245,8 +246,7 @@ class Changes:
 
     @cached_property
     def _text(self) -> str:
-        assert self.file is not None
-        return read_text_of(self.file).replace("_", "-")
+        return read_text_of(self.file or Path()).replace("_", "-")
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})

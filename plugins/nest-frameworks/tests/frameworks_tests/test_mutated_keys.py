@@ -166,6 +166,43 @@ NEMO = {
     "model.activations_checkpoint_num_layers": 2, "model.optim.name": "distributed_fused_adam",
 }  # fmt: skip
 
+QLORA = {
+    "model_name_or_path": "Qwen/Qwen2.5-7B", "stage": "sft", "cutoff_len": 1024,
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": True, "quantization_bit": 4,
+    "double_quantization": False, "lora_rank": 16, "lora_target": "q_proj", "additional_target": "lm_head",
+}  # fmt: skip
+NARROW = {
+    "base_model": "Qwen/Qwen3-30B-A3B", "sequence_len": 2048, "micro_batch_size": 2, "adapter": "qlora", "lora_r": 16,
+    "gradient_accumulation_steps": 4, "load_in_4bit": True, "quantize_moe_experts": True,
+    "lora_target_modules": r".*self_attn.(q|k)_proj", "lora_target_parameters": ["mlp.experts.down_proj"],
+    "bnb_config_kwargs.bnb_4bit_use_double_quant": False, "experts_implementation": "eager",
+    "plugins": ["axolotl.integrations.kernels.KernelsPlugin", "axolotl.integrations.liger.LigerPlugin"],
+    "liger_cross_entropy": True,
+}  # fmt: skip
+BACK_END = {
+    "model_name_or_path": "Qwen/Qwen3-30B-A3B", "stage": "sft", "finetuning_type": "full", "cutoff_len": 4096,
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "bf16": True,
+    "tensor_model_parallel_size": 2, "sequence_parallel": True, "pipeline_model_parallel_size": 2,
+    "expert_model_parallel_size": 2, "use_distributed_optimizer": True, "overlap_grad_reduce": True,
+    "recompute_granularity": "full", "moe_token_dispatcher_type": "alltoall",
+    "accumulate_allreduce_grads_in_fp32": True,
+}  # fmt: skip
+TUNED = {
+    "data.train_batch_size": 64, "data.micro_batch_size_per_gpu": 8, "data.max_length": 2048,
+    "model.partial_pretrain": "Qwen/Qwen3-8B", "model.lora_rank": 16, "model.target_modules": "q_proj",
+    "model.enable_gradient_checkpointing": False, "model.fsdp_config.model_dtype": "bf16",
+    "ulysses_sequence_parallel_size": 2,
+}  # fmt: skip
+MAMBA = {
+    "hybrid_layer_pattern": "MEM*E-M-/*E", "hidden_size": 1024, "num_attention_heads": 16, "ffn_hidden_size": 2048,
+    "vocab_size": 32000, "seq_length": 1024, "micro_batch_size": 2, "global_batch_size": 64, "bf16": True,
+    "group_query_attention": True, "num_query_groups": 4, "kv_channels": 128, "disable_bias_linear": True,
+    "untie_embeddings_and_output_weights": True, "num_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 512,
+    "moe_latent_size": 256, "moe_shared_expert_intermediate_size": 768, "mamba_num_heads": 24,
+    "mamba_head_dim": 128, "mamba_num_groups": 4, "mamba_state_dim": 64, "moe_grouped_gemm": True,
+    "position_embedding_type": "none", "normalization": "RMSNorm",
+}  # fmt: skip
+
 
 def as_yaml(keys: Keys) -> str:
     return yaml_text(nested(keys))
@@ -191,6 +228,11 @@ FILES = {
     "nanotron": File("nanotron", NANOTRON, as_yaml, LaunchOptions()),
     "megatron-bridge": File("megatron-bridge", BRIDGE, as_yaml),
     "nemo": File("nemo", NEMO, as_yaml, LaunchOptions()),
+    "qlora": File("llama-factory", QLORA, as_yaml),
+    "narrow": File("axolotl", NARROW, as_yaml),
+    "back end": File("llama-factory", BACK_END, as_yaml),
+    "tuned": File("verl", TUNED, overrides(f"{RUN[:-15]} -m verl.trainer.fsdp_sft_trainer"), script=True),
+    "mamba": File("megatron", MAMBA, flags(RUN), script=True),
 }
 """By the kind of file; experiments of Primus are maps with other names (`PRIMUS`)."""
 

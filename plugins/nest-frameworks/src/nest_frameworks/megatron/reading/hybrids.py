@@ -52,7 +52,10 @@ def read_hybrid(flags: FlagReader) -> tuple[Architecture, dict[str, Any]]:
     else:
         config |= {"num_attention_heads": attention.heads, "num_key_value_heads": attention.kv_heads}
         config |= {"head_dim": attention.head, "attention_bias": attention.output_bias}
-        if ATTENTION in main and (attention.normalised or attention.rotary or attention.window):
+        turned = ATTENTION in main and (attention.normalised or attention.rotary)
+        if attention.window is not None:
+            flags.problem("--window-size beside Mamba layers is not priced.")
+        if turned or stand_in.positions or stand_in.norm_bias:
             flags.note(f"of the model, {SMALL}, and rotation, are not priced beside Mamba layers.")
     if {NETWORK, EXPERTS} & {*main} and any(flags.has(flag) for flag in GATED):
         flags.problem(f"{' or '.join(GATED)} is given: nest prices networks without a gate beside Mamba layers.")

@@ -15,7 +15,7 @@ from nest.spec import Architecture
 from nest.spec.architecture import LatentAttention
 from nest_frameworks.megatron.reading.decisions import read_decisions
 from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
-from nest_frameworks.megatron.reading.hybrids import read_hybrid
+from nest_frameworks.megatron.reading.hybrids import ATTENTION, read_hybrid
 from nest_frameworks.megatron.reading.kinds import check_kind, is_hybrid, language_model
 from nest_frameworks.megatron.reading.launch import Launch, find_launch
 from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
@@ -142,6 +142,8 @@ def read_launch(
     vocabulary: tuple[str, ...] = ()
     if config is not None and "num_nextn_predict_layers" in config:
         training["mtp"] = True
+    if config is not None and ATTENTION not in config["hybrid_override_pattern"]:
+        training.pop("selective", None)  # It names operators of attention.
     if model is not None and not flags.problems:
         written, vocabulary = _model(flags, model, config)
         settings["model"] = written
