@@ -10,7 +10,7 @@ import json
 import sys
 from collections import defaultdict
 from math import fsum, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 ROUND = 1e-10
 """Share of the bound left to rounding: sums of a thousand numbers of one sign lose less than 1e-12 of their total."""
@@ -678,6 +678,25 @@ class Instance:
         return self.priced(found, list(zip(runs, chosen, around)), route)[1]
 
 
+class Stretch(NamedTuple):
+    """Equal layers in a row of a chain."""
+
+    start: int  # Layers behind them.
+    count: int
+    layer: int  # One of them.
+    ends: tuple[int | None, int | None]  # First and last layer of the model, unless they belong to it.
+    others: int | None  # Units for recomputation besides them, if each of them is one.
+    sized: int | None  # Blocks besides them, if each of them is one.
+
+
+class Chunk(NamedTuple):
+    """What is known of a chunk in all plans of a case."""
+
+    free: bool  # The first or last one, of any size up to the others'.
+    ends: tuple[int, ...]  # Layers besides the stretch that it holds.
+    sides: int  # Boundaries to other stages.
+
+
 class Rules:
     """Lower bounds on all plans of a case: each proves that none is faster than `claim`."""
 
@@ -705,10 +724,8 @@ class Rules:
                 sum(row[i] + min(mode["busy"][level][i] for mode in modes) for i in range(inst.layers))
                 for level, row in enumerate(costs.busy or ())
             ]
-            cuts = [costs.cut[i] for i in inst.free if 0 < i < len(inst.cuts) - 1]
-            hop = inst.message(min(cuts, default=0.0), ANY)
             totals = [sum(row) for row in (costs.forward, costs.backward, costs.weights, extra)]
-            self.cache[key] = work, max(work), busy, hop, totals
+            self.cache[key] = work, max(work), busy, totals
         return self.cache[key]
 
     def sync(self, case: Case, choices: Choices) -> float:
@@ -731,9 +748,9 @@ class Rules:
         `extra` is what all layers recompute, at least.
         """
         inst, schedule = self.instance, self.instance.schedules[case.schedule]
-        _, largest, busy, hop, (forward, backward, gradients, least) = self.lean(case, choices)
+        _, largest, busy, (forward, backward, gradients, least) = self.lean(case, choices)
         _, first, inputs, weights, arriving, returning = inst.weights(case)
-        extra, s = max(extra, least), case.stages
+        extra, s, hop = max(extra, least), case.stages, self.hop(case)
         hops = s * schedule["chunks"] - 1 if schedule["chunks"] == 1 or schedule["name"] == "interleaved" else 0
         messages = 0.0 if schedule["hides"] else 2 * hops * hop
         slowest = max([(forward + backward + extra + messages) / s, largest, *(each / s for each in busy)])
@@ -784,18 +801,15 @@ class Rules:
 
     def weighted(self, case: Case, choices: Choices, flying: float) -> list[list[float]]:
         """Bytes of each class of layers by choice, at least, with so many micro-batches in flight."""
-        inst, costs = self.instance, self.instance.candidates[case.candidate]
+        costs = self.instance.candidates[case.candidate]
         key = ("weighted", case.candidate, case.replicas, case.degree, case.schedule, choices, flying)
         if key not in self.cache:
-            copies, rows = inst.schedules[case.schedule]["copies"], []
+            rows = []
             for name, zero in self.pure(case, choices):
                 mode, row = costs.modes[name], []
                 for i in costs.kinds:
                     size = mode["first"][i] + (flying - 1) * mode["more"][i] if not mode["bad"][i] else inf
-                    for group, (_, (_, z), _) in zip(costs.state, inst.groups(case), strict=True):
-                        held = zip(("weights", "gradients", "optimizer"), (3, 2, 1), strict=True)
-                        size += copies * sum(group[each][i] / (z if zero >= least else 1) for each, least in held)
-                    row.append(size)
+                    row.append(size + self.state(case, i, zero))
                 rows.append(row)
             self.cache[key] = rows
         return self.cache[key]
@@ -929,6 +943,255 @@ class Rules:
                 break
         return bound, front, links
 
+    def stretch(self, case: Case) -> "Stretch":
+        """Longest row of equal layers of a chain."""
+        inst, costs = self.instance, self.instance.candidates[case.candidate]
+        key = ("stretch", case.candidate)
+        if key not in self.cache:
+            order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
+            start = count = 0
+            for place in range(len(order)):
+                end = place
+                while end < len(order) and costs.by_layer[order[end]] == costs.by_layer[order[place]]:
+                    end += 1
+                if end - place > count:
+                    start, count = place, end - place
+            inside, singles = order[start : start + count], {tuple(unit) for unit in inst.data["recomputed_units"]}
+            blocks, units = inst.data.get("blocks", ()), len(inst.data["recomputed_units"])
+            others = units - count if all((layer,) in singles for layer in inside) else None
+            sized = len(blocks) - count if all([layer] in blocks for layer in inside) else None
+            ends = order[-1] if start + count < len(order) else None, order[0] if start else None
+            self.cache[key] = Stretch(start, count, inside[0], ends, others, sized)
+        return self.cache[key]
+
+    def sizes(self, case: Case) -> list[tuple[int, int]]:
+        """Fewest and most layers of the stretch in a chunk but the first and last, in any plan: one of these pairs."""
+        stretch, chunks = self.stretch(case), case.stages * self.instance.schedules[case.schedule]["chunks"]
+        if chunks == case.stages or stretch.sized is None:
+            return [(0, stretch.count)]
+        blocks = stretch.count + stretch.sized
+        most = range(-(-blocks // chunks), blocks // max(chunks - 2, 1) + 2)
+        return [(max(size - 1 - stretch.sized, 0), size) for size in most]
+
+    def state(self, case: Case, layer: int, zero: int) -> float:
+        """Bytes of weights, gradients and optimizer of a layer."""
+        costs, copies = self.instance.candidates[case.candidate], self.instance.schedules[case.schedule]["copies"]
+        key = ("state", case.candidate, case.replicas, case.degree, copies, layer, zero)
+        if key not in self.cache:
+            size = 0.0
+            for group, (_, (_, z), _) in zip(costs.state, self.instance.groups(case), strict=True):
+                held = zip(("weights", "gradients", "optimizer"), (3, 2, 1), strict=True)
+                size += copies * sum(group[each][layer] / (z if zero >= least else 1) for each, least in held)
+            self.cache[key] = size
+        return self.cache[key]
+
+    def capacity(self, case: Case, choice: Choice, chunks: Any, moment: Any, size: Any) -> int:
+        """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
+        inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
+        zero, (least, most) = inst.effective(choice[1]), size
+        state = self.state(case, stretch.layer, zero)
+        ends = [self.state(case, layer, zero) for chunk in chunks for layer in chunk.ends]
+        key = ("capacity", case.candidate, choice, state, *ends, chunks, tuple(moment), size)
+        if key in self.cache:
+            return self.cache[key]
+        modes, (few, many) = [costs.modes[name] for name in choice[0].split(":")[::2]], self.recomputed(case, choice)
+        room = inst.room - sum(ends) - (costs.gathered if choice[1] > 2 else 0.0)
+        room -= min(mode["peak"][stretch.layer] for mode in modes)
+        steps, found = [], 0
+        for chunk, count in zip(chunks, moment, strict=True):
+            for layer in chunk.ends:
+                own = self.of_end(case, choice, layer)
+                room -= min(mode["first"][layer] + (count - 1) * mode["more"][layer] for mode in own)
+            each = [mode["first"][stretch.layer] + (count - 1) * mode["more"][stretch.layer] + state for mode in modes]
+            base, heavy, light = 0 if chunk.free else least, each[0], each[-1]
+            part = many if heavy <= light else few
+            room, found = room - base * light - min(part, base) * (heavy - light), found + base
+            # What one more layer takes at least; where later ones take less, all take as little.
+            first = max(min(part, most) - base, 0) if heavy <= light or part >= most else 0
+            steps += [(heavy, first), (light, max(most - base - first, 0))]
+        if not found:
+            room = max(room, 0.0)  # Without any of them, their transient bytes do not count.
+        held = found if room >= 0 else -1
+        for step, most in sorted(steps) if room >= 0 else ():
+            taken = most if step <= 0 else min(most, int(room / step * (1 + ROUND)))
+            room, held = room - taken * step, held + taken
+            if taken < most:
+                break
+        self.cache[key] = stretch.count if min(steps)[0] < 0 else held
+        return self.cache[key]
+
+    def recomputed(self, case: Case, choice: Choice) -> tuple[int, int]:
+        """Fewest and most layers of the stretch that a chunk of a partial choice recomputes, if it has them."""
+        stretch, parts = self.stretch(case), choice[0].split(":")
+        if len(parts) == 1 or stretch.others is None:
+            return 0, stretch.count
+        return max(int(parts[1]) - stretch.others, 0), int(parts[1])
+
+    def of_end(self, case: Case, choice: Choice, layer: int) -> Any:
+        """Modes that an end of the model may be in."""
+        names = choice[0].split(":")[::2]
+        if not any(unit >> layer & 1 for unit in self.instance.unit_bits()):
+            names = names[-1:]
+        return [self.instance.candidates[case.candidate].modes[name] for name in names]
+
+    def rates(self, case: Case, choice: Choice, ends: Any) -> Any:
+        """Seconds per micro-batch of a layer of the stretch, of its recomputation, and of ends; the same of ports."""
+        key = ("rates", case.candidate, choice[0], ends)
+        if key not in self.cache:
+            costs, layer = self.instance.candidates[case.candidate], self.stretch(case).layer
+            modes = [costs.modes[name] for name in choice[0].split(":")[::2]]
+            fixed = sum(costs.forward[end] + costs.backward[end] for end in ends)
+            fixed += sum(min(mode["extra"][end] for mode in self.of_end(case, choice, end)) for end in ends)
+            ports = [
+                [row[each] + min(mode["busy"][level][each] for mode in modes) for each in (layer, *ends)]
+                for level, row in enumerate(costs.busy or ())
+            ]
+            extra = modes[0]["extra"][layer], modes[-1]["extra"][layer]
+            work = costs.forward[layer] + costs.backward[layer]
+            self.cache[key] = work, *extra, fixed, [(each, sum(rest)) for each, *rest in ports]
+        return self.cache[key]
+
+    def pace(self, case: Case, choice: Choice, chunks: Any, size: Any, count: int) -> Any:
+        """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
+        inst, ends, sides = self.instance, (), 0
+        for chunk in chunks:
+            ends, sides = ends + chunk.ends, sides + chunk.sides
+        work, heavy, light, fixed, ports = self.rates(case, choice, ends)
+        extra = count * light
+        if ":" in choice[0]:
+            (few, many), inner = self.recomputed(case, choice), sum(not chunk.free for chunk in chunks)
+            low = min(few, count)
+            if few >= size[1]:
+                low = count
+            elif len(chunks) > 1:
+                low = inner * min(few, size[0]) + min(few, max(0, count - inner * size[1]))
+            extra += min(low * (heavy - light), min(count, len(chunks) * many) * (heavy - light))
+        often, messages = self.often(case, choice, chunks, count), self.hop(case) * sides
+        shown, work = inst.data["exposed_often"] * often[0], count * work + extra + fixed
+        hides = inst.schedules[case.schedule]["hides"]
+        time = max(work, messages) + shown if hides else work + messages + shown
+        if inst.data["hiding"]:
+            time = max(time, often[0])
+        for level, (each, rest) in enumerate(ports):
+            time = max(time, often[1 + level] + count * each + rest)
+        return time, extra, shown
+
+    def often(self, case: Case, choice: Choice, chunks: Any, count: int) -> Any:
+        """Seconds of ZeRO per micro-batch of so many layers and the ends of a stage."""
+        if self.instance.effective(choice[1]) < 2:
+            return [0.0] * (1 + len(self.instance.levels))
+        return self.shared(case, choice, chunks, count)[0]
+
+    def shared(self, case: Case, choice: Choice, chunks: Any, count: int) -> Any:
+        """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
+        inst, stretch = self.instance, self.stretch(case)
+        fronts = [(inst.layers - 1, inst.layers)] * sum(stretch.ends[0] in chunk.ends for chunk in chunks)
+        backs = [(0, 1)] * sum(stretch.ends[1] in chunk.ends for chunk in chunks)
+        runs = (*([(stretch.start, stretch.start + count)] if count else []), *fronts, *backs)
+        key = (
+            "shared",
+            case.candidate,
+            case.replicas,
+            case.order,
+            case.size,
+            case.degree,
+            case.schedule,
+            choice[1],
+            runs,
+        )
+        if key not in self.cache:
+            self.cache[key] = inst.sharding(case, runs, choice[1])
+        return self.cache[key]
+
+    def hop(self, case: Case) -> float:
+        """Least seconds of a message between two blocks of a case."""
+        inst, width = self.instance, self.instance.candidates[case.candidate].width
+        # A group of devices that holds both holds all between.
+        span = width * (2 if inst.orders[case.order] == "pp-inner" else case.replicas + 1)
+        key = ("hop", case.candidate, span)
+        if key not in self.cache:
+            costs = inst.candidates[case.candidate]
+            size = min((costs.cut[i] for i in inst.free if 0 < i < len(inst.cuts) - 1), default=0.0)
+            levels = [level for level, capacity in enumerate(inst.capacity) if capacity >= span]
+            self.cache[key] = min((inst.message(size, level) for level in levels), default=0.0)
+        return self.cache[key]
+
+    def counts(self, case: Case, choices: Choices) -> float:
+        """Rule 2: stages by their numbers of layers of one kind, with memory and time for each."""
+        inst, s = self.instance, case.stages
+        if len(inst.cuts) != inst.layers + 1 or inst.data.get("partition"):
+            return 0.0
+        a, w, inputs = inst.weights(case)[0], inst.weights(case)[1:], inst.weights(case)[2]
+        slowest, filling, sync = self.terms(case, choices)
+        limit, stretch, route = (
+            (self.claim - filling - sync) / a if a > 0 else inf,
+            self.stretch(case),
+            inst.route(case),
+        )
+        least = min(
+            inst.candidates[case.candidate].modes[name]["extra"][stretch.layer] for name, _ in self.pure(case, choices)
+        )
+        parts: list[list[Chunk]] = [[] for _ in range(s)]
+        last, alike = len(route) - 1, len(set(w)) == 1
+        for place, stage in enumerate(route):
+            ends = [stretch.ends[side] for side, there in ((0, place == 0), (1, place == last)) if there]
+            sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
+            parts[stage].append(Chunk(place in (0, last), tuple(end for end in ends if end is not None), sides))
+        stages = [tuple(own) for own in parts]
+        moments = [max(inst.held(case, stage), key=sum) for stage in range(1, s + 1)]
+        found, times = inf, {}
+        for size in self.sizes(case):
+            fewest = [size[0] * sum(not chunk.free for chunk in own) for own in stages]
+            tops = []
+            for stage, own in enumerate(stages):
+                top = -1
+                if (own, size) not in times:
+                    ways = times[own, size] = []
+                    fast, most = fewest[stage], min(len(own) * size[1], stretch.count)
+                    for choice in choices:  # Choices side by side are about as fast.
+                        while fast < most and self.pace(case, choice, own, size, fast + 1)[0] < limit:
+                            fast += 1
+                        while fast >= fewest[stage] and self.pace(case, choice, own, size, fast)[0] >= limit:
+                            fast -= 1
+                        ways.append((fast, choice))
+                    ways.sort(reverse=True)
+                for fast, choice in times[own, size]:
+                    if fast <= top:
+                        break
+                    top = max(top, min(fast, self.capacity(case, choice, own, moments[stage], size)))
+                tops.append(top)
+                if top < fewest[stage]:
+                    break
+            if len(tops) < s or tops[-1] < fewest[-1] or sum(tops) < stretch.count:
+                continue
+            labels = {0: [(slowest, 0.0, sync)]}
+            for stage, own in enumerate(stages):
+                following, options = defaultdict(list), {}
+                behind = sum(tops[stage + 1 :]), sum(fewest[stage + 1 :])
+                for used, before in labels.items():
+                    for number in range(fewest[stage], tops[stage] + 1):
+                        if not behind[1] <= stretch.count - used - number <= behind[0]:
+                            continue
+                        if number not in options:
+                            options[number] = []
+                            for fast, choice in times[own, size]:
+                                if number <= min(fast, self.capacity(case, choice, own, moments[stage], size)):
+                                    time, extra, shown = self.pace(case, choice, own, size, number)
+                                    more = inputs * max(0.0, extra - number * least) + (w[0] * shown if alike else 0.0)
+                                    _, _, once, update, _ = self.shared(case, choice, own, number)
+                                    options[number].append((time, more, update + inst.data["exposed"] * once[0]))
+                        for time, more, y in options[number]:
+                            for mt, mf, my in before:
+                                self.states += 1
+                                label = (max(mt, time), mf + more, max(my, y))
+                                if a * label[0] + filling + label[1] + label[2] < self.claim:
+                                    add(following[used + number], label, False)
+                if self.states > MOST_STATES:
+                    raise Refused("a case has too many plans to check")
+                labels = following
+            found = min([found, *(a * t + filling + f + y for own in labels.values() for t, f, y in own)])
+        return found
+
     def recurrence(self, case: Any, choices: Any) -> Any:
         """Rule 3: stages between any cuts, with every boundary at its cheapest level."""
         if self.instance.schedules[case.schedule]["chunks"] > 1:
@@ -1007,7 +1270,7 @@ def add(labels: Any, label: Any, every: Any) -> Any:
     labels.append(label)
 
 
-RULES = ("totals", "recurrence", "placement", "replay")
+RULES = ("totals", "counts", "recurrence", "placement", "replay")
 
 
 def check_tree(rules: Any, node: Any, items: Any) -> Any:

@@ -67,6 +67,7 @@ def numbers_of(instance: Instance) -> Numbers:
         "together": [*map(list, space.together), *together],
         "partition": None if space.partition is None else [list(stage) for stage in space.partition],
         "units": [list(unit) for unit in space.blocks_and_ends or space.blocks],
+        "blocks": [list(unit) for unit in space.blocks_and_ends[1:-1] or space.blocks],
         "recomputed_units": [list(unit) for unit in space.units],
         "schedules": [_schedule(instance, each) for each in space.schedules],
         "candidates": [

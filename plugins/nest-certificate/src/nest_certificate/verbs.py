@@ -55,7 +55,7 @@ def certify(
         raise InputError("the plan has no lower bound; a certificate needs the plan of `nest solve`.")
     claim = read.lower_bound * (1 - AGREEMENT)
     try:
-        instance, numbers, digest = _formulated(read, plugins)
+        instance, numbers, digest = formulated(read, plugins)
         decided = decisions_of(instance, solution_of(instance, read))
         price = numbers.price(decided)
         if abs(price - read.batch_time) > AGREEMENT * price:
@@ -110,7 +110,7 @@ def compare_certificate(
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{certificate} is no certificate; write one with `nest certify`.") from error
     try:
-        _, numbers, fresh = _formulated(read_plan(plan), plugins)
+        _, numbers, fresh = formulated(read_plan(plan), plugins)
     except Refused as error:
         raise InputError(f"this problem has no certificate: {error}.") from error
     # Tables hold what the proof needs, and are made again for that.
@@ -126,7 +126,7 @@ def compare_certificate(
     return [*(["the certificate's digest is of another problem."] if digest != fresh else []), *found]
 
 
-def _formulated(plan: PlanDocument, plugins: Registry) -> tuple[Any, Any, str]:
+def formulated(plan: PlanDocument, plugins: Registry) -> tuple[Any, Any, str]:
     """Instance of a plan's problem, its numbers, and the digest of the problem."""
     from nest.public.planning import Wanted, carried_problem, formulate
     from nest_certificate.allowed import allowed_choices

@@ -24,6 +24,40 @@ def certificate_of(kind, seed):
     return problem, json.dumps(made)
 
 
+def equal_blocks(memory, parts):
+    """A problem of six equal blocks between an embedding and a head, in chunks; stages may recompute `parts`."""
+
+    def row(block, first, last):
+        return [first, *[block] * 6, last]
+
+    kept = {"first": row(4, 1, 2), "more": row(4, 1, 2), "peak": row(1, 1, 1), "stash_inputs": False}
+    full = {"first": row(1, 1, 2), "more": row(0.5, 1, 2), "peak": row(3, 1, 1), "stash_inputs": False}
+    state = {
+        "weights": row(2, 3, 3),
+        "gradients": row(2, 3, 3),
+        "optimizer": row(6, 9, 9),
+        "update": row(0.1, 0.1, 0.1),
+    }
+    candidate = {
+        "name": "one", "degrees": {}, "width": 1, "samples": 1, "edge_bytes": [0.5] * 7,
+        "forward": row(1.0, 0.2, 0.5), "backward": row(2.0, 0.3, 1.0), "state": {"dense": {"ranks": [0], **state}},
+        "recompute": {"none": {"extra": row(0, 0, 0), **kept}, "full": {"extra": row(1.0, 0.2, 0.5), **full}},
+    }  # fmt: skip
+    levels = [{"fanout": 2, "bandwidth": 4.0, "latency": 0.01}, {"fanout": 2, "bandwidth": 2.0, "latency": 0.02}]
+    return {
+        "nest": 1,
+        "training": {"global_batch": 8, "schedule": "interleaved"},
+        "cluster": {"memory": memory, "levels": levels},
+        "search": {"recompute_layers": parts, "zero": [0, 1]},
+        "constraints": ["pp > 1"],
+        "profile": {
+            "layers": ["embedding", *(f"block {i}" for i in range(6)), "head"],
+            "edges": [[i, i + 1] for i in range(7)],
+            "candidates": [candidate],
+        },
+    }
+
+
 def outcome(certificate):
     """The bound that the checker accepts; None: it accepts none."""
     try:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from certificate_tests.certified import certificate_of, mutated
+from certificate_tests.certified import certificate_of, equal_blocks, mutated
 from nest.errors import InputError
+from nest.hooks.registry import registry
+from nest.public.planning import solution_of
 from nest_certificate import proof, rules
-from nest_certificate.verbs import certify
+from nest_certificate.numbers import decisions_of
+from nest_certificate.verbs import certify, formulated
 from tests.agreement.compare import solved
 from tests.command_line import call
 from tests.oracle.brute_force import solve
@@ -46,14 +49,40 @@ def test_a_mutated_certificate_claims_no_more_than_the_optimum(seed, number):
         assert accepted <= (inf if least is None else least * (1 + 1e-9))
 
 
+def case_of(instance, plan):
+    """Case of a plan."""
+    decided = [plan[name] for name in ("candidate", "replicas", "order", "schedule", "degree")]
+    own = (case for case in instance.cases() if case.stages == len(plan["stages"]))
+    return next(c for c in own if [c.candidate, c.replicas, c.order, c.schedule, c.degree] == decided)
+
+
+@pytest.mark.parametrize(("memory", "parts"), [(63.5, False), (59.5, False), (42.5, False), (38.0, True), (43.0, True)])
+def test_counts_of_equal_blocks_leave_the_best_plan(memory, parts):
+    solution = solved(equal_blocks(memory, parts))
+    instance, numbers, _ = formulated(solution, registry(strict=False))
+    plan = decisions_of(instance, solution_of(instance, solution))
+    case, price = case_of(numbers, plan), numbers.price(plan)
+    chosen = tuple({tuple(stage["choice"]) for stage in plan["stages"]})
+    # All memory is used. A claim that no plan reaches leaves no stage out, and one just above the price this plan.
+    for claim in (1e3 * price, price * (1 + 1e-6)):
+        assert rules.Rules(numbers, claim).counts(case, chosen) <= price * (1 + 1e-9)
+    if memory == 63.5:
+        assert rules.Rules(numbers, price).counts(case, chosen) >= price * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", [35, 39])
+def test_chunked_problems_have_certificates(seed):
+    problem, text = certificate_of("chunked", seed)
+    assert rules.check(json.loads(text))[0] == pytest.approx(solve(problem).batch_time, rel=2e-9)
+    assert "counts" in text
+
+
 @pytest.mark.parametrize("seed", [0, 2, 5, 13])
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_no_bound_exceeds_the_plan(rule, seed):
     certificate = json.loads(certificate_of("plain", seed)[1])
     instance, plan = rules.Instance(certificate["instance"]), certificate["plan"]
-    decided = [plan[name] for name in ("candidate", "replicas", "order", "schedule", "degree")]
-    own = (case for case in instance.cases() if case.stages == len(plan["stages"]))
-    case = next(c for c in own if [c.candidate, c.replicas, c.order, c.schedule, c.degree] == decided)
+    case = case_of(instance, plan)
     # A claim that no plan reaches leaves no stage out.
     bounds = [getattr(rules.Rules(instance, 1e3 * certificate["price"]), rule)(case, s) for s in instance.choices(case)]
     assert min(bounds) <= certificate["price"] * (1 + 1e-9)
