@@ -184,10 +184,16 @@ def _passes(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> 
 
 
 def decisions_of(instance: Instance, solution: Solution) -> Numbers:
-    """A plan's decisions as the checker reads them."""
+    """A plan's decisions as the checker reads them.
+
+    Raises:
+        InputError: the problem has no such schedule.
+    """
     index, space = solution.stages[0].candidate, instance.space
     width = instance.candidates[index].width
     schedules = [(each.name, chunks_of(each)) for each in space.schedules]
+    if (solution.schedule, solution.chunks) not in schedules:
+        raise InputError(f"the plan's problem has no schedule {solution.schedule!r}; write the plan with `nest solve`.")
     return {
         "candidate": index,
         "replicas": solution.replicas,

@@ -98,6 +98,9 @@ def test_solve_writes_a_certificate_and_certify_the_same(monkeypatch, tmp_path, 
     assert Path(files["one.gz"]).read_bytes() == Path(files["two.gz"]).read_bytes()
     assert rules.main([files["one.gz"]]) == 0
     assert call(monkeypatch, "certify", files["plan.json"], "--compare", files["one.gz"]) == 0
+    written = json.loads(Path(files["plan.json"]).read_text())
+    with pytest.raises(InputError, match="has no schedule 'none'"):
+        certify(written | {"schedule": "none"})
     problem["training"]["global_batch"] *= 2
     Path(files["problem.json"]).write_text(json.dumps(problem))
     assert call(monkeypatch, "solve", files["problem.json"], "--output", files["plan.json"]) == 0
