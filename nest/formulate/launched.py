@@ -28,13 +28,13 @@ def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) 
     after = changed.fixed or before
     old, new = ({name: int(each.values.get(name, 1)) for name in SPLITS} for each in (before, after))
     if old == new or {"dp", "replicas", "micro_batches", "devices"} & decisions.keys():
-        return changed
+        derived = {"dp"} if "replicas" in decisions and "dp" not in decisions else ()
+        return evolve(changed, fixed=evolve(after, values={k: v for k, v in after.values.items() if k not in derived}))
     inner = prod(new.values())
     if devices % inner:
         split = " x ".join(f"{name.upper()} {degree}" for name, degree in new.items() if degree > 1)
         raise InputError(f"{split} needs a multiple of {inner} devices, and the run has {devices}; also pass --fix dp.")
-    data = devices // inner
-    values: dict[str, int | float | str | bool] = {**after.values, "dp": data}
+    values: dict[str, int | float | str | bool] = {**after.values, "dp": (data := devices // inner)}
     if new["tp"] == 1 and "sp" in values:
         values["sp"] = False
     if "etp" not in decisions and before.values.get("etp") == old["tp"] != new["tp"]:

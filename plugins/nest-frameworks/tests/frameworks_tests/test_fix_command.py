@@ -211,6 +211,7 @@ def test_evaluate_ends_with_the_changes(
         (("tp=2", "pp=4"), {"tp": 2, "pp": 4, "dp": 2}),
         (("recompute=full",), {"tp": 8, "pp": 2, "dp": 1}),
         (("tp=4", "dp=1"), {"tp": 4, "dp": 1}),
+        (("tp=2", "replicas=2"), {"tp": 2, "dp": 2}),
     ],
 )
 def test_data_parallelism_follows_from_the_rest(

@@ -79,7 +79,7 @@ def test_parts_that_cannot_be_priced(program: str, flags: str, part: str, told: 
 
 HYBRID = "--hybrid-layer-pattern MEM*E-/*E/*E --num-experts 8 --moe-shared-expert-intermediate-size 512 "
 HYBRID += "--group-query-attention --num-query-groups 4 --moe-ffn-hidden-size 256 --moe-latent-size 128 "
-HYBRID += "--disable-bias-linear --position-embedding-type none --mamba-num-heads 32 --mamba-state-dim 64"
+HYBRID += "--disable-bias-linear --position-embedding-type none --mamba-state-dim 64"
 
 
 def test_models_with_mamba_layers_are_built_as_their_pattern_says() -> None:

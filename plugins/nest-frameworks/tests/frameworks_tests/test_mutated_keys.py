@@ -231,6 +231,7 @@ FILES = {
     "qlora": File("llama-factory", QLORA, as_yaml),
     "narrow": File("axolotl", NARROW, as_yaml),
     "back end": File("llama-factory", BACK_END, as_yaml),
+    "script": File("transformers", TRAINER, flags(f"{RUN[:-15]} train.py", "_"), script=True),
     "tuned": File("verl", TUNED, overrides(f"{RUN[:-15]} -m verl.trainer.fsdp_sft_trainer"), script=True),
     "mamba": File("megatron", MAMBA, flags(RUN), script=True),
 }

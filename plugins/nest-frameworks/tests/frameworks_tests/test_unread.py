@@ -144,6 +144,7 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_torchtitan, f"{TITAN}tensor_shard_degree = 2", "parallelism.tensor_shard_degree"),
         (read_accelerate, "distributed_type: MULTI_GPU\npp_size: 2", "pp_size"),
         (read_axolotl, f"{AXOLOTL}use_tensor_parallel: true", "use_tensor_parallel"),
+        (read_axolotl, f"{AXOLOTL}relora_steps: 100", "relora_steps"),
         (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
         (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),
         (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),

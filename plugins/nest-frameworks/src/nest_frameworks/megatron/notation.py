@@ -250,6 +250,7 @@ COSTLY = {
     "--moe-latent-size": "nest assumes experts to work on the model's width",
     "--moe-layer-recompute": "nest assumes it to recompute nothing",
     "--moe-shared-expert-overlap": "nest assumes shared experts to wait for the exchange",
+    "--extra-vocab-size": "nest assumes the vocabulary that is given",
     "--hybrid-context-parallel": "nest assumes every sequence to be split alike",
     "--cpu-offloading-num-layers": "nest assumes activations to stay on the device",
     "--fine-grained-activation-offloading": "nest assumes activations to stay on the device",

@@ -47,6 +47,7 @@ _HARMLESS = (
     *("max_steps", "bf16_full_eval", "fp16_full_eval", "gradient_checkpointing_kwargs.*", "*tokenizer*", "cache_dir"),
     *("activation_checkpointing_kwargs.*", "optim_args", "average_tokens_across_devices", "prediction_loss_only"),
     *("accelerator_config.*", "chat_template*", "group_by_length", "length_column_name", "local_rank", "low_cpu_*"),
+    "fsdp_transformer_layer_cls_to_wrap",
     *("full_determinism", "ignore_data_skip", "torch_empty_cache_steps", "skip_memory_metrics", "debug"),
 )
 """Patterns of keys of all of them that change no cost that nest counts."""
@@ -281,6 +282,7 @@ AXOLOTL = Names(
         "adapter": (None, (None, "", "lora", "qlora"), _ALL),
         "unfrozen_parameters": (None, (None, []), _ALL),
         "relora": (None, (None, False), _ALL),
+        "relora_steps": (None, (None, 0), _ALL),
         "rl": (None, (None, ""), _STEP),
         "reward_model": (None, (None, False), _STEP),
         "process_reward_model": (None, (None, False), _STEP),

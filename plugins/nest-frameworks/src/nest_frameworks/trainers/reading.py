@@ -37,6 +37,7 @@ from nest_frameworks.trainers.names import (
     Names,
 )
 from nest_frameworks.trainers.narrow import EIGHT, check_experts
+from nest_frameworks.trainers.scripts import arguments, is_script
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
@@ -63,13 +64,19 @@ def read_axolotl(text: str, options: LaunchOptions | None = None) -> Reading:
 def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     """Read the run of a file.
 
-    `options`: its machines, of eight processes by default, and its folder.
+    `text`: a file, or a script that gives its keys as flags. `options`: its machines, of eight processes by default,
+    and its folder.
 
     Raises:
         InputErrors: keys contradict each other, or cannot be priced.
         InputError: it is no such file, or one that it names is missing or is none.
     """
-    keys = Keys(opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical))
+    scripted: list[str] = []
+    if names is not AXOLOTL and is_script(text):
+        content, options, scripted = arguments(text, options)
+    else:
+        content = opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical)
+    keys = Keys(content, notes=scripted)
     if names is LLAMA_FACTORY:
         from nest_frameworks.megatron.relatives import factory
 

@@ -259,7 +259,7 @@ def read_architecture(flags: FlagReader) -> Architecture | None:
     if further > blocks:
         flags.problem(f"--mtp-num-layers {further} is more than the {blocks} layers there are.")
         further = 0
-    rotates = positions == "rope" or flags.has("--use-rotary-position-embeddings")
+    rotates = flags.has("--use-rotary-position-embeddings") or positions == "rope"
     every = tuple(
         TransformerBlock(
             _with_positions(attention, window, rotates), mixture if mixture is not None and each else dense
