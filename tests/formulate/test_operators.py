@@ -20,6 +20,7 @@ from nest.instance import Candidate, Instance
 from nest.solve.dp.attempt import inseparable_layers
 from nest.spec import Overlap, Problem, Search, TransformerSpec
 from tests.bare_devices import written
+from tests.seeds import few
 from tests.small_instances import downsets_of
 
 Build = Callable[..., Problem]
@@ -48,7 +49,7 @@ def homes(instance: Instance, names: tuple[str, ...]) -> list[int]:
     return [names.index(operator.split("/")[0]) for operator in instance.graph.layers]
 
 
-@pytest.mark.parametrize("training", TRAININGS, ids=str)
+@pytest.mark.parametrize("training", few(TRAININGS, {}, TRAININGS[-1]), ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_operators_of_a_layer_add_up_to_it(model: str, training: dict[str, Any], problem: Build) -> None:
     whole, fine = both(problem, MODELS[model], **training)

@@ -18,6 +18,7 @@ from nest.spec import LevelSpec, MemoryOverheads, Overlap, Problem, Search
 from nest.strategies.tp import TensorParallelism
 from tests.bare_devices import bare
 from tests.formulate.conftest import EXPERTS, NODES
+from tests.seeds import few
 
 Build = Callable[..., Problem]
 
@@ -171,7 +172,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize("rest", [{}, {"search": Search(granularity="operator")}], ids=["layers", "operators"])
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", few(DEVICES, "peak", "host"))
 def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
     training = {"precision": "fp8", "saved_inputs": "narrow", "overlap": Overlap(tensor=True)}

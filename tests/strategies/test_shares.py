@@ -209,10 +209,18 @@ CASES = [
     for row, family in enumerate(FAMILIES)
     for column, exchange in enumerate(EXCHANGES)
 ]
-"""Every family with every exchange of keys and values; by default with one, its neighbour with the other."""
+"""Every family with every exchange of keys and values; in the longer run with one, its neighbour with the other."""
+SOON = (
+    *("deepseek_v3", "llama", "gpt_oss", "mixtral", "qwen2_moe", "gemma4_text", "jamba", "kimi_linear", "nemotron_h"),
+    *("qwen3_next", "deepseek_v4", "transformer"),
+)
+"""Families of which the default run takes that one."""
 
 
-@pytest.mark.parametrize(("family", "exchange"), CASES)
+@pytest.mark.parametrize(
+    ("family", "exchange"),
+    [c if c.values[0] in SOON else pytest.param(*c.values, marks=[pytest.mark.longer, *c.marks]) for c in CASES],
+)
 def test_calls_are_those_of_the_tensors_that_move(family: str, exchange: str) -> None:
     for capacity, attention in ((1.0, "flash"), (1.5, "unfused")):
         context = on(4, 4, context_exchange=exchange, expert_capacity=capacity, attention=attention)

@@ -126,8 +126,11 @@ def test_links_between_neighbours_of_one_tier_are_no_tiers() -> None:
         assert tier_layout(graph.is_device.tolist(), _ends(graph), 1120) is None
 
 
+LARGE = [pytest.param(graph, marks=pytest.mark.longer) for graph in (routers(16, 8), rails(16, 8))]
+
+
 @pytest.mark.parametrize("room", WIDTHS)
-@pytest.mark.parametrize("graph", [routers(2, 1), routers(9, 8), routers(16, 8), rails(16, 8), torus(2, 2, 2, 2)])
+@pytest.mark.parametrize("graph", [routers(2, 1), routers(9, 8), rails(8, 4), torus(2, 2, 2, 2), *LARGE])
 def test_a_spring_layout_keeps_nodes_apart(graph: LinkGraph, room: float) -> None:
     layout = spring_layout(len(graph.names), _ends(graph), room)
     assert layout.width <= room
