@@ -87,13 +87,7 @@ def plan(stages: list[tuple[list[int], str, int]], replicas: int = 1, order: str
         {"layers": layers, "candidate": name, "offset": offset, "recompute": "none", "zero": 0}
         for layers, name, offset in stages
     ]
-    return {
-        "replicas": replicas,
-        "rank_order": order,
-        "schedule": "1f1b",
-        "zero_degree": None,
-        "stages": decided,
-    }
+    return {"replicas": replicas, "rank_order": order, "schedule": "1f1b", "zero_degree": None, "stages": decided}
 
 
 def solution_of(instance: Instance, decided: dict[str, Any]) -> Solution:
@@ -106,9 +100,5 @@ def solution_of(instance: Instance, decided: dict[str, Any]) -> Solution:
         for each in decided["stages"]
     )
     return Solution(
-        decided["replicas"],
-        decided["rank_order"],
-        decided["schedule"],
-        stages,
-        zero_degree=decided.get("zero_degree"),
+        decided["replicas"], decided["rank_order"], decided["schedule"], stages, zero_degree=decided.get("zero_degree")
     )

@@ -6,16 +6,7 @@ from typing import Any
 import numpy
 
 from nest.hooks.registry import registry
-from nest.instance import (
-    Candidate,
-    Cluster,
-    Instance,
-    LayerGraph,
-    Level,
-    ParameterGroup,
-    RecomputeMode,
-    Space,
-)
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode, Space
 from nest.solve.dp.downsets import Downsets, cuts, lattice, membership
 from nest.spec.constraints import parse
 

@@ -20,14 +20,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SMALL: dict[str, Any] = {
     "nest": 1,
     "model": {
-        "transformer": {
-            "layers": 4,
-            "hidden": 1024,
-            "ffn": 4096,
-            "heads": 16,
-            "vocab": 32000,
-            "gated_mlp": False,
-        }
+        "transformer": {"layers": 4, "hidden": 1024, "ffn": 4096, "heads": 16, "vocab": 32000, "gated_mlp": False}
     },
     "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": [1, 2], "graphs": "iteration"},
     "cluster": {

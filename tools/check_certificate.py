@@ -536,10 +536,7 @@ class Instance:
 
     def passes(self, case: Any, runs: Any, choice: Any, priced: Any) -> Any:
         """Seconds of a stage's passes by kind and chunk, and of the messages that each waits for beside its work."""
-        costs, (arriving, returning, shown, _, hidden, messages, time, wait) = (
-            self.candidates[case.candidate],
-            priced,
-        )
+        costs, (arriving, returning, shown, _, hidden, messages, time, wait) = (self.candidates[case.candidate], priced)
         beside = hidden / messages if hidden else 0.0
         grow = time / (time - wait) if wait and time > wait else 1.0
         gather, scatter = self.often_by_chunk(case, runs, choice[1])

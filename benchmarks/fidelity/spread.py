@@ -305,10 +305,7 @@ def spread_text(found: Spreads, told: str) -> str:
 
     The difference that can be trusted is rounded up.
     """
-    rows = [
-        "# Spread of step times around predictions, by `python -m benchmarks.fidelity --nested --spread`",
-        "",
-    ]
+    rows = ["# Spread of step times around predictions, by `python -m benchmarks.fidelity --nested --spread`", ""]
     rows += [f"apart = {ceil(100 * found.apart - 1e-9) / 100:.2f}", f'sources = ["{told}"]']
     parts = {f"generations.{name}": each for name, each in found.known.generations.items()}
     parts |= {"experts": found.known.experts} if found.known.experts else {}

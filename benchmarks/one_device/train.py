@@ -186,13 +186,7 @@ def trained(sizes: dict[str, Any], setting: Setting, steps: int) -> dict[str, An
         _synchronised()
         times.append(time.perf_counter() - started)
         saved = loss.held[0] - static
-    return {
-        "seconds": times[WARM:],
-        "loss": float(mean),
-        "static": static,
-        "saved": saved,
-        **_peaks(),
-    }
+    return {"seconds": times[WARM:], "loss": float(mean), "static": static, "saved": saved, **_peaks()}
 
 
 def _without_selective(plan: Any) -> Any:

@@ -27,11 +27,7 @@ GIB = 2.0**30
 NEAR = 0.05
 """Share within which a figure counts as reproduced."""
 
-PIPER = {
-    (8, 8): 0.165855750,
-    (8, 80): 0.122007269,
-    (64, 80): 0.015650178,
-}
+PIPER = {(8, 8): 0.165855750, (8, 80): 0.122007269, (64, 80): 0.015650178}
 """Seconds per sample of BERT-32 by devices and GiB of memory, from the program of Piper's authors (msr-fiddle/piper,
 NeurIPS 2021). On 64 devices with less memory what a stage
 holds depends on the replicas of later stages, which no plan here has."""

@@ -86,10 +86,7 @@ def text(found: Sequence[Effort]) -> str:
     sizes = tuple(dict.fromkeys(each.devices for each in found))
     at = {(each.planner, each.devices): each for each in found}
     rows = [
-        [
-            name,
-            *(f"{format_seconds(at[name, size].seconds)}, {format_bytes(at[name, size].memory)}" for size in sizes),
-        ]
+        [name, *(f"{format_seconds(at[name, size].seconds)}, {format_bytes(at[name, size].memory)}" for size in sizes)]
         for name in dict.fromkeys(each.planner for each in found)
     ]
     return table(("planner", *(f"{size} devices" for size in sizes)), rows, range(1, len(sizes) + 1))

@@ -193,12 +193,7 @@ def _branch() -> Trap:
         56.0,
         "One replica on two devices: the slower stage takes 4 s of the 8 s at least, 12 * 4 + 8. The first and the "
         "third layer take 4 s.",
-        problem(
-            [candidate([1, 2, 3, 2], [0] * 4)],
-            [(2, 1, 0)],
-            batch=PRIME,
-            edges=[(0, 1), (0, 2), (1, 3), (2, 3)],
-        ),
+        problem([candidate([1, 2, 3, 2], [0] * 4)], [(2, 1, 0)], batch=PRIME, edges=[(0, 1), (0, 2), (1, 3), (2, 3)]),
     )
 
 

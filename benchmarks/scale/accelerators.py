@@ -206,12 +206,7 @@ ACCELERATORS: dict[str, Accelerator] = {
         instead(lambda tables: list(range(len(tables)))),
     ),
     "dominated-look": _one("16 classes tell mostly", f"{DP}.choices", "FIRST_LOOK", number(0)),
-    "parts-distinct": _one(
-        "numbers of blocks that no stage has",
-        f"{DP}.parts",
-        "distinct_choices",
-        argument(1),
-    ),
+    "parts-distinct": _one("numbers of blocks that no stage has", f"{DP}.parts", "distinct_choices", argument(1)),
     "classes": _one("one row for stages that cost the same", f"{DP}.pairs:Pairs", "classified", argument(0)),
     "same-fits": _one("one answer where the same choices fit", f"{DP}.stages:StageTables", "same_fits", argument(1)),
     "windows": Accelerator(
@@ -281,10 +276,7 @@ ACCELERATORS: dict[str, Accelerator] = {
         instead(lambda self, *arguments: numpy.zeros(len(arguments[-1]))),
     ),
     "pools-weight": _one(
-        "the least weight, all replicas at once",
-        f"{DP}.pool_configurations:PoolListing",
-        "_least_weight",
-        says(0.0),
+        "the least weight, all replicas at once", f"{DP}.pool_configurations:PoolListing", "_least_weight", says(0.0)
     ),
     # Prices by replay.
     "price-worse": Accelerator(

@@ -12,15 +12,7 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from nest.catalogue.entries import (
-    Calibration,
-    ClusterEntry,
-    LibraryModel,
-    Link,
-    Optimizer,
-    Precision,
-    TimeSpread,
-)
+from nest.catalogue.entries import Calibration, ClusterEntry, LibraryModel, Link, Optimizer, Precision, TimeSpread
 from nest.errors import InputError
 from nest.instance import CollectiveLine, EstimateError, Level
 from nest.io import structure

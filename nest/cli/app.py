@@ -113,10 +113,7 @@ def _options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
     plugin: list[Path] = typer.Option(
-        [],
-        "--plugin",
-        metavar="FILE.py",
-        help="Load the plug-in in this file; repeatable.",
+        [], "--plugin", metavar="FILE.py", help="Load the plug-in in this file; repeatable."
     ),
 ) -> None:
     """Options before the command."""

@@ -30,12 +30,7 @@ GPUS_PER_NODE = typer.Option(None, "--gpus-per-node", metavar="N", help="GPUs pe
 DEVICE = typer.Option(
     None, "--device", metavar="NAME", autocompletion=complete_devices, help="GPU type, such as h100 or a100-80gb."
 )
-NETWORK = typer.Option(
-    None,
-    "--network",
-    metavar="BANDWIDTH",
-    help="Between nodes, per GPU, such as '400 Gbit/s'.",
-)
+NETWORK = typer.Option(None, "--network", metavar="BANDWIDTH", help="Between nodes, per GPU, such as '400 Gbit/s'.")
 BATCH = typer.Option(None, "--batch", metavar="N", help="Global batch: samples per optimizer step.")
 SEQUENCE = typer.Option(None, "--sequence", metavar="N", help="Sequence length in tokens, such as 8k.")
 
@@ -44,11 +39,7 @@ EXAMPLE = (
     "--sequence 8192"
 )
 
-OTHER_WORDS = {
-    "--global-batch": "--batch",
-    "--sequence-length": "--sequence",
-    "--devices-per-node": "--gpus-per-node",
-}
+OTHER_WORDS = {"--global-batch": "--batch", "--sequence-length": "--sequence", "--devices-per-node": "--gpus-per-node"}
 """Names of these options in other commands and files, understood, too."""
 
 

@@ -40,10 +40,7 @@ def devices(
 
 def clusters(
     name: str | None = typer.Argument(
-        None,
-        metavar="[NAME]",
-        autocompletion=complete_clusters,
-        help="Name of a cluster; NAME-N has N devices.",
+        None, metavar="[NAME]", autocompletion=complete_clusters, help="Name of a cluster; NAME-N has N devices."
     ),
     as_json: bool = JSON,
 ) -> None:
@@ -84,8 +81,7 @@ def stacks(
 
 
 def profiles(
-    name: str | None = typer.Argument(None, metavar="[NAME]", help="Name of a link profile."),
-    as_json: bool = JSON,
+    name: str | None = typer.Argument(None, metavar="[NAME]", help="Name of a link profile."), as_json: bool = JSON
 ) -> None:
     """List the link profiles, or describe one and its sources.
 

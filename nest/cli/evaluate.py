@@ -46,16 +46,10 @@ def evaluate(
     tokens: str | None = TOKENS,
     as_json: bool = typer.Option(False, "--json", help="Print one JSON document and nothing else."),
     from_megatron: Path | None = typer.Option(
-        None,
-        "--from-megatron",
-        metavar="FILE",
-        help="Short for --from megatron FILE.",
+        None, "--from-megatron", metavar="FILE", help="Short for --from megatron FILE."
     ),
     from_file: tuple[str, Path] | None = typer.Option(
-        None,
-        "--from",
-        metavar="NAME FILE",
-        help="Launch script, such as megatron FILE.",
+        None, "--from", metavar="NAME FILE", help="Launch script, such as megatron FILE."
     ),
     cluster: str | None = typer.Option(None, "--cluster", metavar="NAME|FILE", help="With --from: cluster of the run."),
     nodes: int | None = NODES,

@@ -18,16 +18,10 @@ if TYPE_CHECKING:
 
 def export(
     plan: Path | None = typer.Argument(
-        None,
-        metavar="PLAN",
-        help="Plan file, or a folder of plans from `nest solve --best`.",
+        None, metavar="PLAN", help="Plan file, or a folder of plans from `nest solve --best`."
     ),
     to: list[str] = typer.Option(
-        [],
-        "--to",
-        metavar="NAME",
-        autocompletion=complete_exporters,
-        help="Exporter, such as megatron; repeatable.",
+        [], "--to", metavar="NAME", autocompletion=complete_exporters, help="Exporter, such as megatron; repeatable."
     ),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the files into this folder."),
     release: str | None = typer.Option(

@@ -25,10 +25,7 @@ def _be_strict(strict: bool) -> bool:
 
 
 STRICT_PLUGINS = typer.Option(
-    False,
-    "--strict-plugins",
-    callback=_be_strict,
-    help="Stop on a plug-in error (exit code 2).",
+    False, "--strict-plugins", callback=_be_strict, help="Stop on a plug-in error (exit code 2)."
 )
 """Takes effect when parsed; a command only declares `strict_plugins: bool = STRICT_PLUGINS`."""
 
@@ -46,12 +43,7 @@ MODEL = typer.Option(None, "--model", metavar="NAME|FILE", help="Model of the ru
 
 VOCABULARY = typer.Option(None, "--vocabulary", metavar="N", help="Vocabulary size of the run.")
 
-TOKENS = typer.Option(
-    None,
-    "--tokens",
-    metavar="N",
-    help="Tokens of the training: prints its days and cost.",
-)
+TOKENS = typer.Option(None, "--tokens", metavar="N", help="Tokens of the training: prints its days and cost.")
 
 
 def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Changes":

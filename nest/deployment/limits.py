@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from nest.deployment.deployment import (
-    BLOCK,
-    ENDS,
-    Deployment,
-    deployment,
-    measured_candidate,
-    unpooled_name,
-)
+from nest.deployment.deployment import BLOCK, ENDS, Deployment, deployment, measured_candidate, unpooled_name
 from nest.instance import recompute_words
 from nest.records import Record
 from nest.spec import PlanDocument, StageRecord

@@ -310,12 +310,7 @@ def verdict_on(plan: PlanDocument, known: Registry, how: Proof) -> Verdict:
 
 
 def verdict(
-    instance: Instance,
-    formulation: Formulation,
-    plan: PlanDocument,
-    problem: Problem,
-    known: Registry,
-    how: Proof,
+    instance: Instance, formulation: Formulation, plan: PlanDocument, problem: Problem, known: Registry, how: Proof
 ) -> Verdict:
     """Return CP-SAT's verdict on a plan whose numbers hold."""
     from nest_cpsat import Price

@@ -219,11 +219,7 @@ def on_pools(every: Sequence[Devices], price: Callable[[Devices], Formulation]) 
     )
 
 
-def _priced(
-    blocks: Sequence[Block],
-    price: Callable[[Block], Candidate],
-    waiting: Waiting,
-) -> dict[int, Candidate]:
+def _priced(blocks: Sequence[Block], price: Callable[[Block], Candidate], waiting: Waiting) -> dict[int, Candidate]:
     """Candidates by index of their block, ascending: all, or as many as time allows.
 
     A few are priced however late it is, and nearly finished work is finished.

@@ -214,12 +214,7 @@ def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | N
         return None
     largest = sorted(nearest.items(), key=lambda each: (-each[1], each[0][0], each[0][1].sizes))
     told = [
-        {
-            "kind": kind,
-            "sizes": dict(known.sizes),
-            "measured_at": dict(known.measured_at),
-            "share": seconds / whole,
-        }
+        {"kind": kind, "sizes": dict(known.sizes), "measured_at": dict(known.measured_at), "share": seconds / whole}
         for (kind, known), seconds in largest[:MOST_SIZES]
     ]
     rest = sorted(computed.items(), key=lambda each: (-each[1], each[0]))

@@ -151,12 +151,7 @@ def build_space(
     demanded = [(place, each) for place, each in options.demanded if place != "fixed.etp" or formulation.experts]
     problems = _unknown_layers(demanded, formulation)
     try:
-        schedules = _with_chunks(
-            _sending(options),
-            (len(even_blocks), len(blocks_and_ends)),
-            fixed.get("chunks"),
-            even,
-        )
+        schedules = _with_chunks(_sending(options), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks"), even)
         layers = None
         if options.fixed.stages is not None:
             from nest.formulate.partition import check_even, check_together, partition

@@ -35,11 +35,7 @@ from nest.spec.constraints import Constraint, Value
 def structure_violations(instance: Instance, solution: Solution) -> list[str]:
     """Violated rules of PROBLEM.md section 3, in words; a price needs that there are none."""
     layers = _layers(instance, solution)
-    return [
-        *(layers or _modes(instance, solution)),
-        *_devices(instance, solution),
-        *_shard_groups(instance, solution),
-    ]
+    return [*(layers or _modes(instance, solution)), *_devices(instance, solution), *_shard_groups(instance, solution)]
 
 
 def _layers(instance: Instance, solution: Solution) -> list[str]:

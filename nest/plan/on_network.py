@@ -118,10 +118,7 @@ def _add_messages(instance: Instance, solution: Solution, carried: Array, used: 
         if here == there:
             continue
         senders, receivers = counterparts(solution, here, there)
-        sent = (
-            cut_bytes(instance.candidates[there], front),
-            cut_bytes(instance.candidates[here], front),
-        )
+        sent = (cut_bytes(instance.candidates[there], front), cut_bytes(instance.candidates[here], front))
         for stage, size, ways in ((there, sent[0], (senders, receivers)), (here, sent[1], (receivers, senders))):
             if size:
                 _, links = model.paths(*ways)

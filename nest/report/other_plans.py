@@ -11,9 +11,7 @@ from nest.instance import Instance, Solution
 from nest.io import structure, unstructure
 from nest.plan.document import document
 from nest.plan.evaluate import PricedPlan
-from nest.report.decisions import (
-    degrees_text,
-)
+from nest.report.decisions import degrees_text
 from nest.report.plan_summary import time_shares
 from nest.spec import Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE

@@ -95,10 +95,7 @@ class Replay:
 
 
 def replay(
-    instance: Instance,
-    solution: Solution,
-    disturbance: Disturbance | None = None,
-    progress: Progress | None = None,
+    instance: Instance, solution: Solution, disturbance: Disturbance | None = None, progress: Progress | None = None
 ) -> Replay:
     """Replay the schedule of a plan.
 

@@ -9,15 +9,7 @@ from itertools import pairwise
 
 from attrs import evolve, frozen
 
-from nest.instance import (
-    Candidate,
-    Instance,
-    RecomputeMode,
-    Solution,
-    Weights,
-    copies_of,
-    stage_mode,
-)
+from nest.instance import Candidate, Instance, RecomputeMode, Solution, Weights, copies_of, stage_mode
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
 from nest.plan.layout import (
     Boundary,

@@ -32,24 +32,8 @@ from nest.spec.plan import (
     TimeRange,
     UnknownFact,
 )
-from nest.spec.problem import (
-    Fixed,
-    Problem,
-    ProfileCandidate,
-    ProfileGroup,
-    ProfileRecompute,
-    ProfileSpec,
-    Search,
-)
-from nest.spec.topology import (
-    DragonflySpec,
-    FatTreeSpec,
-    GraphSpec,
-    MatrixSpec,
-    MeshSpec,
-    RailOptimisedSpec,
-    TorusSpec,
-)
+from nest.spec.problem import Fixed, Problem, ProfileCandidate, ProfileGroup, ProfileRecompute, ProfileSpec, Search
+from nest.spec.topology import DragonflySpec, FatTreeSpec, GraphSpec, MatrixSpec, MeshSpec, RailOptimisedSpec, TorusSpec
 from nest.spec.trainable import Lora, Trainable
 from nest.spec.training import NO_STACK, Overlap, StackDefaults, StackSpec, Training, with_value
 

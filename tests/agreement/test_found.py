@@ -7,10 +7,7 @@ def problem(candidates: list[dict], layers: int, **rest) -> dict:
     """A chain on four devices."""
     return {
         "nest": 1,
-        "cluster": {
-            "memory": 1.0,
-            "levels": [{"name": "node", "fanout": 4, "bandwidth": 10.0, "latency": 0.0}],
-        },
+        "cluster": {"memory": 1.0, "levels": [{"name": "node", "fanout": 4, "bandwidth": 10.0, "latency": 0.0}]},
         "profile": {
             "layers": [f"layer {i}" for i in range(layers)],
             "edges": [[i, i + 1] for i in range(layers - 1)],

@@ -41,8 +41,7 @@ FAST, SLOW = 4 * 2.0**30, 2.0**29
 
 
 @pytest.mark.parametrize(
-    ("near", "far"),
-    [((SLOW, 0.0), (FAST, 0.0)), ((FAST, 2.0), (FAST, 0.0)), ((SLOW, 0.0), (FAST, 2.0))],
+    ("near", "far"), [((SLOW, 0.0), (FAST, 0.0)), ((FAST, 2.0), (FAST, 0.0)), ((SLOW, 0.0), (FAST, 2.0))]
 )
 def test_levels_that_are_faster_outside_are_no_hierarchy(near, far):
     """Two pairs of devices with links of one bandwidth and latency inside, and of another between them."""

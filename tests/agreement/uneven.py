@@ -67,8 +67,6 @@ def random_candidate(random: Random, layers: int, width: int) -> dict:
         "forward": forward,
         "backward": [2 * time for time in forward],
         "state": random.choice([{}, {"dense": group}]),
-        "recompute": {
-            "none": {"extra": nothing, "first": kept, "more": kept, "peak": nothing, "stash_inputs": False},
-        },
+        "recompute": {"none": {"extra": nothing, "first": kept, "more": kept, "peak": nothing, "stash_inputs": False}},
         "edge_bytes": [random.choice([1e9, 1e9, 2e8, 1e3, 0.0]) for _ in range(layers - 1)],
     }

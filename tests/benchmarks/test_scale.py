@@ -31,12 +31,7 @@ def test_absent_data_is_skipped_with_a_line(tmp_path: Path) -> None:
     measures, skipped = suite(tmp_path)
     assert len(skipped) == 4
     assert all(str(tmp_path) in told for told in skipped)
-    assert {each.name.partition("-")[0] for each in measures} == {
-        "joint",
-        "scale",
-        "growth",
-        "towers",
-    }
+    assert {each.name.partition("-")[0] for each in measures} == {"joint", "scale", "growth", "towers"}
 
 
 def test_a_gap_is_within_what_it_may_be() -> None:

@@ -6,16 +6,7 @@ import numpy
 import pytest
 from attrs import evolve
 
-from benchmarks.fidelity.spread import (
-    COVERED,
-    REACH,
-    TRUSTED,
-    Strangers,
-    apart,
-    spread,
-    spreads,
-    student,
-)
+from benchmarks.fidelity.spread import COVERED, REACH, TRUSTED, Strangers, apart, spread, spreads, student
 
 RANDOM = numpy.random.default_rng(2)
 

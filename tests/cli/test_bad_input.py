@@ -169,12 +169,7 @@ VALUES: list[tuple[dict[str, Any], str, Any, str]] = [
     (DESCRIBED, "training.selective", ["atention"], "no operator or kind of operator .*Did you mean 'attention'"),
     (DESCRIBED, "training.offload", ["weights"], "must be one of optimizer, activations, is 'weights'"),
     (DESCRIBED, "training.offload", ["optimizer", "optimizer"], "as is the item at .0.; each may be there once"),
-    (
-        DESCRIBED,
-        "training.primary_weights",
-        "fp8",
-        "training.precision bf16 has no separate primary weights",
-    ),
+    (DESCRIBED, "training.primary_weights", "fp8", "training.precision bf16 has no separate primary weights"),
     (DESCRIBED, "search.recompute", ["offload"], "needs `activations` in training.offload"),
     (DESCRIBED, "strategies.tp", [3], "allows 3, but .* only allow tp 1, 2, 4, 8"),
     (DESCRIBED, "strategies.tp", [0], "must be at least 1, is 0"),

@@ -130,13 +130,7 @@ def test_machines_of_one_domain_are_joined_by_it(call) -> None:
 
 def test_every_device_has_usual_machines_but_those_of_a_torus(call) -> None:
     known = {each.device for each in profiles().values()}
-    assert {name for name in devices() if name not in known} == {
-        "tpu-v4",
-        "tpu-v5e",
-        "tpu-v5p",
-        "tpu-v7x",
-        "trainium2",
-    }
+    assert {name for name in devices() if name not in known} == {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v7x", "trainium2"}
     words = ("--model", "gpt2", "--batch", "8", "--sequence", "512")
     for name in sorted(each for each in known if each):
         levels = printed(call, *words, "--device", name, "--nodes", "2").cluster.levels or ()

@@ -17,11 +17,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_p
 
 sizes = st.floats(0, 1e12) | st.integers(0, 10**12)
 levels = st.builds(
-    Level,
-    name=st.just("level"),
-    fanout=st.just(1),
-    bandwidth=st.floats(1e6, 1e13),
-    latency=st.floats(0, 1e-2),
+    Level, name=st.just("level"), fanout=st.just(1), bandwidth=st.floats(1e6, 1e13), latency=st.floats(0, 1e-2)
 )
 networks = st.lists(st.tuples(st.integers(1, 9), levels), min_size=1, max_size=4)
 

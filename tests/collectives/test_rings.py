@@ -184,8 +184,7 @@ def test_links_of_the_catalogue_take_longer_for_more_members(name: str, kind: st
 
 
 @pytest.mark.parametrize(
-    ("payload", "busbw"),
-    [(2**20, 5.37), (2**23, 35.12), (2**27, 197.94), (2**30, 361.99), (2**34, 381.8)],
+    ("payload", "busbw"), [(2**20, 5.37), (2**23, 35.12), (2**27, 197.94), (2**30, 361.99), (2**34, 381.8)]
 )
 def test_four_machines_of_eight_come_out_as_measured(payload: float, busbw: float) -> None:
     """Bus bandwidths in GB/s of all-reduces on 4 nodes of 8 B200, 8 x 400 Gbit/s each, which the link was fitted to:

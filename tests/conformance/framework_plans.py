@@ -33,9 +33,7 @@ WHOLE_SEQUENCE: dict[str, dict[str, Any]] = {
 }
 """Without sequence parallelism, which DeepSpeed and Accelerate do not have."""
 
-DEEPSPEED = WHOLE_SEQUENCE | {
-    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"}),
-}
+DEEPSPEED = WHOLE_SEQUENCE | {"dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"})}
 """Its tensor parallelism refuses ZeRO 3."""
 
 

@@ -37,9 +37,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
         {"tp": 2, "sp": True, "ep": 4, "etp": 1, "pp": 2, "dp": 4, "zero": 1, "recompute": "full"},
     ),
     "uneven": problem(
-        DENSE_MODEL,
-        {"overlap": {"tensor": False}},
-        {"tp": 2, "pp": 4, "dp": 2, "zero": 1, "stages": [1, 2, 3, 2]},
+        DENSE_MODEL, {"overlap": {"tensor": False}}, {"tp": 2, "pp": 4, "dp": 2, "zero": 1, "stages": [1, 2, 3, 2]}
     ),
     "interleaved": problem(
         DENSE_MODEL, {"schedule": "interleaved"}, {"tp": 2, "sp": True, "pp": 4, "dp": 2, "chunks": 2, "zero": 0}
@@ -50,9 +48,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
         {"tp": 2, "sp": True, "pp": 2, "dp": 4, "chunks": 2, "zero": 1, "recompute": "full", "recompute_layers": 1},
     ),
     "zero3": problem(
-        DENSE_MODEL,
-        {"overlap": {"data": True}, "stack": "megatron-core"},
-        {"tp": 2, "sp": True, "dp": 8, "zero": 3},
+        DENSE_MODEL, {"overlap": {"data": True}, "stack": "megatron-core"}, {"tp": 2, "sp": True, "dp": 8, "zero": 3}
     ),
 }
 """By kind; every one is priced in well under a second."""

@@ -183,8 +183,7 @@ answer(counts)
 
 @pytest.mark.parametrize("option", ["2", "3", "5"])
 @pytest.mark.parametrize(
-    ("schedule", "ranks"),
-    [("1F1B", [[8], [9], [8], [7]]), ("Interleaved1F1B", [[4, 4], [5, 4], [4, 4], [4, 3]])],
+    ("schedule", "ranks"), [("1F1B", [[8], [9], [8], [7]]), ("Interleaved1F1B", [[4, 4], [5, 4], [4, 4], [4, 3]])]
 )
 def test_every_nth_block_is_counted_as_the_reader_does(schedule: str, ranks: list[list[int]], option: str) -> None:
     _needs_titan("0.2")

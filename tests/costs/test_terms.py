@@ -139,12 +139,7 @@ SLOWER = {
     st.sampled_from(("bf16", "fp8")),
 )
 def test_each_coefficient_works_in_one_direction(
-    operator: Operator,
-    device: DeviceSpec,
-    terms: dict[str, float],
-    name: str,
-    places: list[float],
-    precision: str,
+    operator: Operator, device: DeviceSpec, terms: dict[str, float], name: str, places: list[float], precision: str
 ) -> None:
     known = ranges()[name]
     less, more = (

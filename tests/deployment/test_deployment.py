@@ -24,10 +24,7 @@ def plan(fixed: dict[str, Any], *, layers: int = LAYERS, schedule: str = "1f1b",
             "training": {"global_batch": 64, "sequence_length": 512, "schedule": schedule},
             "cluster": {
                 "device": "h100-sxm",
-                "levels": [
-                    {"fanout": 8, "bandwidth": "450 GB/s"},
-                    {"fanout": 4, "bandwidth": "50 GB/s"},
-                ],
+                "levels": [{"fanout": 8, "bandwidth": "450 GB/s"}, {"fanout": 4, "bandwidth": "50 GB/s"}],
             },
             "fixed": fixed,
         }

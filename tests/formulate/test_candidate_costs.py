@@ -40,8 +40,7 @@ def graph() -> OperatorGraph:
         a, b, c = (tensor(f"{layer}/{name}", 8) for name in "abc")
         weights = (Parameter("w", (("ffn", 30),)), Parameter("e", (("ffn", 10),), group="expert"))
         calls = Collective(
-            forward=(Communication("all_reduce", 8e3, "tp"),),
-            backward=(Communication("all_gather", 8e3, "tp"),) * 2,
+            forward=(Communication("all_reduce", 8e3, "tp"),), backward=(Communication("all_gather", 8e3, "tp"),) * 2
         )
         read = tensor(source, 8)
         return (

@@ -5,9 +5,7 @@ import pytest
 import nest
 from nest.report.text.first_screen import first_screen
 
-MODELS = {
-    "dense": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024},
-}
+MODELS = {"dense": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024}}
 MODELS["experts"] = {**MODELS["dense"], "experts": 8, "top_k": 2, "moe_ffn": 8192}
 LAYOUTS = {
     "tp": ("dense", {"tp": 4, "sp": True}, {}),

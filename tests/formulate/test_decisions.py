@@ -48,10 +48,7 @@ def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
         ({"tp": 4}, ("tp is 4, but strategies.tp allows 1, 2 only",)),
         ({"sp": False}, ("sp is 1, but strategies.sp allows 2 only",)),
         ({"cp": 8, "tp": 1}, ("cp is 8, but without strategies.cp the search tries 1, 2, 4 only",)),
-        (
-            {"batch": 2, "micro_batch": 2},
-            ("batch is 2, but without strategies.batch the search tries 1 only",),
-        ),
+        ({"batch": 2, "micro_batch": 2}, ("batch is 2, but without strategies.batch the search tries 1 only",)),
     ],
     ids=str,
 )

@@ -143,11 +143,7 @@ def test_activations_on_the_host_never_take_less_time_nor_more_memory_than_three
             assert memory(away) <= memory(none) * (1 + 1e-12)
 
 
-SMALL: dict[str, Any] = {
-    "nest": 1,
-    "model": "llama-2-7b",
-    "cluster": "dgx-h100-superpod-8",
-}
+SMALL: dict[str, Any] = {"nest": 1, "model": "llama-2-7b", "cluster": "dgx-h100-superpod-8"}
 TRAINING = {"global_batch": 16, "sequence_length": 4096, "micro_batch": [1]}
 
 

@@ -17,16 +17,7 @@ from nest.formulate.stack import Exposure, data_parallel_exposure, hidden_messag
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
-from nest.spec import (
-    NO_STACK,
-    Coefficients,
-    Overlap,
-    PlanDocument,
-    Problem,
-    StackDefaults,
-    StackSpec,
-    Training,
-)
+from nest.spec import NO_STACK, Coefficients, Overlap, PlanDocument, Problem, StackDefaults, StackSpec, Training
 from tests.bare_devices import bare
 
 WRITTEN: dict[str, Any] = {
@@ -279,21 +270,9 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
             {},
             f"{USUAL}: DP, TP and PP (interleaved) communication overlaps with compute.",
         ),
-        (
-            {"overlap": {"tensor": False}},
-            {},
-            f"{USUAL}: DP communication overlaps with compute.",
-        ),
-        (
-            {"overlap": {"data": False, "tensor": False}},
-            {},
-            f"{USUAL}: no communication overlaps with compute.",
-        ),
-        (
-            {},
-            {"search": {"target": "torchtitan"}},
-            "fsdp: DP communication overlaps with compute.",
-        ),
+        ({"overlap": {"tensor": False}}, {}, f"{USUAL}: DP communication overlaps with compute."),
+        ({"overlap": {"data": False, "tensor": False}}, {}, f"{USUAL}: no communication overlaps with compute."),
+        ({}, {"search": {"target": "torchtitan"}}, "fsdp: DP communication overlaps with compute."),
         ({"stack": "maxtext"}, {}, None),
         ({"stack": "none"}, {}, None),
     ],

@@ -56,11 +56,7 @@ def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
 @pytest.mark.parametrize(
     ("limits", "changes", "told"),
     [
-        (
-            Limits(zero=(0, 1)),
-            {"fixed": {"zero": 3}},
-            "fixed.zero allows 3, but search.target toy has ZeRO",
-        ),
+        (Limits(zero=(0, 1)), {"fixed": {"zero": 3}}, "fixed.zero allows 3, but search.target toy has ZeRO"),
         (
             Limits(schedules=("1f1b", "interleaved")),
             {"training": {"schedule": ["gpipe"]}},
@@ -68,11 +64,7 @@ def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
         ),
         (Limits(recompute=("full",)), {"search": {"recompute": ["none"]}}, "search.recompute allows none"),
         (Limits(recompute=("full",)), {"fixed": {"recompute": "none"}}, "fixed.recompute allows none"),
-        (
-            Limits(strategies=("cp",)),
-            {"strategies": {"tp": [2, 4]}},
-            "strategies.tp allows 2, 4, but search.target",
-        ),
+        (Limits(strategies=("cp",)), {"strategies": {"tp": [2, 4]}}, "strategies.tp allows 2, 4, but search.target"),
         (Limits(strategies=("cp",)), {"fixed": {"tp": 2}}, "has no strategy 'tp'"),
         (Limits(rank_orders=("dp-inner",)), {"fixed": {"rank_order": "pp-inner"}}, "fixed.rank_order allows pp-inner"),
         (Limits(), {"search": {"zero_degree": [2]}}, "search.zero_degree allows 2"),

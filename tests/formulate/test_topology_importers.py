@@ -62,11 +62,7 @@ def folder(tmp_path: Path) -> Path:
 def test_levels_hosts_and_device_arrive_in_the_section(folder: Path) -> None:
     held = in_place(ClusterSpec(topology="net.own"), known(Own(FOUND)), folder)
     assert held == ClusterSpec(
-        levels=LEVELS,
-        device="h100-sxm",
-        hosts=("a", "b", "c"),
-        devices_per_host=2,
-        assumed=("Links are guessed.",),
+        levels=LEVELS, device="h100-sxm", hosts=("a", "b", "c"), devices_per_host=2, assumed=("Links are guessed.",)
     )
     assert structure(unstructure(held), ClusterSpec) == held
 
@@ -188,11 +184,7 @@ def test_a_graph_is_reduced_to_levels_first() -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "tier", "told"),
-    [
-        (0, NDR, "at least one host"),
-        (2, None, "add --link-profile"),
-        (2, TierSpec("ethernet"), "bandwidth is missing"),
-    ],
+    [(0, NDR, "at least one host"), (2, None, "add --link-profile"), (2, TierSpec("ethernet"), "bandwidth is missing")],
 )
 def test_what_cannot_be_is_told(hosts: int, tier: TierSpec | None, told: str) -> None:
     with pytest.raises(InputError, match=told):

@@ -341,10 +341,7 @@ def problem_of() -> Callable[..., Problem]:
         (DENSE, ("lm_head", "v_proj")),
         (DENSE, ("qkv_proj", "gate_up_proj")),
         (EXPERTS, ("gate_proj", "down_proj")),
-        (
-            {"transformer": LATENT_MODEL},
-            ("q_b_proj", "kv_b_proj", "o_proj"),
-        ),
+        ({"transformer": LATENT_MODEL}, ("q_b_proj", "kv_b_proj", "o_proj")),
     ],
 )
 def test_every_sharding_holds_the_shares_of_adapters(

@@ -52,11 +52,7 @@ open: false
 chairs: 4
 """
 JSON = json.dumps(
-    {
-        "shelves": [{"size": "2 KiB", "slots": [3, 4]}, {"size": 5, "slots": 6, "label": "é"}],
-        "open": False,
-        "chairs": 4,
-    }
+    {"shelves": [{"size": "2 KiB", "slots": [3, 4]}, {"size": 5, "slots": 6, "label": "é"}], "open": False, "chairs": 4}
 )
 TOML = """\
 open = false

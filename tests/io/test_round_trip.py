@@ -31,9 +31,7 @@ plans = st.builds(
     lower_bound=optional(positive),
     throughput=optional(positive),
     fits=st.booleans(),
-    candidate=optional(
-        st.builds(CandidateSummary, words, st.dictionaries(words, small, max_size=2), small, small),
-    ),
+    candidate=optional(st.builds(CandidateSummary, words, st.dictionaries(words, small, max_size=2), small, small)),
     data_parallel=optional(small),
     rank_order=optional(st.sampled_from(["pp-inner", "dp-inner"])),
     schedule=optional(words),

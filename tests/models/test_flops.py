@@ -100,8 +100,7 @@ def test_qwen_windows_apply_to_the_layers_named(llama, load, overrides, expected
 
 
 @pytest.mark.parametrize(
-    ("family", "expected"),
-    [("qwen2_moe", [8, 32, 8]), ("qwen3_moe", [8, 8, 8]), ("mixtral", [8, 8, 8])],
+    ("family", "expected"), [("qwen2_moe", [8, 32, 8]), ("qwen3_moe", [8, 8, 8]), ("mixtral", [8, 8, 8])]
 )
 def test_mixtures_have_windows_where_their_family_puts_them(llama, load, family, expected):
     experts = {

@@ -62,11 +62,7 @@ def inputs() -> dict[str, list[Input]]:
         "study": [(".json", study), (".json", {**study, "points": [{"training.global_batch": 16, "fixed.pp": 2}]})],
         "problem": [(".json", each) for each in problems],
         "plan": [(".json", each) for each in sorted(plans, key=lambda each: json.dumps(each))],
-        "model": [
-            *((".json", unstructure(each)) for each in model_sources()),
-            (".json", model),
-            (".json", [NODE]),
-        ],
+        "model": [*((".json", unstructure(each)) for each in model_sources()), (".json", model), (".json", [NODE])],
         "network": _networks(),
         "collectives": [(".jsonl", _lines(collectives)), (".txt", OUTPUT)],
         "runs": [(".jsonl", _lines([*operators, *runs])), (".jsonl", _lines(operators))],

@@ -28,15 +28,7 @@ from math import inf, nextafter
 import numpy as np
 
 from tests.oracle.brute_force import FITS, Answer, alone, describe
-from tests.oracle.costs import (
-    can_run,
-    compute_time,
-    cuts_around,
-    memory_of_more,
-    memory_of_one,
-    sent,
-    zero_times,
-)
+from tests.oracle.costs import can_run, compute_time, cuts_around, memory_of_more, memory_of_one, sent, zero_times
 from tests.oracle.network import Network
 from tests.oracle.parts import on_stage
 from tests.oracle.price import price

@@ -27,13 +27,7 @@ def candidate(name: str, width: int, forward: list[float], *, size: float = 1.0,
             }
         },
         "recompute": {
-            "none": {
-                "extra": [0.0] * 2,
-                "first": [0.0] * 2,
-                "more": [0.0] * 2,
-                "peak": [0.0] * 2,
-                "stash_inputs": True,
-            }
+            "none": {"extra": [0.0] * 2, "first": [0.0] * 2, "more": [0.0] * 2, "peak": [0.0] * 2, "stash_inputs": True}
         },
         "edge_bytes": [edge],
     }
@@ -56,10 +50,7 @@ def problem() -> dict:
         "profile": {
             "layers": ["a", "b"],
             "edges": [[0, 1]],
-            "candidates": [
-                candidate("two", 2, [50.0, 1.0], edge=4.0),
-                candidate("three", 3, [1.0, 50.0], edge=2.0),
-            ],
+            "candidates": [candidate("two", 2, [50.0, 1.0], edge=4.0), candidate("three", 3, [1.0, 50.0], edge=2.0)],
         },
     }
 

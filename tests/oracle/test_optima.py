@@ -37,13 +37,7 @@ def explicit(record: dict) -> dict:
         "rank_order": plan["order"],
         "schedule": record["problem"]["training"]["schedule"],
         "stages": [
-            {
-                "layers": layers,
-                "candidate": plan["candidate"],
-                "offset": offset,
-                "recompute": recompute,
-                "zero": zero,
-            }
+            {"layers": layers, "candidate": plan["candidate"], "offset": offset, "recompute": recompute, "zero": zero}
             for layers, offset, recompute, zero in rows
         ],
     }

@@ -41,10 +41,7 @@ def rich_candidate(layers: int, name: str, width: int, ranks: Sequence[int], see
     return evolve(
         plain,
         state=(*plain.state, shared),
-        recompute=(
-            none,
-            RecomputeMode(full.name, full.extra, full.first, full.more, full.peak, stash_inputs=True),
-        ),
+        recompute=(none, RecomputeMode(full.name, full.extra, full.first, full.more, full.peak, stash_inputs=True)),
     )
 
 

@@ -87,12 +87,7 @@ def test_latencies_are_of_the_ring_that_was_chosen() -> None:
     asked = problem(4, "interleaved", state)
     asked["training"]["global_batch"] = 8
     found = nest.simulate(plan(asked, 4, chunks=2, zero=3))
-    assert seconds(found, "gather-weights", "forward") == {
-        (0, 0): 0.225,
-        (0, 1): 0.375,
-        (1, 0): 0.825,
-        (1, 1): 2.075,
-    }
+    assert seconds(found, "gather-weights", "forward") == {(0, 0): 0.225, (0, 1): 0.375, (1, 0): 0.825, (1, 1): 2.075}
 
 
 def test_every_piece_of_a_group_has_the_latencies() -> None:
@@ -176,9 +171,7 @@ def test_overlapped_passes_wait_for_what_either_needs_and_send_when_both_are_don
     first = [Pass("forward", 0), Pass("forward", 1), Pass("backward", 0), Pass("backward", 1)]
     second = [Pass("forward", 0), Pass("backward", 0, overlapped=True), Pass("forward", 1), Pass("backward", 1)]
     spans = run(
-        [first, second],
-        Places(2, 2, (0, 1)),
-        lambda stage, step: 2.0 if step.kind == "backward" else (3.0, 1.0)[stage],
+        [first, second], Places(2, 2, (0, 1)), lambda stage, step: 2.0 if step.kind == "backward" else (3.0, 1.0)[stage]
     )
     assert sorted((span.stage, span.start, span.end) for span in spans) == [
         (0, 0.0, 3.0),

@@ -84,9 +84,7 @@ def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocume
         },
         "training": {"global_batch": replicas * micro_batches, "schedule": schedule},
         "cluster": {
-            "levels": [
-                {"name": "rack", "fanout": stages * replicas, "bandwidth": BANDWIDTH, "latency": LATENCY},
-            ],
+            "levels": [{"name": "rack", "fanout": stages * replicas, "bandwidth": BANDWIDTH, "latency": LATENCY}],
             "memory": 1e6,
         },
     }

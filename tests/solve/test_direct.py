@@ -158,10 +158,7 @@ def test_a_stage_between_does_not_pay_for_what_it_does_not_read() -> None:
 
 
 def test_what_is_sent_directly_goes_over_the_level_of_both_ends() -> None:
-    levels = [
-        {"fanout": 2, "bandwidth": 2.0, "latency": 0.1},
-        {"fanout": 2, "bandwidth": 0.5, "latency": 0.3},
-    ]
+    levels = [{"fanout": 2, "bandwidth": 2.0, "latency": 0.1}, {"fanout": 2, "bandwidth": 0.5, "latency": 0.3}]
     inner, outer = (lambda size: 0.1 + size / 2), (lambda size: 0.3 + size / 0.5)
     # `b` lies beside `a`, `c` beyond. Of the tensor of `a`, one byte is read by both, so that its gradient comes from
     # the farther one, and four by `c` alone.

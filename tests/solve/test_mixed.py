@@ -145,11 +145,7 @@ def test_numbers_of_stages_share_the_devices_they_may_use() -> None:
 
     assert listed("devices <= 8") == [((1, 2, 3, 4, 5), None)]
     assert listed("devices <= 6") == [((1, 2, 3, 4, 5), frozenset(range(1, 7)))]
-    assert listed("pp * devices <= 12") == [
-        ((1,), None),
-        ((2,), frozenset(range(2, 7))),
-        ((3,), frozenset({3, 4})),
-    ]
+    assert listed("pp * devices <= 12") == [((1,), None), ((2,), frozenset(range(2, 7))), ((3,), frozenset({3, 4}))]
 
 
 def test_an_infeasible_mixed_problem_names_memory() -> None:

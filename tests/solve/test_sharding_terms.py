@@ -176,9 +176,7 @@ def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: t
     memory = Random(seed).choice([22.0, 30.0, 40.0, 60.0])
     rules = tuple(parse(text) for text in constraints)
     problem = evolve(
-        problem,
-        cluster=evolve(problem.cluster, memory=memory),
-        space=evolve(problem.space, constraints=rules),
+        problem, cluster=evolve(problem.cluster, memory=memory), space=evolve(problem.space, constraints=rules)
     )
     plans = [(each, evaluate(problem, each)) for each in every_plan(problem)]
     plans = [(each, priced) for each, priced in plans if priced.fits]

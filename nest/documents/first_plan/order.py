@@ -223,10 +223,7 @@ ORDER = (
     Entry.either("zero", "the framework's own recipes use this ZeRO stage", _unusual_zero, _usual_zero),
     Entry.either("rank order", "this is the framework's default rank order", _unusual_order, _usual_order),
     Entry.either(
-        "idle",
-        "idle devices cost money",
-        _idle,
-        lambda instance: _constrained(instance, f"devices == {instance.size}"),
+        "idle", "idle devices cost money", _idle, lambda instance: _constrained(instance, f"devices == {instance.size}")
     ),
     Entry(
         "fit",

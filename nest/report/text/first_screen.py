@@ -6,14 +6,7 @@ from shlex import quote
 from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
-from nest.report.framework_words import (
-    chosen_as,
-    launch_texts,
-    layout_text,
-    likelihood,
-    near_enough,
-    other_plan_texts,
-)
+from nest.report.framework_words import chosen_as, launch_texts, layout_text, likelihood, near_enough, other_plan_texts
 from nest.report.plan_summary import SHARE_NAMES, UNCALIBRATED, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph

@@ -113,10 +113,7 @@ def opening(begin: str, tone: Tone, rest: str, screen: Screen, indent: int = 0) 
 
 
 def figures(
-    rows: Sequence[tuple[str, str]],
-    screen: Screen = WIDE,
-    indent: int = 0,
-    tones: Mapping[int, Tone] | None = None,
+    rows: Sequence[tuple[str, str]], screen: Screen = WIDE, indent: int = 0, tones: Mapping[int, Tone] | None = None
 ) -> str:
     """List names and their values beside each other, or below each other on a narrow screen.
 

@@ -5,12 +5,4 @@ from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.solver import candidate_floors, feasible, first_plan, solve
 from nest.solve.dp.tables import SearchCache
 
-__all__ = [
-    "PlanSignature",
-    "SearchCache",
-    "TooManyCuts",
-    "candidate_floors",
-    "feasible",
-    "first_plan",
-    "solve",
-]
+__all__ = ["PlanSignature", "SearchCache", "TooManyCuts", "candidate_floors", "feasible", "first_plan", "solve"]

@@ -286,12 +286,7 @@ def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> 
     return float(limits[first]) if enough[first] else inf
 
 
-def floor_of(
-    costs: StageCosts,
-    slack: Counts,
-    every: Sequence[tuple[Taken, float]],
-    places: Sequence[int],
-) -> Floor:
+def floor_of(costs: StageCosts, slack: Counts, every: Sequence[tuple[Taken, float]], places: Sequence[int]) -> Floor:
     """Bounds of the three terms.
 
     Args:

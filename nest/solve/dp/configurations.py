@@ -12,16 +12,7 @@ import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import (
-    Array,
-    Cluster,
-    Instance,
-    Schedule,
-    Solution,
-    chunks_of,
-    copies_of,
-    partial,
-)
+from nest.instance import Array, Cluster, Instance, Schedule, Solution, chunks_of, copies_of, partial
 from nest.records import Record
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.pairs import distinct

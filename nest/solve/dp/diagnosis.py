@@ -331,13 +331,7 @@ Allowed = Callable[[int, int], NDArray[numpy.bool_]]
 
 
 def packable(
-    members: Sequence[Member],
-    stages: int,
-    size: int,
-    tally: Tally,
-    allowed: Allowed,
-    time_limit: float,
-    meter: Meter,
+    members: Sequence[Member], stages: int, size: int, tally: Tally, allowed: Allowed, time_limit: float, meter: Meter
 ) -> NDArray[numpy.bool_]:
     """For 1 to `stages` stages, whether the whole model fits into a replica of `size` devices.
 

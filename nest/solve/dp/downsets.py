@@ -99,9 +99,7 @@ class Downsets:
 
 
 def cuts(
-    graph: LayerGraph,
-    together: Sequence[Sequence[int]] = (),
-    partition: Sequence[Sequence[int]] | None = None,
+    graph: LayerGraph, together: Sequence[Sequence[int]] = (), partition: Sequence[Sequence[int]] | None = None
 ) -> list[int]:
     """Downsets of a graph as bitmasks of layers, smallest first.
 

@@ -8,10 +8,7 @@ Bounds = tuple[tuple[int, int], ...]  # Least and most units of each run in a ch
 
 
 def bounds(
-    lengths: Sequence[int],
-    sizes: Sequence[int] | None,
-    chunks: int,
-    allowed: Sequence[Sequence[bool]] | None,
+    lengths: Sequence[int], sizes: Sequence[int] | None, chunks: int, allowed: Sequence[Sequence[bool]] | None
 ) -> Iterator[tuple[Bounds, ...]]:
     """Possible contents of chunks in runs of such lengths, those with runs that end first first.
 

@@ -178,11 +178,7 @@ class UnitRows:
                 mixes.append((index, len(choices), len(choices) + 1))
                 choices += [each._replace(recompute=name) for name in each.modes[::-1]]
         figures = [
-            (
-                seconds(each, whole=place < own),
-                state[each.zero] + self.first[each.recompute],
-                self.more[each.recompute],
-            )
+            (seconds(each, whole=place < own), state[each.zero] + self.first[each.recompute], self.more[each.recompute])
             for place, each in enumerate(choices)
         ]
         every = numpy.array(figures).swapaxes(0, 1)

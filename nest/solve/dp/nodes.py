@@ -8,14 +8,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 
-from nest.instance import (
-    Array,
-    Instance,
-    Solution,
-    StageDecision,
-    Weights,
-    chunks_of,
-)
+from nest.instance import Array, Instance, Solution, StageDecision, Weights, chunks_of
 from nest.reuse import once
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice

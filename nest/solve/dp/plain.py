@@ -256,13 +256,7 @@ class PlainSearch(CutSearch, PlanSearch):
         """Stages of a partition."""
         used, width = configuration.candidate, self.instance.candidates[configuration.candidate].width
         return tuple(
-            (
-                self.downsets.between(each.larger, each.smaller),
-                used,
-                tables.choices[each.choice],
-                each.slot * width,
-                (),
-            )
+            (self.downsets.between(each.larger, each.smaller), used, tables.choices[each.choice], each.slot * width, ())
             for each in partition.stages
         )
 

@@ -315,12 +315,7 @@ class PoolSearch(PoolTables):
         return Recurrence(members, range(len(members)), flying, placed, self.meter, weights)
 
     def _plan(
-        self,
-        configuration: Configuration,
-        split: Counts,
-        value: float,
-        partition: Partition,
-        members: Sequence[Member],
+        self, configuration: Configuration, split: Counts, value: float, partition: Partition, members: Sequence[Member]
     ) -> Incumbent:
         decided = []
         for stage in partition.stages:

@@ -106,11 +106,7 @@ def test_tables_are_read_alike(tmp_path: Path) -> None:
         ("t.csv", "kind,bytes,forward\n", r"t.csv: operators"),
         ("t.csv", None, "cannot be read"),
         ("t.json", '{"operators": [{"kind": "norm", "sizes": {"rows": 1}, "forward": 1}]}', "lacks bytes"),
-        (
-            "t.json",
-            '{"operators": [{"kind": "norm", "sizes": {"bytes": 1}, "forward": 0}]}',
-            "forward must be above 0",
-        ),
+        ("t.json", '{"operators": [{"kind": "norm", "sizes": {"bytes": 1}, "forward": 0}]}', "forward must be above 0"),
         ("t.json", '{"operators": [{"knd": "norm", "sizes": {"bytes": 1}, "forward": 1}]}', "kind"),
     ],
 )

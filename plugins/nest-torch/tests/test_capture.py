@@ -69,8 +69,7 @@ def test_parameters_and_flops_are_those_pytorch_counts(case: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "inputs"),
-    [("Unfused", {}, tokens()), ("Convolutional", {"groups": 1}, numbers(1, 3, 32, 32))],
+    ("name", "options", "inputs"), [("Unfused", {}, tokens()), ("Convolutional", {"groups": 1}, numbers(1, 3, 32, 32))]
 )
 def test_backward_flops_are_those_pytorch_counts(name: str, options: dict[str, Any], inputs: Any) -> None:
     """Twice the forward FLOP where both operands have a gradient, as much where one is what came with the data.

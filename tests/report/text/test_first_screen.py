@@ -116,21 +116,10 @@ def mixture() -> PlanDocument:
 
 SCREENS: Mapping[str, Callable[[], PlanDocument]] = {
     "dense-on-one-node": lambda: found(
-        asked("llama-3.1-8b", 128, cluster={"levels": [NODE]}, training={"tokens": 10**12}),
-        tp=2,
-        sp=True,
-        cp=2,
-        zero=1,
+        asked("llama-3.1-8b", 128, cluster={"levels": [NODE]}, training={"tokens": 10**12}), tp=2, sp=True, cp=2, zero=1
     ),
     "dense": lambda: found(
-        example("llama-3-70b-on-128-h100"),
-        tp=4,
-        sp=True,
-        cp=2,
-        pp=4,
-        zero=1,
-        schedule="interleaved",
-        chunks=10,
+        example("llama-3-70b-on-128-h100"), tp=4, sp=True, cp=2, pp=4, zero=1, schedule="interleaved", chunks=10
     ),
     "experts": mixture,
     "profile": lambda: found(example("measured-layers"), **FIXED["profile"]),
@@ -205,8 +194,7 @@ def test_the_bytes_of_a_profile_are_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fits", "verdict"),
-    [(True, "<GOOD fits>: 36.3 GiB"), (False, "<BAD does not fit>: 36.3 GiB")],
+    ("fits", "verdict"), [(True, "<GOOD fits>: 36.3 GiB"), (False, "<BAD does not fit>: 36.3 GiB")]
 )
 def test_a_margin_decides_whatever_is_likely(fits: bool, verdict: str) -> None:
     plan = near_optimal()

@@ -6,17 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nest.report.text.layout import (
-    Screen,
-    Tone,
-    columns,
-    figures,
-    longest_piece,
-    padded,
-    paragraph,
-    pieces,
-    table,
-)
+from nest.report.text.layout import Screen, Tone, columns, figures, longest_piece, padded, paragraph, pieces, table
 
 WORD = st.text("ab7%,.-é漢字", min_size=1, max_size=12)
 CELL = st.lists(WORD, max_size=6).map(" ".join)

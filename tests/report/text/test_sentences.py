@@ -87,8 +87,7 @@ def test_the_samples_of_a_batch_are_the_product_of_what_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
-    [(15 * 10**12, "15T"), (2_400_000_000, "2.4B"), (3_000_000, "3M"), (1500, "1.5k"), (999, "999")],
+    ("count", "told"), [(15 * 10**12, "15T"), (2_400_000_000, "2.4B"), (3_000_000, "3M"), (1500, "1.5k"), (999, "999")]
 )
 def test_tokens_have_the_letter_of_their_thousands(count: int, told: str) -> None:
     assert format_tokens(count) == told

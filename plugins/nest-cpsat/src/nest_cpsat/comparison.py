@@ -20,14 +20,7 @@ def bounds_only(model: Model) -> bool:
     )
 
 
-def compare(
-    model: Model,
-    price: Price,
-    seconds: float,
-    error: float,
-    *,
-    optimal: bool,
-) -> None:
+def compare(model: Model, price: Price, seconds: float, error: float, *, optimal: bool) -> None:
     """Check that the model's time and the exact price agree within the error bound.
 
     Raises:

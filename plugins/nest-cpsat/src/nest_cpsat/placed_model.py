@@ -124,13 +124,7 @@ class PlacedModel(PathModel):
         inexact: reason why a plan may take longer than modelled; empty: it does not.
     """
 
-    def __init__(
-        self,
-        relaxation: Relaxation,
-        case: Case,
-        choices: Sequence[Any],
-        limit: tuple[Scale, int],
-    ) -> None:
+    def __init__(self, relaxation: Relaxation, case: Case, choices: Sequence[Any], limit: tuple[Scale, int]) -> None:
         """Build the model of a case with a single candidate.
 
         Raises:

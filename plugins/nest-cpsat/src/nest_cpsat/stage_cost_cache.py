@@ -15,15 +15,7 @@ from nest_cpsat.cases import Case, Mode, seen_by
 from nest_cpsat.cuts import Cuts
 from nest_cpsat.first_blocks import FirstBlocks, fewest, pair_of, pairs_of
 from nest_cpsat.kept import kept
-from nest_cpsat.stages import (
-    DataParallelGroup,
-    Parts,
-    Sharded,
-    StageCosts,
-    data_parallel_groups,
-    priced,
-    sharding,
-)
+from nest_cpsat.stages import DataParallelGroup, Parts, Sharded, StageCosts, data_parallel_groups, priced, sharding
 
 
 @define(slots=False)

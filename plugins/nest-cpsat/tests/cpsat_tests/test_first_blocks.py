@@ -34,12 +34,7 @@ def drawn(random: Random, layers: int, **options: object) -> Candidate:
     modes = [evolve(each, stash_inputs=random.random() < 0.3) for each in (none, full)]
     if random.random() < 0.5:
         held = none.first
-        kept = (
-            numpy.zeros(layers) + full.extra / 3,
-            held * 0.6,
-            held * 0.5,
-            held * numbers.random(layers),
-        )
+        kept = (numpy.zeros(layers) + full.extra / 3, held * 0.6, held * 0.5, held * numbers.random(layers))
         modes.insert(1, RecomputeMode("selective", *kept))
     if random.random() < 0.3:
         busy = numbers.uniform(0.0, 3.0, (2, layers)) * found.forward

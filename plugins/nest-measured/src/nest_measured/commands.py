@@ -24,9 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def galvatron(
     files: list[Path] = typer.Argument(
-        ...,
-        metavar="FILES...",
-        help="Galvatron's measurements of compute, memory and links.",
+        ..., metavar="FILES...", help="Galvatron's measurements of compute, memory and links."
     ),
     layers: int = typer.Option(..., min=1, help="Transformer layers of the model."),
     hidden: int = typer.Option(..., min=1, help="Width of the model."),

@@ -30,11 +30,7 @@ def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
         "distortion": _stretch_figures(best.stretch),
         "message": network.message,
         "reductions": [
-            {
-                "method": each.method,
-                "levels": _level_figures(each.levels),
-                "distortion": _stretch_figures(each.stretch),
-            }
+            {"method": each.method, "levels": _level_figures(each.levels), "distortion": _stretch_figures(each.stretch)}
             for each in network.reductions
         ],
         "order": list(network.names),

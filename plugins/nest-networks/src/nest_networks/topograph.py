@@ -14,13 +14,7 @@ from nest.spec import LinkProfile
 from nest_networks.files import host_names
 from nest_networks.switched.network import switched_network
 from nest_networks.switched.pools import pools_of_hosts
-from nest_networks.switched.profiles import (
-    DOMAIN_PROFILE,
-    USUAL,
-    machine_profile,
-    product_device,
-    with_machines,
-)
+from nest_networks.switched.profiles import DOMAIN_PROFILE, USUAL, machine_profile, product_device, with_machines
 from nest_networks.switched.tree import LocatedHost, tree_of_layers
 
 PRODUCT = "nvidia.com/gpu.product"

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from nest.network import Reduced
     from nest.spec import ClusterSpec
 
-FILE = typer.Argument(
-    ...,
-    metavar="FILE",
-    help="Topology file (any importer's), `cluster:` section or problem.",
-)
+FILE = typer.Argument(..., metavar="FILE", help="Topology file (any importer's), `cluster:` section or problem.")
 
 OUTPUT = typer.Option(None, "--output", "-o", help="Write to this file.")
 
@@ -72,24 +68,13 @@ def levels(file: Path = FILE, output: Path | None = OUTPUT, strict_plugins: bool
 
 def import_file(
     file: str = typer.Argument(
-        ...,
-        metavar="FILE",
-        help="Topology file of another tool, or - for standard input; FILE#NAME for one part.",
+        ..., metavar="FILE", help="Topology file of another tool, or - for standard input; FILE#NAME for one part."
     ),
     link_profile: str | None = typer.Option(
-        None,
-        "--link-profile",
-        metavar="NAME|FILE",
-        help="Figures the file lacks (`nest topology profiles`).",
+        None, "--link-profile", metavar="NAME|FILE", help="Figures the file lacks (`nest topology profiles`)."
     ),
     importer: str | None = typer.Option(None, "--format", metavar="NAME", help="Importer; default: detected."),
-    hosts: int = typer.Option(
-        1,
-        "--hosts",
-        metavar="N",
-        min=1,
-        help="Number of nodes, if the file describes one.",
-    ),
+    hosts: int = typer.Option(1, "--hosts", metavar="N", min=1, help="Number of nodes, if the file describes one."),
     tier_label: list[str] = typer.Option(
         [],
         "--tier-label",

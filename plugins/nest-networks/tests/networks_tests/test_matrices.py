@@ -126,8 +126,7 @@ def test_host_of_a_link_profile_counts_for_pci_express(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "device", "rate"),
-    [("0x75a3", "mi355x", 76.8e9), ("0x74a5", "mi325x", 64e9), ("0x74a1", "mi300x", 64e9)],
+    ("number", "device", "rate"), [("0x75a3", "mi355x", 76.8e9), ("0x74a5", "mi325x", 64e9), ("0x74a1", "mi300x", 64e9)]
 )
 def test_cards_of_amd_are_known_by_their_number(number: str, device: str, rate: float, tmp_path: Path) -> None:
     text = f"GPU[0]\t\t: Card Model: \t\t{number}\n" + printed(8, lambda *_: "XGMI", lambda *_: 15)

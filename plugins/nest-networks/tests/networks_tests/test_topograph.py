@@ -168,11 +168,7 @@ def ec2(kind: str | None, nodes: int = 8, **more: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "device", "link"),
-    [
-        ("p5.48xlarge", "h100-sxm", "efa"),
-        ("p4d.24xlarge", "a100-sxm-40g", "efa"),
-    ],
+    ("kind", "device", "link"), [("p5.48xlarge", "h100-sxm", "efa"), ("p4d.24xlarge", "a100-sxm-40g", "efa")]
 )
 def test_instances_of_aws(kind: str, device: str, link: str) -> None:
     found = imported(ec2(kind))

@@ -17,42 +17,24 @@ USUAL_OUTPUT = Path("report.html")
 
 
 def report(
-    source: Path = typer.Argument(
-        ...,
-        metavar="PLAN|STUDY|RESULT",
-        help="Plan, study, or output of `nest sweep`.",
-    ),
+    source: Path = typer.Argument(..., metavar="PLAN|STUDY|RESULT", help="Plan, study, or output of `nest sweep`."),
     output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
     without: list[str] = typer.Option(
-        [],
-        "--without",
-        metavar="PART",
-        help="Skip alternatives, frontier or sensitivity; repeatable.",
+        [], "--without", metavar="PART", help="Skip alternatives, frontier or sensitivity; repeatable."
     ),
     time_limit: float | None = time_limit_option(
         "Of a plan: time for each search; then the best plan so far is taken."
     ),
     jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Search processes; default: one per CPU."),
     metric: str | None = typer.Option(
-        None,
-        "--metric",
-        metavar="NAME",
-        help="Study: step-time, samples, tokens, mfu or cost.",
+        None, "--metric", metavar="NAME", help="Study: step-time, samples, tokens, mfu or cost."
     ),
-    at: list[str] = typer.Option(
-        [],
-        "--at",
-        metavar="KEY=VALUE",
-        help="Study: show this value of a key; repeatable.",
-    ),
+    at: list[str] = typer.Option([], "--at", metavar="KEY=VALUE", help="Study: show this value of a key; repeatable."),
     baseline: int | None = typer.Option(
         None, "--baseline", metavar="N", help="Study: compare with row N; default: the first."
     ),
     plans: Path | None = typer.Option(
-        None,
-        "--plans",
-        metavar="FOLDER",
-        help="Study: write all plans here and link them.",
+        None, "--plans", metavar="FOLDER", help="Study: write all plans here and link them."
     ),
     shown_date: str | None = typer.Option(
         None, "--date", metavar="DATE", help="Date on the page; default: SOURCE_DATE_EPOCH, else none."

@@ -14,15 +14,7 @@ from nest.public.planning import build_cluster, build_pools
 from nest.public.text import title
 from nest.spec import PlanDocument, Problem
 from nest_page.cluster import cluster_figure, pool_figures
-from nest_page.headline import (
-    about,
-    batch_size,
-    cluster_size,
-    headline,
-    levels_in_words,
-    model_size,
-    statuses,
-)
+from nest_page.headline import about, batch_size, cluster_size, headline, levels_in_words, model_size, statuses
 from nest_page.network import network_figure
 from nest_page.records import Figure, Heading, Section, Subject
 from nest_page.rendering import rendered

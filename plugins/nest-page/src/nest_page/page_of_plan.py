@@ -157,11 +157,7 @@ def most_searches(asked: Iterable[Question]) -> int:
 
 
 def _found(
-    subject: Subject,
-    parts: Collection[str],
-    time_limit: float | None,
-    progress: Progress | None,
-    engine: Engine | None,
+    subject: Subject, parts: Collection[str], time_limit: float | None, progress: Progress | None, engine: Engine | None
 ) -> dict[str, list[Any]]:
     """The answers to the questions of some parts of the page, by part."""
     known, plan = subject.known, subject.plan

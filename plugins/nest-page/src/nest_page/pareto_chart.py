@@ -11,19 +11,7 @@ from markupsafe import Markup
 from nest.units import format_bytes
 from nest_page.palette import SERIES
 from nest_page.records import Cell, Drawing, Figure, Key, Table
-from nest_page.svg import (
-    FORMS,
-    WIDTHS,
-    Scale,
-    bottom_axis,
-    element,
-    joined,
-    left_axis,
-    mark,
-    number,
-    text,
-    ticks,
-)
+from nest_page.svg import FORMS, WIDTHS, Scale, bottom_axis, element, joined, left_axis, mark, number, text, ticks
 
 if TYPE_CHECKING:
     from nest.public.questions import FrontierPoint

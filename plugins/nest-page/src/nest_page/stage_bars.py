@@ -208,12 +208,7 @@ def time_figure(subject: Subject) -> Figure:
     )
     header = ("stage", *(TIME_CAUSES[cause] for cause in used), "batch", "busy")
     rows = tuple(
-        (
-            Cell(str(index + 1)),
-            *(Cell.seconds(parts[cause]) for cause in used),
-            Cell.seconds(whole),
-            Cell.share(share),
-        )
+        (Cell(str(index + 1)), *(Cell.seconds(parts[cause]) for cause in used), Cell.seconds(whole), Cell.share(share))
         for index, (parts, share) in enumerate(zip(stages, busy, strict=True))
     )
     keys = tuple(Key(TIME_CAUSES[cause], cause_style(cause)) for cause in used)

@@ -10,16 +10,7 @@ from markupsafe import Markup
 from nest.network import LinkGraph
 from nest_page.cluster import Place
 from nest_page.network import MOST_DEVICES, drawn_network
-from nest_page.network_drawing import (
-    BUSY,
-    Link,
-    Node,
-    busiest,
-    link_keys,
-    link_style,
-    link_words,
-    network_body,
-)
+from nest_page.network_drawing import BUSY, Link, Node, busiest, link_keys, link_style, link_words, network_body
 from nest_page.network_layout import Layout
 from nest_page.svg import WIDTHS
 from page_tests.browser.plans import HOSTILE

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from nest.network import LinkGraph
 from nest.network.graph import grid
-from nest_page.network_layout import (
-    MOST_PITCH,
-    TALL,
-    Layout,
-    grid_layout,
-    spring_layout,
-    tier_layout,
-)
+from nest_page.network_layout import MOST_PITCH, TALL, Layout, grid_layout, spring_layout, tier_layout
 from nest_page.svg import WIDTHS
 from page_tests.networks import rails, routers, torus
 

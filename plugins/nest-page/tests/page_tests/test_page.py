@@ -178,22 +178,10 @@ def test_names_are_text_whoever_wrote_them() -> None:
                 "forward": [0.1, 0.1],
                 "backward": [0.2, 0.2],
                 "state": {
-                    nasty: {
-                        "ranks": [0],
-                        "weights": [1, 1],
-                        "gradients": [1, 1],
-                        "optimizer": [6, 6],
-                        "update": [0, 0],
-                    }
+                    nasty: {"ranks": [0], "weights": [1, 1], "gradients": [1, 1], "optimizer": [6, 6], "update": [0, 0]}
                 },
                 "recompute": {
-                    "none": {
-                        "extra": [0, 0],
-                        "first": [4, 4],
-                        "more": [4, 4],
-                        "peak": [0, 0],
-                        "stash_inputs": False,
-                    }
+                    "none": {"extra": [0, 0], "first": [4, 4], "more": [4, 4], "peak": [0, 0], "stash_inputs": False}
                 },
                 "edge_bytes": [5],
             }

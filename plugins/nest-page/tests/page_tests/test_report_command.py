@@ -43,8 +43,7 @@ def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
-    [({"batch_time": 1.0}, "fails its check, so nest writes no report"), ({"stages": 3}, "stages")],
+    ("change", "told"), [({"batch_time": 1.0}, "fails its check, so nest writes no report"), ({"stages": 3}, "stages")]
 )
 def test_what_cannot_be_reported_on_is_refused(
     change: dict[str, object],
@@ -146,11 +145,7 @@ def test_the_date_comes_from_an_option_or_the_environment_never_from_a_clock(
 
 @pytest.mark.parametrize(("options", "epoch"), [(["--date", "31.1.2026"], "0"), ([], "today"), ([], "9" * 30)])
 def test_a_date_that_is_none_is_refused(
-    options: list[str],
-    epoch: str,
-    plan: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], epoch: str, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(plan.parent)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)

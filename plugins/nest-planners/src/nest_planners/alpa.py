@@ -231,13 +231,7 @@ class _Passes:
             options = [
                 Option.of(
                     stage_table(
-                        view,
-                        self._pieces,
-                        view.candidates[index],
-                        mode,
-                        self._zero,
-                        1,
-                        self._reduction(mesh, index),
+                        view, self._pieces, view.candidates[index], mode, self._zero, 1, self._reduction(mesh, index)
                     ),
                     mesh.devices,
                     held,

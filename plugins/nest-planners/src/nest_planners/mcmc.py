@@ -164,13 +164,7 @@ class _Walk:
 
     def _changed(self, state: _State) -> _State:
         """The plan with one decision changed at random."""
-        changes = (
-            self._other_candidate,
-            self._other_stages,
-            self._moved_cut,
-            self._other_replicas,
-            self._other_listed,
-        )
+        changes = (self._other_candidate, self._other_stages, self._moved_cut, self._other_replicas, self._other_listed)
         return self._random.choice(changes)(state)
 
     def _elsewhere(self, state: _State) -> _State:

@@ -211,10 +211,7 @@ def test_nodes_that_recompute_are_counted_where_a_stage_may_recompute_some(monke
     }
     stages, recompute = example.stages_of(judge.task.problem, shape, result)
     assert stages == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert recompute == [
-        {"recompute": "full", "recompute_layers": 1, "recompute_rest": "none"},
-        {"recompute": "none"},
-    ]
+    assert recompute == [{"recompute": "full", "recompute_layers": 1, "recompute_rest": "none"}, {"recompute": "none"}]
     assert example.slowest(judge.task.problem, shape, stages, recompute) == 4.25
     plan = example.plan(judge.task.problem, shape, stages, recompute)
     assert judge.row("piper", judge.decisions(plan)).ratio == 1

@@ -9,17 +9,7 @@ from nest.errors import InputError
 from nest.hooks.planning import PlannerContext, Proposal, assessed, widened
 from nest.hooks.protocols import Planner
 from nest.hooks.registry import registry
-from nest.instance import (
-    Candidate,
-    Cluster,
-    Instance,
-    LayerGraph,
-    Level,
-    ParameterGroup,
-    RecomputeMode,
-    Result,
-    Space,
-)
+from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode, Result, Space
 from nest.public.checks import sound_proposal, structure_violations
 from nest.spec.constraints import parse
 from nest_testing.finding import Finding, Problems, Tally

@@ -359,10 +359,7 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
             "weights and counts are those of its order",
         ),
         (NoOrder(), "enough are in flight for its weights"),
-        (
-            schedule("misplaced", chunks=2, placement=lambda sound, s: (1,) * 2 * s),
-            "each stage has as many chunks",
-        ),
+        (schedule("misplaced", chunks=2, placement=lambda sound, s: (1,) * 2 * s), "each stage has as many chunks"),
         (
             schedule("all_admitted", "interleaved", admits=lambda sound, *_: True),
             "weights and counts are those of its order",
@@ -389,7 +386,7 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
         (
             Faulty("layer_times", "sequential", "at_once", seconds=lambda s, d, *_: max(d, default=0.0)),
             "a layer takes as long as what must follow one another",
-        ),
+        )
     ],
     "model_importers": [
         (

@@ -76,8 +76,7 @@ def test_copies_with_samples_of_their_own_each_do_all_the_work(share: float, fou
 
 
 @pytest.mark.parametrize(
-    ("parameter", "alike", "found"),
-    [(WEIGHT, True, False), (HALF_OF_IT, False, False), (HALF_OF_IT, True, True)],
+    ("parameter", "alike", "found"), [(WEIGHT, True, False), (HALF_OF_IT, False, False), (HALF_OF_IT, True, True)]
 )
 def test_what_ranks_hold_in_common_counts_once(parameter: Parameter, alike: bool, found: bool) -> None:
     wide = with_product(evolve(PRODUCT, parameters=(parameter,))).with_axis("mine", 2)

@@ -69,11 +69,7 @@ def test_an_object_that_never_returns_leaves_the_environment_as_it_was() -> None
 
 @pytest.mark.slow
 def test_the_doctor_finds_all_of_them(tmp_path: Path) -> None:
-    environment = {
-        **os.environ,
-        "NEST_PLUGINS": "testing_tests.faulty_plugins",
-        "PYTHONPATH": PATHS,
-    }
+    environment = {**os.environ, "NEST_PLUGINS": "testing_tests.faulty_plugins", "PYTHONPATH": PATHS}
     command = [sys.executable, "-m", "nest", "plugins", "doctor", "--json"]
     told: subprocess.CompletedProcess[str] = processes.run(command, cwd=tmp_path, env=environment)
     assert told.returncode == 1

@@ -45,10 +45,7 @@ COSTS: dict[str, tuple[Callable[..., Any], str]] = {
     "endless": (lambda sound, *a: evolve(sound(*a), backward=inf), "costs are finite and not negative"),
     "a number": (lambda sound, *a: 1.0, "costs are finite and not negative"),
     "free": (lambda sound, *a: OperatorCost(0.0, 0.0), "costs are finite and not negative"),
-    "only known kinds": (
-        lambda sound, operator, *a: {"matmul": 1}[operator.kind],
-        "costs are finite and not negative",
-    ),
+    "only known kinds": (lambda sound, operator, *a: {"matmul": 1}[operator.kind], "costs are finite and not negative"),
     "by the hour": (lambda sound, *a: evolve(sound(*a), update=next(hours)), "it says the same every time"),
     "by name": (
         lambda sound, operator, *a: evolve(sound(operator, *a), update=len(operator.name)),

@@ -266,11 +266,7 @@ def capture(
         ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
     ),
     given: list[str] = typer.Option(
-        ...,
-        "--input",
-        "-i",
-        metavar="[NAME=]TYPE[AXES]",
-        help="Input, such as 'int64[batch,sequence=2048]'.",
+        ..., "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="Input, such as 'int64[batch,sequence=2048]'."
     ),
     precision: str = typer.Option("bf16", help="fp32, fp16 or bf16."),
     as_traced: bool = typer.Option(False, "--as-traced", help="Keep every call; default: fuse norms, attention, ...."),

@@ -77,10 +77,7 @@ def _key(
 
 
 def profile(
-    rows: Sequence[tuple[Experiment, str]],
-    machine: Machine,
-    effort: Effort,
-    told: Callable[[int, str], None],
+    rows: Sequence[tuple[Experiment, str]], machine: Machine, effort: Effort, told: Callable[[int, str], None]
 ) -> Iterator[OperatorMeasurement | Skipped]:
     """Measure `rows` in their order, until the time is up.
 

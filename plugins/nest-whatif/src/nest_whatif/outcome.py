@@ -112,13 +112,7 @@ def plan_label(plan: PlanDocument) -> str:
             degrees.append(f"{name} {'/'.join(map(str, values))}")
     sharing = [] if shape.zero_degree is None else [f"shard groups of {shape.zero_degree}"]
     return ", ".join(
-        [
-            *degrees,
-            f"pp {shape.stages}",
-            f"replicas {shape.replicas}",
-            *sharing,
-            f"micro-batch {shape.micro_batch}",
-        ]
+        [*degrees, f"pp {shape.stages}", f"replicas {shape.replicas}", *sharing, f"micro-batch {shape.micro_batch}"]
     )
 
 

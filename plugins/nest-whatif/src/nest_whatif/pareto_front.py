@@ -63,11 +63,7 @@ class FrontierPoint:
 
 
 def pareto_front(
-    plan: PlanDocument,
-    solver: Solver,
-    *,
-    counts: Sequence[int] | None = None,
-    memories: Sequence[float] = MEMORIES,
+    plan: PlanDocument, solver: Solver, *, counts: Sequence[int] | None = None, memories: Sequence[float] = MEMORIES
 ) -> tuple[FrontierPoint, ...]:
     """Fastest plans of a plan's problem within limits on devices and memory, by falling devices, then memory.
 

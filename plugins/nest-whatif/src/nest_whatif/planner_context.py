@@ -26,11 +26,7 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
         }
     # What a target and `fixed` leave is in the instance's space, which is kept.
     problem_there = evolve(
-        problem,
-        strategies=strategies,
-        search=evolve(problem.search, target=None),
-        fixed=None,
-        constraints=(),
+        problem, strategies=strategies, search=evolve(problem.search, target=None), fixed=None, constraints=()
     )
     there = build_instance(problem_there, known, Wanted(levels=tuple(levels)))
     priced = {each.name: each for each in there.candidates}

@@ -115,12 +115,7 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
 
 
 def _best(
-    plan: PlanDocument,
-    problem: Problem,
-    changed: Problem,
-    parameter: Parameter,
-    factor: float,
-    solver: Solver,
+    plan: PlanDocument, problem: Problem, changed: Problem, parameter: Parameter, factor: float, solver: Solver
 ) -> PlanDocument | None:
     """Best plan of the changed problem; the plan itself if implied."""
     if _is_implied(plan, changed, parameter, factor, solver):

@@ -64,11 +64,7 @@ def test_an_infeasible_plan_is_explained_with_exit_code_1(
     ],
 )
 def test_what_cannot_be_asked_is_told(
-    plan: str,
-    arguments: list[str],
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    plan: str, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "explain", plan, *arguments) == 2
     assert told in capsys.readouterr().err

@@ -157,10 +157,7 @@ def test_alternatives_that_are_one_plan_are_one_row_and_the_closest_comes_first(
         ({"relative": -0.0125}, ["1.2 % faster"]),
         ({"proved": False}, ["at most 5.0 % slower", "At most: search stopped early."]),
         ({**NONE, "refusal": "Memory is tightest."}, ["No plan without tp 2: Memory is tightest."]),
-        (
-            {**NONE, "asked": "", "refusal": "fixed.tp decides it"},
-            ["No alternative to tp 2: fixed.tp decides it"],
-        ),
+        ({**NONE, "asked": "", "refusal": "fixed.tp decides it"}, ["No alternative to tp 2: fixed.tp decides it"]),
     ],
 )
 def test_alternatives(told: dict[str, Any], row: list[str]) -> None:

@@ -165,12 +165,7 @@ def _bottom(view: View, along: _Along, bottom: float) -> Iterator[Markup]:
 
 
 def _line(
-    view: View,
-    points: Sequence[tuple[int, StudyPoint | None]],
-    along: _Along,
-    up: Scale,
-    place: int,
-    marked: bool,
+    view: View, points: Sequence[tuple[int, StudyPoint | None]], along: _Along, up: Scale, place: int, marked: bool
 ) -> list[Markup]:
     """A line through the points of a row of the view, with their marks; it breaks where there is no plan."""
     path, move, marks = "", "M", []

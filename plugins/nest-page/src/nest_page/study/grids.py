@@ -237,11 +237,7 @@ def _panel(
 
 
 def _cell(
-    point: StudyPoint,
-    style: _Style,
-    panel: int | None,
-    box: tuple[float, float, float, float],
-    said: str,
+    point: StudyPoint, style: _Style, panel: int | None, box: tuple[float, float, float, float], said: str
 ) -> Markup:
     """A cell that leads to its row, with what it says where there is room."""
     x, y, width, height = box
@@ -253,12 +249,7 @@ def _cell(
 
 
 def _table(
-    view: View,
-    caption: str,
-    panel: int | None,
-    cell: Callable[[View, StudyPoint | None], Cell],
-    *,
-    words: bool = False,
+    view: View, caption: str, panel: int | None, cell: Callable[[View, StudyPoint | None], Cell], *, words: bool = False
 ) -> Table:
     """The cells of a panel, columns from left to right as drawn."""
     other = view.other_axis

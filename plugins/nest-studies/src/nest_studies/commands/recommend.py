@@ -40,10 +40,7 @@ def recommend(
         help="Cluster name or file; repeatable; default: all.",
     ),
     curve: Path | None = typer.Option(
-        None,
-        "--curve",
-        metavar="FILE.jsonl",
-        help="Write a plan per cluster and number of nodes.",
+        None, "--curve", metavar="FILE.jsonl", help="Write a plan per cluster and number of nodes."
     ),
     nodes: int | None = typer.Option(
         None, "--nodes", metavar="N", help="With a --curve file: number of remaining nodes."

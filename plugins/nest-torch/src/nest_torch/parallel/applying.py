@@ -226,12 +226,7 @@ def _of_micro_batch(given: Mapping[str, Any], shape: Deployment, positions: bool
 
 
 def _split_run(
-    stage: nn.Module,
-    run: Run,
-    meshes: layout.Meshes,
-    subject: Subject,
-    policy: Any,
-    compiled: Mapping[str, Any] | None,
+    stage: nn.Module, run: Run, meshes: layout.Meshes, subject: Subject, policy: Any, compiled: Mapping[str, Any] | None
 ) -> None:
     shape, split, blocks = meshes.shape, subject.split, subject.blocks
     model: Any = stage.module if isinstance(stage, stages.Stage) else stage

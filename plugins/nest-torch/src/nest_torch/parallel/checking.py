@@ -345,13 +345,7 @@ def _together(
         optimizer.step()
         optimizer.zero_grad()
     dist.barrier()
-    return {
-        "losses": losses,
-        "norms": norms,
-        "gradients": gradients,
-        "outputs": outputs,
-        "place": _place(parallel),
-    }
+    return {"losses": losses, "norms": norms, "gradients": gradients, "outputs": outputs, "place": _place(parallel)}
 
 
 def _place(parallel: Parallel) -> dict[str, int]:

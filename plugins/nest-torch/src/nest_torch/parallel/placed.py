@@ -36,12 +36,7 @@ class Placed:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        mesh: DeviceMesh,
-        found: Mapping[str, Split],
-        blocks: Sequence[str],
-        sequence: bool,
+        self, model: nn.Module, mesh: DeviceMesh, found: Mapping[str, Split], blocks: Sequence[str], sequence: bool
     ) -> None:
         self.model, self.mesh, self.found, self.blocks, self.sequence = model, mesh, found, blocks, sequence
         self.ranks = mesh.size()

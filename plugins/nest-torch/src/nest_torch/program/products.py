@@ -15,11 +15,7 @@ REST = "..."
 
 
 def product(
-    recorder: Recorder,
-    call: Call,
-    operands: Sequence[Value],
-    inner: Sequence[Dim],
-    result: tuple[Dim, ...],
+    recorder: Recorder, call: Call, operands: Sequence[Value], inner: Sequence[Dim], result: tuple[Dim, ...]
 ) -> list[Value]:
     """A matrix product: 2 FLOP at every point, and as many again for the gradient of each operand that has one."""
     space = [Extent(dim) for dim in result]

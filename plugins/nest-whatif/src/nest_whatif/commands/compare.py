@@ -54,26 +54,16 @@ def compare(
         [], "--plan", metavar="FILE", help="Plan file to price on this problem; repeatable."
     ),
     from_megatron: list[Path] = typer.Option(
-        [],
-        "--from-megatron",
-        metavar="FILE",
-        help="Short for --from megatron FILE.",
+        [], "--from-megatron", metavar="FILE", help="Short for --from megatron FILE."
     ),
     from_file: tuple[str, Path] | None = typer.Option(
-        None,
-        "--from",
-        metavar="NAME FILE",
-        help="Launch script or configuration; repeatable.",
+        None, "--from", metavar="NAME FILE", help="Launch script or configuration; repeatable."
     ),
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
     seed: int = typer.Option(
-        SEED,
-        "--seed",
-        metavar="N",
-        show_default=False,
-        help=f"Seed of randomised planners; default {SEED}.",
+        SEED, "--seed", metavar="N", show_default=False, help=f"Seed of randomised planners; default {SEED}."
     ),
     evaluations: int = typer.Option(
         EVALUATIONS,

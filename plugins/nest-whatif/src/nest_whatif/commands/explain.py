@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 def explain(
     plan: Path = PLAN,
     only: list[str] = typer.Option(
-        [],
-        "--only",
-        metavar="PART",
-        help="binding, constraints, pools, alternatives or flips.",
+        [], "--only", metavar="PART", help="binding, constraints, pools, alternatives or flips."
     ),
     time_limit: float | None = time_limit_option("Limit per search; keeps the best plan so far."),
     jobs: int | None = typer.Option(None, "--jobs", "-j", metavar="N", help="Search processes; default: one per CPU."),

@@ -24,10 +24,7 @@ from nest_whatif import verbs
 def frontier(
     plan: Path = PLAN,
     memory_step: float = typer.Option(
-        0.0,
-        "--memory-step",
-        metavar="SHARE",
-        help="Ignore memory differences below this, such as 0.02.",
+        0.0, "--memory-step", metavar="SHARE", help="Ignore memory differences below this, such as 0.02."
     ),
     time_limit: float | None = time_limit_option("Limit per search; keeps the best plan so far."),
     as_json: bool = JSON,

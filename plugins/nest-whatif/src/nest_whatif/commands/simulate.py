@@ -16,10 +16,7 @@ def simulate(
     seed: int | None = typer.Option(None, "--seed", metavar="N", help="With --jitter: random seed; default 0."),
     runs: int | None = typer.Option(None, "--runs", metavar="N", help="With --jitter: number of runs; default 100."),
     slow_device: list[str] = typer.Option(
-        [],
-        "--slow-device",
-        metavar="STAGE=FACTOR",
-        help="Slow down one device, such as 2=1.3 or 2/0=1.3.",
+        [], "--slow-device", metavar="STAGE=FACTOR", help="Slow down one device, such as 2=1.3 or 2/0=1.3."
     ),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,

@@ -66,10 +66,7 @@ def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str
     return ""
 
 
-PROVED = {
-    "optimal": ("Optimal plan:", Tone.GOOD),
-    "near-optimal": ("Near-optimal plan:", Tone.GOOD),
-}
+PROVED = {"optimal": ("Optimal plan:", Tone.GOOD), "near-optimal": ("Near-optimal plan:", Tone.GOOD)}
 """Begin of a headline, by the status of a proved plan."""
 
 
