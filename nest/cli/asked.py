@@ -39,7 +39,11 @@ EXAMPLE = (
     "--sequence 8192"
 )
 
-OTHER_WORDS = {"--global-batch": "--batch", "--sequence-length": "--sequence", "--devices-per-node": "--gpus-per-node"}
+OTHER_WORDS = {
+    "--global-batch": "--batch",
+    "--sequence-length": "--sequence",
+    "--devices-per-node": "--gpus-per-node",
+}
 """Names of these options in other commands and files, understood, too."""
 
 

@@ -55,7 +55,7 @@ def test_the_planner_agrees_with_the_oracle(kind, seed):
 
 
 @pytest.mark.parametrize("reach", [1.0, 1.3])
-@pytest.mark.parametrize("seed", few([700_000, 700_001, 700_010], 700_000))
+@pytest.mark.parametrize("seed", few([700_000, 700_001, 700_010], 700_010))
 @pytest.mark.parametrize("kind", DRAWN)
 def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, reach, monkeypatch):
     """Problems drawn have too few candidates for that to happen by itself."""

@@ -172,7 +172,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize("rest", [{}, {"search": Search(granularity="operator")}], ids=["layers", "operators"])
-@pytest.mark.parametrize("name", few(DEVICES, "peak", "host"))
+@pytest.mark.parametrize("name", few(DEVICES, "exposed", "host"))
 def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
     training = {"precision": "fp8", "saved_inputs": "narrow", "overlap": Overlap(tensor=True)}

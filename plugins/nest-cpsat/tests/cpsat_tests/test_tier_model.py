@@ -14,7 +14,7 @@ from tests.oracle.network_plans import solve as brute_force
 from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(8, of=30, first=500))
+@pytest.mark.parametrize("seed", seeds(16, of=30, first=500, now=[502, 507, 513, 515]))
 def test_no_plan_is_below_the_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(placed_model, "MOST_CELLS", 0)
     problem = random_network_problem(Random(seed))
