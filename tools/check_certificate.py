@@ -9,7 +9,9 @@ import gzip
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import fsum, inf
+from os import PathLike
 from typing import Any, NamedTuple
 
 ROUND = 1e-10
@@ -17,6 +19,22 @@ ROUND = 1e-10
 
 Choice = tuple[str, int]  # Recompute mode and ZeRO stage.
 Choices = tuple[Choice, ...]
+Run = tuple[int, int]  # Layers between a closed set and a larger one, by number.
+Runs = Sequence[Run]
+Around = Sequence[tuple[int, int]]  # Levels in front of and behind each run.
+Stage = tuple[Runs, Choice, Around]
+Moment = Sequence[float]  # Micro-batches in flight of each chunk of a stage.
+Terms = tuple[float, float, float]  # Of the slowest stage, the sum, and once per batch.
+Group = tuple[tuple[tuple[int, ...], ...], int]  # Shapes of sets of devices side by side, and members of each.
+Ways = Sequence[tuple[float, float, Sequence[tuple[float, float]]]]  # Seconds, seconds per byte, and both by port.
+Sharding = tuple[list[float], float, list[float], float, float]  # See `Instance.sharding`.
+Parts = tuple[list[float], list[float], float, float, float, float, float, float]  # See `Instance.stage`.
+Pass = tuple[str, int, int, int]  # Kind, micro-batch, chunk, and whether the next runs beside it.
+Lengths = dict[tuple[str, int], float]  # Seconds by kind of pass and chunk.
+Option = tuple[float, float, float, float, float, Choice]  # Terms, bytes of one micro-batch and of another, choice.
+Link = tuple[int, int, list[float], list[Option]]  # A stage between two cuts.
+Items = Sequence[tuple["Case", tuple[int, ...]]]  # Cases, each with the numbers of its sets of choices.
+Numbers = dict[str, Any]  # Part of the certificate, as it is written.
 
 ANY = -2  # Level of a boundary that is not decided: the cheapest counts.
 END = -1  # Level of no boundary.
@@ -31,7 +49,9 @@ class Refused(Exception):  # noqa: N818 - a verdict
 class Costs:
     """Numbers of a candidate, and their sums over runs of layers."""
 
-    def __init__(self, data: Any, cuts: Any, tensors: Any, levels: Any) -> None:
+    def __init__(
+        self, data: Numbers, cuts: list[int], tensors: list[tuple[int, list[int]]], levels: Sequence[object]
+    ) -> None:
         self.width, self.samples, self.data = data["width"], data["samples"], data
         self.layers = layers = len(data["forward"])
         self.forward, self.backward, self.busy = data["forward"], data["backward"], data.get("busy")
@@ -62,7 +82,7 @@ class Costs:
         self.cut = [sum(size for (maker, readers), size in pairs if crosses(cut, maker, readers)) for cut in cuts]
         self.cuts, self.sums, self.members, self.gathered = cuts, {}, {}, data.get("gathered", 0.0)
 
-    def over(self, key: Any, row: Any, runs: Any) -> Any:
+    def over(self, key: Hashable, row: Sequence[float], runs: Runs) -> float:
         """Sum of a row over runs of layers, each from one closed set to a larger one; rounded once a run."""
         total = 0.0
         for run in runs:
@@ -71,7 +91,7 @@ class Costs:
             total += self.sums[key, run]
         return total
 
-    def inside(self, run: Any) -> Any:
+    def inside(self, run: Run) -> list[int]:
         """Layers of a run."""
         if run not in self.members:
             inside = self.cuts[run[1]] & ~self.cuts[run[0]]
@@ -79,29 +99,22 @@ class Costs:
         return self.members[run]
 
 
-def crosses(cut: Any, maker: Any, readers: Any) -> Any:
+def crosses(cut: int, maker: int, readers: Sequence[int]) -> bool:
     """Return whether a tensor is made outside a closed set and read inside."""
     return not cut >> maker & 1 and any(cut >> reader & 1 for reader in readers)
 
 
-class Case:
+class Case(NamedTuple):
     """Decisions of a plan before its stages."""
 
-    __slots__ = ("batches", "candidate", "degree", "order", "replicas", "schedule", "size", "stages")
-
-    def __init__(
-        self,
-        candidate: Any,
-        replicas: Any,
-        order: Any,
-        schedule: Any,
-        degree: Any,
-        stages: Any,
-        batches: Any,
-        size: Any,
-    ) -> None:
-        self.candidate, self.replicas, self.order, self.schedule = candidate, replicas, order, schedule
-        self.degree, self.stages, self.batches, self.size = degree, stages, batches, size
+    candidate: int
+    replicas: int
+    order: int
+    schedule: int
+    degree: int | None
+    stages: int
+    batches: int  # Micro-batches of a replica.
+    size: int  # Devices of a replica.
 
     def __str__(self) -> str:
         names = ("candidate", "replicas", "order", "schedule", "degree", "stages")
@@ -111,7 +124,7 @@ class Case:
 class Instance:
     """Sections 1 to 3 of the problem in numbers, and section 4's formulas."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Numbers) -> None:
         self.data = data
         self.cache: dict[Any, Any] = {}
         self.levels = data["levels"]
@@ -130,7 +143,7 @@ class Instance:
         self.schedules, self.orders = data["schedules"], data["rank_orders"]
         self.larger = self.pairs()
 
-    def closed_sets(self) -> Any:
+    def closed_sets(self) -> list[int]:
         """Sets of layers that hold all readers of what they make, as bits, small ones first."""
         readers = [0] * self.layers
         for maker, others in self.tensors:
@@ -153,7 +166,7 @@ class Instance:
             raise Refused("the layer graph has a cycle")
         return growth
 
-    def pairs(self) -> Any:
+    def pairs(self) -> dict[int, list[int]]:
         """For each closed set that a plan may cut at, the larger ones."""
         kept = [sum(1 << layer for layer in group) for group in self.data.get("together", ())]
         free = [i for i, cut in enumerate(self.cuts) if all(cut & group in (0, group) for group in kept)]
@@ -168,7 +181,7 @@ class Instance:
 
     # Section 1: messages and collectives.
 
-    def message(self, size: Any, level: Any) -> Any:
+    def message(self, size: float, level: int) -> float:
         """Seconds of a message."""
         if not size or level == END:
             return 0.0
@@ -176,7 +189,7 @@ class Instance:
             return min(latency + size / bandwidth for _, bandwidth, latency in self.levels)
         return self.levels[level][2] + size / self.levels[level][1]
 
-    def shape(self, members: Any) -> Any:
+    def shape(self, members: Iterable[int]) -> tuple[int, ...]:
         """Most children with members in any group, by level."""
         found, below = [], 1
         for capacity in self.capacity:
@@ -187,7 +200,7 @@ class Instance:
             below = capacity
         return tuple(found)
 
-    def lines(self, kind: Any, shape: Any, members: Any) -> Any:
+    def lines(self, kind: str, shape: tuple[int, ...], members: int) -> Ways:
         """Ways to run a collective, as seconds, seconds per byte, and both for the port of each level."""
         key = (kind, shape, members)
         if key in self.cache:
@@ -207,7 +220,7 @@ class Instance:
         self.cache[key] = ways
         return ways
 
-    def measured(self, name: Any) -> Any:
+    def measured(self, name: str) -> Ways:
         """Ways to run a collective whose costs the instance lists; affine in its bytes, with nothing negative."""
         if name not in self.data["collectives"]:
             raise Refused(f"the instance has no cost of {name}")
@@ -222,7 +235,7 @@ class Instance:
             raise Refused(f"the instance has no cost of {name}")
         return ways
 
-    def collective(self, kind: Any, size: Any, group: Any) -> Any:
+    def collective(self, kind: str, size: float, group: Group) -> list[float]:
         """Seconds of a collective over sets of devices side by side, then those of each port."""
         shapes, members = group
         worst = [0.0] * (1 + len(self.levels))
@@ -234,7 +247,7 @@ class Instance:
                 worst = [max(pair) for pair in zip(worst, taken)]
         return worst
 
-    def groups(self, case: Any) -> Any:
+    def groups(self, case: Case) -> list[tuple[Group, Group, Group]]:
         """For each parameter group: all its devices, those that shard, and those with the same shard."""
         costs, d, degree = self.candidates[case.candidate], case.replicas, case.degree
         step = case.size if self.orders[case.order] == "pp-inner" else costs.width
@@ -256,7 +269,7 @@ class Instance:
 
     # Section 3: the cases of the plan space.
 
-    def cases(self) -> Any:
+    def cases(self) -> Iterator[Case]:
         """Every combination of candidate, replicas, rank order, schedule, shard groups and number of stages."""
         batch, uneven = self.data["global_batch"], self.data["uneven_batch"]
         for index, costs in enumerate(self.candidates):
@@ -275,7 +288,7 @@ class Instance:
                                 if given and self.admits(schedule, batches, stages):
                                     yield Case(index, d, order, schedule, degree, stages, batches, size)
 
-    def degrees(self, costs: Any, replicas: Any) -> Any:
+    def degrees(self, costs: Costs, replicas: int) -> list[int | None]:
         """Numbers of ranks that ZeRO may shard over: each divides the ranks of every group, or is no less."""
         counts = [replicas * len(group["ranks"]) for group in costs.state]
         return [
@@ -284,7 +297,7 @@ class Instance:
             if each is None or not any(count > each and count % each for count in counts)
         ]
 
-    def admits(self, schedule: Any, batches: Any, stages: Any) -> Any:
+    def admits(self, schedule: int, batches: int, stages: int) -> bool:
         """Return whether a schedule has such plans."""
         name, chunks = self.schedules[schedule]["name"], self.schedules[schedule]["chunks"]
         if chunks > 1:
@@ -297,7 +310,7 @@ class Instance:
             return batches % stages == 0
         return self.table(schedule, batches, stages) is not None
 
-    def table(self, schedule: Any, batches: Any, stages: Any) -> Any:
+    def table(self, schedule: int, batches: int, stages: int) -> Any:
         """Numbers of a schedule that has no formula here; None: it has no such plans."""
         tables = self.schedules[schedule]["tables"]
         if f"{batches},{stages}" not in tables:
@@ -305,7 +318,7 @@ class Instance:
             raise Refused(f"schedule {name} has no numbers for {batches} micro-batches in {stages} stages")
         return tables[f"{batches},{stages}"]
 
-    def choices(self, case: Any) -> Any:
+    def choices(self, case: Case) -> Sequence[Choices]:
         """Sets of allowed choices: a plan takes one set, and each of its stages a mode and a ZeRO stage of it."""
         allowed = self.data.get("allowed")
         if allowed is None:
@@ -322,7 +335,7 @@ class Instance:
 
     # Section 4: weights, micro-batches in flight, stages.
 
-    def weights(self, case: Any) -> Any:
+    def weights(self, case: Case) -> list[float]:
         """`A`, then `B` of forward passes, input and weight gradients, arriving and returning messages."""
         schedule, m, s = self.schedules[case.schedule], case.batches, case.stages
         key = ("weights", case.schedule, m, s)
@@ -339,14 +352,14 @@ class Instance:
             self.cache[key] = [*row, *((1.0, 1.0) if schedule["hides"] else row[1:3])]
         return self.cache[key]
 
-    def held(self, case: Any, stage: Any) -> Any:
+    def held(self, case: Case, stage: int) -> Sequence[Moment]:
         """Micro-batches in flight of the chunks of a stage, from 1, at its fullest moments."""
         name, m, s = self.schedules[case.schedule]["name"], case.batches, case.stages
         if name in ("1f1b", "nest"):
             return [[min(m, s - stage + 1)]]
         return [[m]] if name == "gpipe" else self.table(case.schedule, m, s)["held"][stage - 1]
 
-    def split(self, mode: Any, runs: Any) -> Any:
+    def split(self, mode: str, runs: Runs) -> Sequence[tuple[str, Runs]]:
         """Runs of layers of each pure mode of a stage, by the first blocks that a partial mode recomputes."""
         if ":" not in mode:
             return [(mode, runs)]
@@ -368,7 +381,7 @@ class Instance:
             parts[rest] += [(ends[0], ends[1]), (ends[2], ends[3])]
         return [(name, [run for run in own if run[0] != run[1]]) for name, own in parts.items()]
 
-    def behind(self, layers: Any) -> Any:
+    def behind(self, layers: int) -> int:
         """Readers of what some layers make."""
         key = ("behind", layers)
         if key not in self.cache:
@@ -376,19 +389,19 @@ class Instance:
             self.cache[key] = sum(1 << other for other in set(others))
         return self.cache[key]
 
-    def unit_bits(self) -> Any:
+    def unit_bits(self) -> list[int]:
         """Transformer blocks in pipeline order, as bits."""
         if "bits" not in self.cache:
             self.cache["bits"] = [sum(1 << layer for layer in unit) for unit in self.data["recomputed_units"]]
         return self.cache["bits"]
 
-    def effective(self, zero: Any) -> Any:
+    def effective(self, zero: int) -> int:
         """ZeRO stage whose costs count."""
         if self.data["adapters"] and zero < 3:
             return 0
         return 1 if zero == 2 and self.data["whole_gradients"] else zero
 
-    def sharding(self, case: Any, runs: Any, zero: Any) -> Any:
+    def sharding(self, case: Case, runs: Runs, zero: int) -> Sharding:
         """Seconds of ZeRO per micro-batch with ports, its part in forward passes, once per batch, update, bytes."""
         costs, data = self.candidates[case.candidate], self.data
         zero = self.effective(zero)
@@ -425,7 +438,7 @@ class Instance:
         once[0] *= data["synchronisation"] * (data["sharded_synchronisation"] if zero else 1.0)
         return often, gathering, once, update, copies * held
 
-    def stage(self, case: Any, runs: Any, choice: Any, around: Any) -> Any:
+    def stage(self, case: Case, runs: Runs, choice: Choice, around: Around) -> tuple[float, float, float, Parts]:
         """Times of a stage: `t`, its part of the sum, `y`, and seconds of the passes of its chunks.
 
         With boundaries of `ANY` level these are lower bounds.
@@ -471,7 +484,7 @@ class Instance:
         passes = (arriving, returning, shown, often[0], hidden, messages, time, wait)
         return time, filling, sync + update, passes
 
-    def memory(self, case: Any, runs: Any, choice: Any) -> Any:
+    def memory(self, case: Case, runs: Runs, choice: Choice) -> tuple[float, list[float]]:
         """Bytes of a stage with one micro-batch in flight in each chunk, and of each further one in each."""
         costs, parts = self.candidates[case.candidate], self.split(choice[0], runs)
         if any(costs.over(("bad", mode), costs.modes[mode]["bad"], own) > 0.5 for mode, own in parts):
@@ -487,7 +500,7 @@ class Instance:
             further.append(more + (costs.cut[run[1]] if stash else 0.0))
         return held + first + peak + (costs.gathered if choice[1] > 2 else 0.0), further
 
-    def peak(self, candidate: Any, mode: Any, run: Any) -> Any:
+    def peak(self, candidate: int, mode: str, run: Run) -> float:
         """Largest transient bytes of the layers of a run."""
         key = ("peak", candidate, mode, run)
         if key not in self.cache:
@@ -495,13 +508,13 @@ class Instance:
             self.cache[key] = max(row[layer] for layer in range(self.layers) if inside >> layer & 1)
         return self.cache[key]
 
-    def fits(self, case: Any, memory: Any, moments: Any) -> Any:
+    def fits(self, case: Case, memory: tuple[float, Sequence[float]], moments: Iterable[Moment]) -> bool:
         """Return whether a stage fits at each of its fullest moments."""
         first, further = memory
         most = max(sum((count - 1) * more for count, more in zip(moment, further)) for moment in moments)
         return first + most <= self.room
 
-    def level(self, case: Any, one: Any, two: Any) -> Any:
+    def level(self, case: Case, one: int, two: int) -> int:
         """Level of the boundary between blocks at two slots: the worst over the replicas."""
         first, last = sorted((one, two))
         width, d = self.candidates[case.candidate].width, case.replicas
@@ -521,7 +534,7 @@ class Instance:
 
     # Section 4: the price of a plan.
 
-    def order_of(self, case: Any, stage: Any) -> Any:
+    def order_of(self, case: Case, stage: int) -> Sequence[Pass]:
         """Passes of the device of a stage, from 1: kind, micro-batch, chunk, and whether the next runs beside it."""
         name, m, s = self.schedules[case.schedule]["name"], case.batches, case.stages
         if name not in ("1f1b", "nest", "gpipe"):
@@ -534,7 +547,7 @@ class Instance:
                 passes.append(("f", ahead + i, 0, 0))
         return passes
 
-    def passes(self, case: Any, runs: Any, choice: Any, priced: Any) -> Any:
+    def passes(self, case: Case, runs: Runs, choice: Choice, priced: Parts) -> tuple[Lengths, Lengths]:
         """Seconds of a stage's passes by kind and chunk, and of the messages that each waits for beside its work."""
         costs, (arriving, returning, shown, _, hidden, messages, time, wait) = (self.candidates[case.candidate], priced)
         beside = hidden / messages if hidden else 0.0
@@ -555,7 +568,7 @@ class Instance:
             travel["b", chunk] = travel["i", chunk] = beside * returning[chunk]
         return lengths, travel
 
-    def often_by_chunk(self, case: Any, runs: Any, zero: Any) -> Any:
+    def often_by_chunk(self, case: Case, runs: Runs, zero: int) -> tuple[list[float], list[float]]:
         """Seconds that ZeRO gathers and scatters per micro-batch by chunk: by bytes, latencies in equal parts."""
         costs, zero = self.candidates[case.candidate], self.effective(zero)
         found = [0.0] * len(runs), [0.0] * len(runs)
@@ -575,7 +588,7 @@ class Instance:
                     row[chunk] += slope * costs.over((number, name), group[name], [run])
         return found
 
-    def makespan(self, case: Any, stages: Any, route: Any) -> Any:
+    def makespan(self, case: Case, stages: Sequence[tuple[Lengths, Lengths]], route: list[int]) -> float:
         """End of the last pass when every device runs its passes in order; stages are lengths and travel."""
         s, m, last = case.stages, case.batches, len(route) - 1
         copies, own = self.schedules[case.schedule]["copies"], [[] for _ in range(s)]
@@ -584,7 +597,7 @@ class Instance:
         orders = [self.order_of(case, stage + 1) for stage in range(s)]
         ends, clocks, begun, done, moved = {}, [0.0] * s, [None] * s, [0] * s, True
 
-        def ready(device: Any, step: Any) -> Any:
+        def ready(device: int, step: Pass) -> tuple[Any, float, tuple[str, int, int]]:
             kind, batch, chunk, _ = step
             stage = s - 1 - device if copies == 2 and 2 * batch >= m else device
             place = own[stage][chunk]
@@ -615,14 +628,14 @@ class Instance:
             return max(end - start for end, start in zip(clocks, begun))
         return max(clocks)
 
-    def route(self, case: Any) -> Any:
+    def route(self, case: Case) -> list[int]:
         """Stage of each chunk in pipeline order, from 0."""
         v, s = self.schedules[case.schedule]["chunks"], case.stages
         if self.schedules[case.schedule]["name"] == "interleaved" or v == 1:
             return [chunk % s for chunk in range(s * v)]
         return self.table(case.schedule, case.batches, s)["route"]
 
-    def priced(self, case: Any, stages: Any, route: Any) -> Any:
+    def priced(self, case: Case, stages: Sequence[Stage], route: list[int]) -> tuple[float, float]:
         """Closed form and price of stages, each its runs, choice and levels around."""
         times = [self.stage(case, *each) for each in stages]
         most = max(y for _, _, y, _ in times)
@@ -632,7 +645,7 @@ class Instance:
         passes = [self.passes(case, runs, choice, each[3]) for (runs, choice, _), each in zip(stages, times)]
         return closed, max(closed, self.makespan(case, passes, route) + most)
 
-    def price(self, plan: Any) -> Any:
+    def price(self, plan: Numbers) -> float:
         """Price of a plan, after a check that it is one."""
         index, d, order = plan["candidate"], plan["replicas"], plan["order"]
         stages, found = plan["stages"], None
@@ -697,7 +710,7 @@ class Chunk(NamedTuple):
 class Rules:
     """Lower bounds on all plans of a case: each proves that none is faster than `claim`."""
 
-    def __init__(self, instance: Any, claim: float) -> None:
+    def __init__(self, instance: Instance, claim: float) -> None:
         self.instance, self.claim, self.states = instance, claim * (1 + ROUND), 0
         self.cache: dict[Any, Any] = {}
 
@@ -709,7 +722,7 @@ class Rules:
             self.cache[key] = tuple(sorted(own))
         return self.cache[key]
 
-    def lean(self, case: Case, choices: Choices) -> Any:
+    def lean(self, case: Case, choices: Choices) -> tuple[list[float], float, list[float], list[float]]:
         """Least seconds of each class of layers over some choices, and sums over all layers."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
         key = ("lean", case.candidate, frozenset(name for name, _ in self.pure(case, choices)))
@@ -811,7 +824,7 @@ class Rules:
             self.cache[key] = rows
         return self.cache[key]
 
-    def word(self, case: Case, run: tuple[int, int]) -> Any:
+    def word(self, case: Case, run: Run) -> int:
         """Number of all runs whose layers cost the same in the same blocks, between cuts of as many bytes."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
         key = ("word", case.candidate, run)
@@ -827,7 +840,7 @@ class Rules:
             self.cache[key] = self.cache.setdefault(("number", case.candidate, word, ends), len(self.cache))
         return self.cache[key]
 
-    def held(self, case: Case, run: tuple[int, int], choice: Choice) -> Any:
+    def held(self, case: Case, run: Run, choice: Choice) -> tuple[float, float]:
         """Bytes of a stage with one micro-batch in flight, and of each further one."""
         key = ("held", case.candidate, case.replicas, case.degree, case.schedule, self.word(case, run), choice)
         if key not in self.cache:
@@ -835,7 +848,7 @@ class Rules:
             self.cache[key] = first, more
         return self.cache[key]
 
-    def options(self, case: Case, choices: Choices, run: tuple[int, int]) -> Any:
+    def options(self, case: Case, choices: Choices, run: Run) -> list[Option]:
         """Choices of a stage between the cheapest boundaries: `t`, sum, `y`, bytes; none without memory."""
         key = ("option", case.candidate, case.replicas, case.order, case.schedule, case.degree, self.word(case, run))
         key = (*key, choices, tuple(self.instance.weights(case)[1:]))
@@ -885,7 +898,7 @@ class Rules:
             start = reach
         return start == whole
 
-    def tables(self, case: Any, choices: Any) -> Any:
+    def tables(self, case: Case, choices: Choices) -> tuple[float, list[dict[int, Terms]], list[list[Link]]]:
         """Rule 3's recurrence: least largest `t`, sum and largest `y`, each alone, of the last and first stages.
 
         What exceeds what the other terms leave of the claim is left out, until nothing more is.
@@ -899,8 +912,10 @@ class Rules:
         left = {cut: over(lean, work, [(cut, whole)]) if cut != whole else 0.0 for cut in inst.free}
         for _ in range(6):
             limit, most = (self.claim - filling - sync) / a if a > 0 else inf, self.claim - a * slowest - filling
-            behind, front = [{0: (0.0, 0.0, 0.0)}], [{} for _ in range(s)] + [{whole: (0.0, 0.0, 0.0)}]
-            links, known = [], {}
+            behind: list[dict[int, Terms]] = [{0: (0.0, 0.0, 0.0)}]
+            front: list[dict[int, Terms]] = [*({} for _ in range(s)), {whole: (0.0, 0.0, 0.0)}]
+            links: list[list[Link]] = []
+            known: dict[Any, tuple[list[Option], list[float]]] = {}
             for position in range(1, s + 1):
                 moments, row, own = inst.held(case, s - position + 1), {}, []
                 for smaller, rest in behind[-1].items():
@@ -917,7 +932,7 @@ class Rules:
                                 for o in self.options(case, choices, run)
                                 if o[0] < limit and o[2] < most and inst.fits(case, (o[3], [o[4]]), moments)
                             ]
-                            known[key] = fit, [min((o[i] for o in fit), default=inf) for i in range(3)]
+                            known[key] = fit, [min(column, default=inf) for column in zip(*(o[:3] for o in fit))]
                         fit, least = known[key]
                         if fit:
                             own.append((smaller, larger, least, fit))
@@ -982,7 +997,9 @@ class Rules:
             self.cache[key] = size
         return self.cache[key]
 
-    def capacity(self, case: Case, choice: Choice, chunks: Any, moment: Any, size: Any) -> int:
+    def capacity(
+        self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment, size: tuple[int, int]
+    ) -> int:
         """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
         inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
         zero, (least, most) = inst.effective(choice[1]), size
@@ -1024,14 +1041,16 @@ class Rules:
             return 0, stretch.count
         return max(int(parts[1]) - stretch.others, 0), int(parts[1])
 
-    def of_end(self, case: Case, choice: Choice, layer: int) -> Any:
+    def of_end(self, case: Case, choice: Choice, layer: int) -> list[Numbers]:
         """Modes that an end of the model may be in."""
         names = choice[0].split(":")[::2]
         if not any(unit >> layer & 1 for unit in self.instance.unit_bits()):
             names = names[-1:]
         return [self.instance.candidates[case.candidate].modes[name] for name in names]
 
-    def rates(self, case: Case, choice: Choice, ends: Any) -> Any:
+    def rates(
+        self, case: Case, choice: Choice, ends: tuple[int, ...]
+    ) -> tuple[float, float, float, float, list[tuple[float, float]]]:
         """Seconds per micro-batch of a layer of the stretch, of its recomputation, and of ends; the same of ports."""
         key = ("rates", case.candidate, choice[0], ends)
         if key not in self.cache:
@@ -1048,7 +1067,7 @@ class Rules:
             self.cache[key] = work, *extra, fixed, [(each, sum(rest)) for each, *rest in ports]
         return self.cache[key]
 
-    def pace(self, case: Case, choice: Choice, chunks: Any, size: Any, count: int) -> Any:
+    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], size: tuple[int, int], count: int) -> Terms:
         """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
         inst, ends, sides = self.instance, (), 0
         for chunk in chunks:
@@ -1073,13 +1092,13 @@ class Rules:
             time = max(time, often[1 + level] + count * each + rest)
         return time, extra, shown
 
-    def often(self, case: Case, choice: Choice, chunks: Any, count: int) -> Any:
+    def often(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> list[float]:
         """Seconds of ZeRO per micro-batch of so many layers and the ends of a stage."""
         if self.instance.effective(choice[1]) < 2:
             return [0.0] * (1 + len(self.instance.levels))
         return self.shared(case, choice, chunks, count)[0]
 
-    def shared(self, case: Case, choice: Choice, chunks: Any, count: int) -> Any:
+    def shared(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Sharding:
         """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
         inst, stretch = self.instance, self.stretch(case)
         fronts = [(inst.layers - 1, inst.layers)] * sum(stretch.ends[0] in chunk.ends for chunk in chunks)
@@ -1189,13 +1208,13 @@ class Rules:
             found = min([found, *(a * t + filling + f + y for own in labels.values() for t, f, y in own)])
         return found
 
-    def recurrence(self, case: Any, choices: Any) -> Any:
+    def recurrence(self, case: Case, choices: Choices) -> float:
         """Rule 3: stages between any cuts, with every boundary at its cheapest level."""
         if self.instance.schedules[case.schedule]["chunks"] > 1:
             return 0.0
         return self.tables(case, choices)[0]
 
-    def placement(self, case: Any, choices: Any, replay: Any = False) -> Any:
+    def placement(self, case: Case, choices: Choices, replay: bool = False) -> float:
         """Rules 4 and 5: every plan that the recurrence leaves, with its blocks; its closed form, or its replay."""
         inst, s = self.instance, case.stages
         if inst.schedules[case.schedule]["chunks"] > 1:
@@ -1211,8 +1230,10 @@ class Rules:
             for (cut, slot, level), own in labels.items():
                 by_cut[cut].append((slot, level, own))
             for smaller, larger, _, fit in links[position - 1]:
-                rest = front[position].get(larger)
-                for slot, level, own in by_cut[smaller] if rest is not None else ():
+                if larger not in front[position]:
+                    continue
+                rest = front[position][larger]
+                for slot, level, own in by_cut[smaller]:
                     for place in range(s - position, slot):
                         if position > 1 and inst.level(case, place, slot) != level:
                             continue
@@ -1247,18 +1268,20 @@ class Rules:
                 found = min(found, value)
         return found
 
-    def replay(self, case: Any, choices: Any) -> Any:
+    def replay(self, case: Case, choices: Choices) -> float:
         """Rule 5, see `placement`."""
         return self.placement(case, choices, replay=True)
 
 
-def joined(one: Any, other: Any, least: Any) -> Any:
+def joined(one: Sequence[float], other: Sequence[float], least: Sequence[float] | None) -> Terms:
     """Terms of a stage and the stages beside it, or those known if they are less."""
     terms = (max(one[0], other[0]), one[1] + other[1], max(one[2], other[2]))
-    return terms if least is None else tuple(map(min, terms, least))
+    if least is None:
+        return terms
+    return min(terms[0], least[0]), min(terms[1], least[1]), min(terms[2], least[2])
 
 
-def add(labels: Any, label: Any, every: Any) -> Any:
+def add(labels: list[Any], label: tuple[Any, ...], every: bool) -> None:
     """Keep a label that no other equals in all terms; or every one."""
     if not every and any(all(a <= b for a, b in zip(each[:3], label)) for each in labels):
         return
@@ -1270,7 +1293,7 @@ def add(labels: Any, label: Any, every: Any) -> Any:
 RULES = ("totals", "counts", "recurrence", "placement", "replay")
 
 
-def check_tree(rules: Any, node: Any, items: Any) -> Any:
+def check_tree(rules: Rules, node: Numbers, items: Items) -> None:
     """Check that a tree's leaves cover some cases, each with the indices of its sets of choices, by their rules."""
     if "rule" in node:
         if node["rule"] not in RULES:
@@ -1286,7 +1309,7 @@ def check_tree(rules: Any, node: Any, items: Any) -> Any:
     left = items
     for ranges, part in node["parts"]:
 
-        def inside(value: Any, ranges: Any = ranges) -> Any:
+        def inside(value: int, ranges: Sequence[Run] = ranges) -> bool:
             return any(low <= value <= high for low, high in ranges)
 
         if node["by"] == "set":
@@ -1306,14 +1329,14 @@ def check_tree(rules: Any, node: Any, items: Any) -> Any:
         raise Refused(f"no leaf covers the case of {left[0][0]}")
 
 
-def read(path: Any) -> Any:
+def read(path: str | PathLike[str]) -> Numbers:
     """Certificate in a file, compressed or not."""
     with open(path, "rb") as file:
         data = file.read()
     return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
 
 
-def check(certificate: Any) -> Any:
+def check(certificate: Numbers) -> tuple[float, float | None]:
     """Check a certificate; return the bound and the plan's price.
 
     Raises:
@@ -1334,7 +1357,7 @@ def check(certificate: Any) -> Any:
     return claim, price
 
 
-def main(arguments: Any) -> Any:
+def main(arguments: list[str]) -> int:
     """Check the file named on the command line."""
     if len(arguments) != 1:
         print("usage: check_certificate.py CERTIFICATE", file=sys.stderr)
