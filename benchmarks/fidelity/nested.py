@@ -36,7 +36,6 @@ class Row:
         runs: of it.
         fitted: mean absolute relative error with coefficients fitted to it, too.
         nested: the same where it was left out of fits and choices.
-        own: with one run of its own, whose ratio the others are multiplied by: the mean over runs that may be it.
         bias: the median of predicted over measured there, less 1.
         dropped: terms that the others chose to leave out.
         kept: `nested` with all terms; nothing is chosen there.
@@ -47,7 +46,6 @@ class Row:
     runs: int
     fitted: float
     nested: float
-    own: float
     bias: float
     dropped: tuple[str, ...]
     kept: float
@@ -110,13 +108,6 @@ def standard_error(errors: Array, usual: float) -> float:
     return float(numpy.sqrt((own + BELIEVED * usual**2) / (count - 1 + BELIEVED) / count))
 
 
-def with_one_run(off: Array) -> float:
-    """Mean error of a source's other runs where one of them says what predictions are to be multiplied by."""
-    apart = errors_of(off[:, None] - off[None, :])
-    pairs = len(off) * (len(off) - 1)
-    return float(apart.sum() / pairs) if pairs else 0.0
-
-
 def nested(
     runs: Sequence[MeasuredRun],
     bare: Array,
@@ -157,7 +148,6 @@ def nested(
             runs=int(its.sum()),
             fitted=float(errors_of(everything.off[its]).mean()),
             nested=float(errors_of(outer[name]).mean()),
-            own=with_one_run(outer[name]),
             bias=float(numpy.exp(numpy.median(outer[name])) - 1.0),
             dropped=tuple(term.name for term in off[name]),
             kept=float(errors_of(always[name]).mean()),
@@ -296,9 +286,11 @@ def text(found: Nested) -> list[str]:
     """All figures, as lines."""
     names = list(found.fixed)
     columns = "".join(f"{each:>9}" for each in ("fitted", "nested", "one own", "bias"))
+    own = found.spreads.own[1].sources if 1 in found.spreads.own else {}
     lines = [f"{'mean error of step time':24}{'runs':>5}{columns}  dropped by the others"]
     for row in found.rows:
-        figures = f"{row.fitted:9.1%}{row.nested:9.1%}{row.own:9.1%}{row.bias:+9.1%}"
+        one = f"{own[row.source]:9.1%}" if row.source in own else f"{'-':>9}"
+        figures = f"{row.fitted:9.1%}{row.nested:9.1%}{one}{row.bias:+9.1%}"
         lines.append(f"{row.source:24}{row.runs:5}{figures}  {', '.join(row.dropped)}".rstrip())
     lines.append(f"{'mean of all runs':38}{found.mean:9.1%}")
     for name, (fitted, left_out) in found.kinds.items():

@@ -33,7 +33,7 @@ BELIEVED = 4
 TRUSTED = 0.95
 """Share of the pairs called different that must be measured in that order."""
 
-OWN_RUNS = (1, 3)
+OWN_RUNS = (0, 1, 3)
 """Runs of its own that a cluster is calibrated with."""
 
 DRAWS = 40
@@ -86,12 +86,12 @@ class OwnRuns:
     Attributes:
         mean: absolute relative error.
         covered: share inside the range that then holds.
-        sources: with clusters that have other runs.
+        sources: absolute relative error by source, of its clusters with more than the largest of `OWN_RUNS`.
     """
 
     mean: float
     covered: float
-    sources: int
+    sources: Mapping[str, float]
 
 
 @frozen
@@ -132,10 +132,12 @@ def spreads(runs: Strangers, bare: Strangers, told_apart: tuple[float, int, floa
     least = max(told_apart[0], LEAST)
     sources = numpy.array(runs.sources)
     inside, widths = numpy.zeros(len(sources), dtype=bool), numpy.zeros(len(sources))
+    others: dict[str, Known] = {}
     for name in sorted(set(runs.sources)):
         its = sources == name
         without = known_from(runs.chosen(~its) if not its.all() else runs, least)
         inside[its], widths[its] = _ranges(runs.chosen(its), without)
+        others[name] = without
     kinds = numpy.array(
         [
             f"{name}, {'experts' if experts else 'dense'}"
@@ -150,7 +152,7 @@ def spreads(runs: Strangers, bare: Strangers, told_apart: tuple[float, int, floa
         float(inside.mean()),
         _alike(inside, sources),
         {name: float(widths[kinds == name].mean()) for name in sorted(set(kinds.tolist()))},
-        {count: own for count in OWN_RUNS if (own := with_own_runs(runs, found, count)) is not None},
+        {count: own for count in OWN_RUNS if (own := with_own_runs(runs, others, count)) is not None},
     )
 
 
@@ -211,10 +213,11 @@ def student(degrees: int) -> float:
     return 1 + (first / count + second / count**2 + third / count**3) / z
 
 
-def with_own_runs(runs: Strangers, known: Known, count: int) -> OwnRuns | None:
+def with_own_runs(runs: Strangers, known: Mapping[str, Known], count: int) -> OwnRuns | None:
     """Errors of a cluster's other runs when `count` of its runs are known; None: no cluster has enough.
 
-    Every count is tried on the same clusters, those with more than the largest of `OWN_RUNS`.
+    Every count is tried on the same clusters, those with more than the largest of `OWN_RUNS`. `known` are the spreads
+    without each source.
     """
     clusters, drawn = numpy.array(runs.clusters), numpy.random.default_rng(0)
     rows: list[tuple[float, float, str]] = []
@@ -223,7 +226,7 @@ def with_own_runs(runs: Strangers, known: Known, count: int) -> OwnRuns | None:
         part = runs.chosen(its)
         if len(part.off) <= max(OWN_RUNS):
             continue
-        usual = known.of(part.generations[0], any(part.experts))
+        usual = known[part.sources[0]].of(part.generations[0], any(part.experts))
         errors, inside = [], []
         for _ in range(DRAWS):
             chosen = drawn.choice(len(part.off), count, replace=False)
@@ -235,7 +238,8 @@ def with_own_runs(runs: Strangers, known: Known, count: int) -> OwnRuns | None:
     if not rows:
         return None
     errors, inside, sources = (numpy.array(each) for each in zip(*rows, strict=True))
-    return OwnRuns(_alike(errors, sources), _alike(inside, sources), len(set(sources.tolist())))
+    of_each = {name: float(errors[sources == name].mean()) for name in sorted(set(sources.tolist()))}
+    return OwnRuns(_alike(errors, sources), _alike(inside, sources), of_each)
 
 
 def _ranges(runs: Strangers, known: Known) -> tuple[NDArray[numpy.bool_], Array]:
@@ -288,7 +292,7 @@ def spread_lines(found: Spreads) -> list[str]:
     ]
     lines += [f"half a range, {name}: {width:.1%} of the time" for name, width in found.half_widths.items()]
     lines += [
-        f"own runs {count}: mean error {own.mean:.1%} with {own.sources} sources alike, {own.covered:.1%} inside"
+        f"own runs {count}: mean error {own.mean:.1%} with {len(own.sources)} sources alike, {own.covered:.1%} inside"
         for count, own in found.own.items()
     ]
     bare = found.bare

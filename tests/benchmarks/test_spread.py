@@ -38,8 +38,9 @@ def test_spreads_are_those_that_runs_were_drawn_with() -> None:
     assert found.bare.median == pytest.approx(numpy.exp(0.3), rel=0.03)
     for own in found.own.values():
         assert own.covered == pytest.approx(COVERED, abs=0.04)
-        assert own.mean < numpy.abs(numpy.expm1(-both.off)).mean() / 1.3
-    assert found.own[3].mean < found.own[1].mean
+    assert found.own[0].mean == pytest.approx(numpy.abs(numpy.expm1(-both.off)).mean())
+    assert found.own[3].mean < found.own[1].mean < found.own[0].mean / 1.3
+    assert set(found.own[1].sources) == set(found.own[0].sources) == set(both.sources)
 
 
 def test_few_sources_have_the_range_of_students_t() -> None:

@@ -88,8 +88,8 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
     runs, sources, spreads = sum(row["runs"] for row in found["rows"]), len(found["rows"]), found["spreads"]
     _, alike = found["kinds"]["GPU"]
     own = spreads["own"]["1"]
-    ran, failed = re.findall(r"prices (\d+) published runs that ran and (\d+) that ran out of memory", text)[0]
-    rejected, accepted = re.findall(r"It rejects (\d+) of the former and accepts (\d+) of the latter", text)[0]
+    ran, failed = re.findall(r"published runs: (\d+) ran, and (\d+) ran out of memory", text)[0]
+    rejected, accepted = re.findall(r"rejects (\d+) of the runs that ran\. nest accepts (\d+) of the runs", text)[0]
     even = re.findall(r"^\| 0.5 \| 1 \| (\S+) % \| .*? \| (\S+) % \|", EXPLAINED, re.MULTILINE)[0]
     assert even == (f"{100 * int(rejected) / int(ran):.1f}", f"{100 * int(accepted) / int(failed):.1f}")
     for claim in (

@@ -1,4 +1,4 @@
-"""Tables of docs/explanation/trust.md, from the results of `python -m benchmarks.fidelity --nested`."""
+"""Tables and figures of docs/explanation/trust.md, from results of `benchmarks.fidelity`."""
 
 import json
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from tests.docs import generated
 from tests.docs.document import REPOSITORY
 
 PAGE = Path("docs/explanation/trust.md")
-RESULTS = REPOSITORY / "benchmarks" / "results" / "2026-11-30" / "fidelity" / "nested.json"
+RESULTS = REPOSITORY / "benchmarks" / "results" / "2026-11-30" / "fidelity"
 
 
-def found() -> dict[str, Any]:
-    """The figures of the benchmark."""
-    figures: dict[str, Any] = json.loads(RESULTS.read_text())
+def found(name: str = "nested") -> dict[str, Any]:
+    """The figures of a benchmark."""
+    figures: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return figures
 
 
@@ -26,18 +26,43 @@ def percent(share: float, sign: str = "") -> str:
     return f"{100 * share:{sign}.1f} %"
 
 
+def summary() -> Iterator[str]:
+    """The answer of the page."""
+    figures = found()
+    own, covered = figures["spreads"]["own"], figures["spreads"]["covered"]
+    runs = sum(row["runs"] for row in figures["rows"])
+    yield (
+        f"On a cluster that nest has never seen, its step time is off by {percent(figures['mean'])} on average "
+        f"over {runs} published runs. Of them {percent(covered)} are inside their range of 80 %."
+    )
+    errors = [percent(own[count]["mean"]) for count in ("0", "1", "3")]
+    yield f"As a mean over sources, the error of {errors[0]} falls to {errors[1]} with one run of your own, and to"
+    yield f"{errors[2]} with three."
+
+
+def pairs() -> Iterator[str]:
+    """How sure the order of two plans is."""
+    spreads = found()["spreads"]
+    yield (
+        f"Of {spreads['pairs']} published pairs with a predicted difference of at least {percent(spreads['apart'])}, "
+        f"{percent(spreads['ordered'])} were measured in the predicted order, as a mean over sources."
+    )
+
+
 def errors() -> Iterator[str]:
     """Errors by source, then of all."""
     figures = found()
-    yield "| source | runs | left out | median | one own run |"
-    yield "|---|---|---|---|---|"
+    one, three = (figures["spreads"]["own"][count]["sources"] for count in ("1", "3"))
+    yield "| source | runs | left out | median | one own run | three |"
+    yield "|---|---|---|---|---|---|"
     for row in figures["rows"]:
-        own = percent(row["own"]) if row["runs"] > 1 else ""
-        yield f"| {row['source']} | {row['runs']} | {percent(row['nested'])} | {percent(row['bias'], '+')} | {own} |"
+        name, off = row["source"], f"{percent(row['nested'])} | {percent(row['bias'], '+')}"
+        own = " | ".join(percent(each[name]) if name in each else "" for each in (one, three))
+        yield f"| {name} | {row['runs']} | {off} | {own} |"
     for kind, (_, left_out) in figures["kinds"].items():
         if kind not in ("all", "TPU"):
-            yield f"| mean over sources: {kind} | | {percent(left_out)} | | |"
-    yield f"| mean over runs | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | |"
+            yield f"| mean over sources: {kind} | | {percent(left_out)} | | | |"
+    yield f"| mean over runs | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | | |"
 
 
 def terms() -> Iterator[str]:
@@ -75,17 +100,61 @@ def coverage() -> Iterator[str]:
     yield f"| the same, as a mean over sources | {percent(spreads['covered_alike'])} |"
     for name, width in spreads["half_widths"].items():
         yield f"| half the width of the range, {name} | {percent(width)} |"
-    for count, own in spreads["own"].items():
-        runs = f"{count} own run{'s' if int(count) > 1 else ''}"
-        yield f"| error with {runs}, mean over {own['sources']} sources | {percent(own['mean'])} |"
-        yield f"| measured times inside the range with {runs} | {percent(own['covered'])} |"
     bare = spreads["bare"]
     deviation = hypot(bare["between"], bare["within"])
     told = f"{bare['median']:.2f} times the predicted time, standard deviation {deviation:.2f}"
     yield f"| measured time without calibration of the device | {told} |"
 
 
-PARTS = {"errors": errors, "terms": terms, "ranges": ranges, "coverage": coverage}
+def own_runs() -> Iterator[str]:
+    """Errors with own runs, on the same clusters."""
+    own = found()["spreads"]["own"]
+    yield f"| own runs | error, mean over {len(own['1']['sources'])} sources | measured times inside the range |"
+    yield "|---|---|---|"
+    for count, each in own.items():
+        yield f"| {count} | {percent(each['mean'])} | {percent(each['covered'])} |"
+
+
+def fits() -> Iterator[str]:
+    """Stated probabilities to fit against the plans that ran, by third."""
+    figures = found("fits")
+    yield "| error | stated probability | plans | stated | ran | standard error |"
+    yield "|---|---|---|---|---|---|"
+    for name, key in (("all stacks", "former"), ("own stack", "left_out")):
+        for part in figures[key]["parts"]:
+            shares = " | ".join(percent(part[share]) for share in ("said", "ran", "error"))
+            yield f"| {name} | {part['low']:.2f} to {part['high']:.2f} | {part['plans']} | {shares} |"
+    yield ""
+    yield f"The Brier score over {figures['ran']} plans that ran and {figures['failed']} that failed is"
+    former, left_out = (figures[key]["brier"] for key in ("former", "left_out"))
+    yield f"{former:.4f} with the error of all stacks, and {left_out:.4f} with that of the stack."
+    for name, each in figures["stacks"].items():
+        yield f"Fitted to all of them, {name} has median {each['median']:.2f} and deviation {each['spread']:.2f}."
+
+
+def choices() -> Iterator[str]:
+    """Plans taken by launching several, and their regret."""
+    figures = found("choices")
+    yield "| launched | sets | first that runs, slower than the best | launches | best of all | launches |"
+    yield "|---|---|---|---|---|---|"
+    for name, each in figures.items():
+        yield (
+            f"| {name} | {each['sets']} | {percent(each['first'])} | {each['launches']:.1f} "
+            f"| {percent(each['best'])} | {each['in_all']:.1f}, at most {each['most']} |"
+        )
+
+
+PARTS = {
+    "summary": summary,
+    "pairs": pairs,
+    "errors": errors,
+    "terms": terms,
+    "ranges": ranges,
+    "coverage": coverage,
+    "own runs": own_runs,
+    "fits": fits,
+    "choices": choices,
+}
 
 
 def refreshed(page: str) -> str:

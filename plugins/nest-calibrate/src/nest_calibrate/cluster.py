@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from math import exp, expm1, hypot, log, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import NormalDist, fmean
 
+import numpy
 from attrs import evolve, frozen
 
 from nest.catalogue import TimeSpread
@@ -22,6 +23,21 @@ from nest_calibrate.generations import Progress
 from nest_calibrate.lines import Doubt, Line, doubt_contradictions, no_doubt, timed
 from nest_calibrate.memory import Verdict, evaluated, fit, memory_figures, read_runs, verdict
 from nest_calibrate.plausible import Figure, refuse_impossible
+
+RUN_DEGREES = 2
+"""Degrees of freedom of runs around the level of their cluster: the likeliest for published runs, sources left out."""
+
+LEVEL_DEGREES = 8
+"""Degrees of freedom of levels: the four sources as which all generations count, and at least four of their own."""
+
+NARROWER = NormalDist().inv_cdf(0.9) / (0.8 / sqrt(2 * 0.9 * 0.1))
+"""Scale of Student's t over the standard deviation of a normal variable, if 80 % of both are in the same range.
+
+The quantile of two degrees of freedom is `(2 p - 1) / sqrt(2 p (1 - p))`.
+"""
+
+REACH, POINTS = 6.0, 1001
+"""Grid of levels: spreads beyond the outermost run, and number of points."""
 
 
 @frozen
@@ -65,7 +81,8 @@ def seen_runs(
         assert plan.batch_time is not None
         device = device_of(problem.cluster)
         name, usual = run.id or f"run {number}", usual_spread(device)
-        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+        seen = verdict(run, plan, problem.training.stack)
+        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, seen))
     return result
 
 
@@ -95,10 +112,10 @@ def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
 def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]:
     """The level of a cluster, expected from some of its runs, and the spread of others around it.
 
-    The level (its software, clocks, network) is normal in the logarithm around `log(usual.median)`, and runs scatter
-    around it. With `n` runs of mean `m`, the expected level moves from there to `m` by the share
-    `between^2 / (between^2 + within^2 / n)`, with variance `between^2 within^2 / (n between^2 + within^2)` (Gelman et
-    al., Bayesian Data Analysis, section 2.5).
+    Runs of one cluster scatter with heavy tails: a small model or a slow start is far off. So both the level around
+    `log(usual.median)` and the runs around the level follow Student's t, with `LEVEL_DEGREES` and `RUN_DEGREES` degrees
+    of freedom (Lange, Little and Taylor, Journal of the American Statistical Association 84, 1989). A run far from the
+    others then moves the level less. The level is the mean of its posterior, summed over a grid.
 
     Args:
         logarithms: of measured over predicted times.
@@ -107,11 +124,18 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     Returns:
         The logarithm of the level, and the standard deviation of the logarithm of another run's time.
     """
-    count, center = len(logarithms), log(usual.median)
-    if not count:
+    center = log(usual.median)
+    if not len(logarithms):
         return center, hypot(usual.between, usual.within)
-    share = usual.between**2 / (usual.between**2 + usual.within**2 / count)
-    return center + share * (sum(logarithms) / count - center), sqrt((1 - share) * usual.between**2 + usual.within**2)
+    reach = REACH * usual.between
+    grid = numpy.linspace(min(center, *logarithms) - reach, max(center, *logarithms) + reach, POINTS)
+    density = -(LEVEL_DEGREES + 1) / 2 * numpy.log1p(((grid - center) / usual.between) ** 2 / LEVEL_DEGREES)
+    for each in logarithms:
+        density -= (RUN_DEGREES + 1) / 2 * numpy.log1p(((each - grid) / (NARROWER * usual.within)) ** 2 / RUN_DEGREES)
+    weights = numpy.exp(density - density.max())
+    weights /= weights.sum()
+    mean = float(weights @ grid)
+    return mean, sqrt(float(weights @ (grid - mean) ** 2) + usual.within**2)
 
 
 def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:

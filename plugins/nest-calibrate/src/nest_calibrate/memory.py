@@ -59,6 +59,7 @@ class Verdict:
         room: bytes of a device, the reserve apart.
         ran: whether it had memory enough.
         peak: bytes measured, with what was not seen of them as estimated; None: not measured.
+        stack: name of its software, stated or implied; None: it has no name.
     """
 
     group: str
@@ -66,6 +67,7 @@ class Verdict:
     room: float
     ran: bool
     peak: float | None
+    stack: str | None = None
 
     def likelihood(self, error: EstimateError) -> float:
         """Likelihood of the observation: the density at a peak's logarithm, else the probability of (not) fitting."""
@@ -89,7 +91,7 @@ def verdicts(
     refuse_impossible(
         figure for line, (_, _, plan) in zip(runs, plans, strict=True) for figure in memory_figures(line, plan)
     )
-    return [verdict(run, plan) for run, _, plan in plans]
+    return [verdict(run, plan, whole.training.stack) for run, whole, plan in plans]
 
 
 def read_runs(files: Sequence[Path], doubt: Doubt = no_doubt) -> list[Line[RunMeasurement]]:
@@ -139,8 +141,8 @@ def evaluated(
         yield line.measurement, whole, plan
 
 
-def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
-    """Estimate for a run by its `plan`, and its outcome."""
+def verdict(run: RunMeasurement, plan: PlanDocument, stack: object = None) -> Verdict:
+    """Estimate for a run by its `plan` on a `stack`, and its outcome."""
     fullest = _fullest(plan)
     reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
     room = _capacity(plan, fullest) - reserve
@@ -149,7 +151,8 @@ def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
         kind = _KIND.search(run.measured.memory_kind or "")
         unseen = UNSEEN[kind.group(1)] if kind else ()
         peak = Bytes(peak + sum(getattr(fullest.memory_breakdown, name) for name in unseen))
-    return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, peak)
+    name = stack if isinstance(stack, str) else None
+    return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, peak, name)
 
 
 def _capacity(plan: PlanDocument, stage: StageRecord) -> float:
@@ -164,8 +167,8 @@ def _fullest(plan: PlanDocument) -> StageRecord:
     return max(plan.stages, key=lambda stage: stage.memory / _capacity(plan, stage))
 
 
-def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> EstimateError:
-    """The error that makes what was seen most likely, every source counting alike, however many runs it has.
+def fit(seen: Iterable[Verdict], begun: EstimateError | None = None, weight: float = 0.0) -> EstimateError:
+    """The error that makes what was seen most likely, a source of `n` runs counting as `n**weight`.
 
     What ran, and what did not, say on which side of a device's memory the need lay. A fit begins at `begun`, the
     catalogue's where it is left out, and stays near it where little was seen.
@@ -175,16 +178,35 @@ def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> Estimate
 
     def cost(at: tuple[float, float]) -> float:
         away = ((at[0] - start[0]) / MEDIAN_SPREAD) ** 2 / 2 + ((at[1] - start[1]) / SPREAD_SPREAD) ** 2 / 2
-        return away + surprise(seen, EstimateError(exp(at[0]), exp(at[1])))
+        return away + surprise(seen, EstimateError(exp(at[0]), exp(at[1])), weight)
 
     best = _least(cost, start)
     return EstimateError(exp(best[0]), exp(best[1]))
 
 
-def surprise(seen: Sequence[Verdict], error: EstimateError) -> float:
-    """The negative logarithm of the likelihood of what was seen with an error, every source counting alike."""
+def of_stacks(seen: Sequence[Verdict], begun: EstimateError) -> dict[str, EstimateError]:
+    """Errors of the stacks of which a source has runs that ran and runs that failed, fitted to `both_verdicts`.
+
+    Runs that were published without failures are survivors: they tell little of how likely a plan is to fit. A source
+    of `n` runs counts as the root of `n`, as in spreads of step times.
+    """
+    found = both_verdicts(seen)
+    stacks = sorted({each.stack for each in found if each.stack is not None})
+    return {name: fit([each for each in found if each.stack == name], begun, 0.5) for name in stacks}
+
+
+def both_verdicts(seen: Sequence[Verdict]) -> list[Verdict]:
+    """The runs of sources that ran on a stack, and failed on it, too."""
+    ran = {(each.group, each.stack) for each in seen if each.ran}
+    failed = {(each.group, each.stack) for each in seen if not each.ran}
+    return [each for each in seen if (each.group, each.stack) in ran & failed]
+
+
+def surprise(seen: Sequence[Verdict], error: EstimateError, weight: float = 0.0) -> float:
+    """The negative logarithm of the likelihood of what was seen; a source of `n` runs counts as `n**weight`."""
     counts = Counter(each.group for each in seen)
-    return -sum(log(each.likelihood(error)) / counts[each.group] for each in seen)
+    weights = {group: exp((weight - 1) * log(count)) for group, count in counts.items()}
+    return -sum(log(each.likelihood(error)) * weights[each.group] for each in seen)
 
 
 def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:
@@ -250,13 +272,15 @@ def left_out(seen: Sequence[Verdict], begun: EstimateError | None = None) -> dic
     return {group: fit([each for each in seen if each.group != group], begun) for group in groups}
 
 
-def error_text(error: EstimateError, sources: Sequence[str]) -> str:
-    """The file of the catalogue (`nest/library/memory_error.toml`) that holds `error`, in TOML.
+def error_text(error: EstimateError, sources: Sequence[str], stacks: Mapping[str, EstimateError] = {}) -> str:
+    """The file of the catalogue (`nest/library/memory_error.toml`) that holds `error` and those of `stacks`, in TOML.
 
-    Both are given to a hundredth: some hundred runs tell no more.
+    All are given to a hundredth: some hundred runs tell no more.
     """
     rows = ["# What plans need of memory over what is estimated: written by `nest calibrate memory`", ""]
     rows += [f"median = {error.median:.2f}", f"spread = {error.spread:.2f}", *listed("sources", sources)]
+    for name, each in stacks.items():
+        rows += ["", f"[stacks.{name}]", f"median = {each.median:.2f}", f"spread = {each.spread:.2f}"]
     return "\n".join(rows) + "\n"
 
 

@@ -1,7 +1,7 @@
 """Plans of one task to measure: which to launch next, and when to stop."""
 
 from collections.abc import Mapping, Sequence
-from math import exp, log, pi, sqrt
+from math import exp, log, sqrt
 from statistics import NormalDist
 from typing import Any
 
@@ -13,7 +13,6 @@ from nest.hooks.registry import Registry
 from nest.io import structure, unstructure
 from nest.public.planning import as_fixed, decided_plan, device_of, usual_spread, with_decisions
 from nest.spec import PlanDocument, Problem
-from nest_calibrate.cluster import level
 
 TRUSTED = 1.645
 """The 95 % quantile of a standard normal variable: `TimeSpread.apart` separates so many pairs."""
@@ -27,6 +26,9 @@ FAILURE = 0.4
 In 11 sets of published plans the first that runs is then 5.7 % slower than the best, after 1.1 launches. By time alone
 it is 7.3 % slower, after 2.3 (`python -m benchmarks.fidelity.choices`).
 """
+
+BELIEVED = 4
+"""Launches as which the published scatter of plans of one task counts beside those of this task."""
 
 THIS = "plan"
 """The document's own plan, in `to_measure`."""
@@ -147,10 +149,12 @@ def ranked(choices: Sequence[Choice], usual: TimeSpread, least: float) -> Rankin
     """Rank plans by what their launches tell.
 
     In each case (every fact as taken, or one of them otherwise) measured over predicted times tell the level of the
-    cluster (`nest_calibrate.cluster.level`) and how likely the case is: cases begin equally likely, and the ratios of
-    plans scatter around one level. The scatter is what makes plans `TimeSpread.apart` hard to tell apart. A plan is
-    worth a launch if it is expected to save the share `least` of a step (expected improvement: Jones, Schonlau and
-    Welch, Journal of Global Optimization 13, 1998). Before a time is known, plans are launched by `worth`.
+    cluster and how likely the case is: cases begin equally likely, and the ratios of
+    plans scatter around one level. The scatter is what makes plans `TimeSpread.apart` hard to tell apart. Published
+    plans count as `BELIEVED` launches of it: surprising ratios widen it, and ratios follow Student's t (Gelman et al.,
+    Bayesian Data Analysis, section 3.2). A plan is worth a launch if it is expected to save the share `least` of a step
+    (expected improvement: Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Of these plans the least
+    by `worth` is launched.
 
     Args:
         choices: plans of one task.
@@ -159,11 +163,13 @@ def ranked(choices: Sequence[Choice], usual: TimeSpread, least: float) -> Rankin
     """
     scatter = log(1 + usual.apart) / TRUSTED / sqrt(2)
     known = [each for each in choices if each.measured is not None]
-    likely, centers = {}, {}
+    likely, centers, scatters = {}, {}, {}
     for case in choices[0].predicted:
         ratios = [log((each.measured or 0.0) / each.predicted[case]) for each in known]
-        centers[case] = level(ratios, _task(usual, scatter))[0]
-        likely[case] = exp(_log_likelihood(ratios, log(usual.median), usual.between, scatter))
+        centers[case] = _level(ratios, log(usual.median), usual.between, scatter)
+        far = _distance(ratios, log(usual.median), usual.between, scatter)
+        likely[case] = (1 + far / BELIEVED) ** (-(BELIEVED + len(ratios)) / 2)
+        scatters[case] = scatter * sqrt((BELIEVED + far) / (BELIEVED + len(ratios)))
     cases = {case: each / sum(likely.values()) for case, each in likely.items()}
     best = min((each.measured or 0.0 for each in known), default=None)
     expected, gains = {}, {}
@@ -171,36 +177,31 @@ def ranked(choices: Sequence[Choice], usual: TimeSpread, least: float) -> Rankin
         times = {case: each.predicted[case] * exp(centers[case]) for case in cases}
         expected[each.name] = each.measured or sum(cases[case] * times[case] for case in cases)
         if each.is_open and best is not None:
-            gain = sum(cases[case] * _gain(best, times[case], scatter) for case in cases)
+            gain = sum(cases[case] * _gain(best, times[case], scatters[case]) for case in cases)
             gains[each.name] = each.fit * gain / best
-    opened = [
-        (gains.get(each.name, 0.0), -worth(each.predicted[TAKEN], each.fit), each.name)
-        for each in choices
-        if each.is_open
-    ]
-    following = max(opened)[-1] if opened else None
-    if best is not None and following is not None and gains[following] < least:
-        following = None
+    opened = [each for each in choices if each.is_open and gains.get(each.name, least) >= least]
+    times = expected if known else {each.name: each.predicted[TAKEN] for each in choices}
+    following = min(((worth(times[each.name], each.fit), each.name) for each in opened), default=(0.0, None))[1]
     order = sorted(choices, key=lambda each: (each.failed, expected[each.name]))
     surest = max(cases, key=lambda case: cases[case])
     return Ranking(tuple(order), expected, gains, cases, exp(centers[surest]) if known else None, following)
 
 
-def _task(usual: TimeSpread, scatter: float) -> TimeSpread:
-    """The spread of plans of one task, which share all but their layout."""
-    return TimeSpread(usual.between, scatter, usual.apart, usual.median)
+def _level(ratios: Sequence[float], center: float, between: float, scatter: float) -> float:
+    """Expected level, which ratios move from `center` (Gelman et al., Bayesian Data Analysis, section 2.5)."""
+    if not ratios:
+        return center
+    share = between**2 / (between**2 + scatter**2 / len(ratios))
+    return center + share * (sum(ratios) / len(ratios) - center)
 
 
-def _log_likelihood(ratios: Sequence[float], center: float, between: float, scatter: float) -> float:
-    """Log density of ratios that share a level around `center` (Gelman et al., Bayesian Data Analysis, section 5.4)."""
-    count = len(ratios)
-    if not count:
+def _distance(ratios: Sequence[float], center: float, between: float, scatter: float) -> float:
+    """Squared distance of ratios that share a level around `center`, in standard deviations (Mahalanobis)."""
+    if not ratios:
         return 0.0
-    mean = sum(ratios) / count
+    mean = sum(ratios) / len(ratios)
     around = sum((each - mean) ** 2 for each in ratios) / scatter**2
-    variance = between**2 + scatter**2 / count
-    shape = log(2 * pi * scatter**2) * (count - 1) + log(count) + log(2 * pi * variance)
-    return -0.5 * (around + (mean - center) ** 2 / variance + shape)
+    return around + (mean - center) ** 2 / (between**2 + scatter**2 / len(ratios))
 
 
 def _gain(best: float, expected: float, scatter: float) -> float:

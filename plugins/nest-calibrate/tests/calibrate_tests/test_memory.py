@@ -1,6 +1,7 @@
 """`nest calibrate memory`: the error of memory estimates, from peaks and from verdicts."""
 
 import json
+import tomllib
 from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
@@ -19,7 +20,7 @@ from nest.io import structure
 from nest.spec import Problem
 from nest.spec.measurements import RunFigures, RunMeasurement
 from nest.units import Bytes
-from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdict, verdicts
+from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, of_stacks, shares, verdict, verdicts
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -133,8 +134,19 @@ def test_a_file_without_runs_is_refused(tmp_path: Path, cli: Command) -> None:
 
 
 def test_the_file_of_the_catalogue_is_read_as_it_is_written() -> None:
-    text = error_text(EstimateError(0.98, 0.25), ["here"])
+    text = error_text(EstimateError(0.98, 0.25), ["here"], {"mine": EstimateError(1.1, 0.2)})
     assert 'median = 0.98\nspread = 0.25\nsources = [\n    "here",\n]\n' in text
+    assert tomllib.loads(text)["stacks"] == {"mine": {"median": 1.1, "spread": 0.2}}
+
+
+def test_stacks_are_fitted_to_sources_that_list_failures() -> None:
+    """Survivors of the same stack, and other stacks, move nothing; runs without a named stack have no entry."""
+    seen = [evolve(each, group="a", stack="mine") for each in drawn(1.2, 0.1, peaks=False)]
+    survivors = [Verdict("b", 150.0, 100.0, True, None, "mine"), Verdict("c", 150.0, 100.0, True, None, "other")]
+    found = of_stacks([*seen, *survivors, evolve(seen[0], stack=None)], USUAL)
+    assert found == of_stacks(seen, USUAL)
+    assert found["mine"].median == pytest.approx(1.2, rel=0.05)
+    assert found["mine"].spread < USUAL.spread
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from benchmarks.fidelity.__main__ import PUBLISHED, main
 from benchmarks.fidelity.joint import joint
-from benchmarks.fidelity.nested import errors_of, kept, nested, standard_error, text, with_one_run
+from benchmarks.fidelity.nested import errors_of, kept, nested, standard_error, text
 from benchmarks.fidelity.runs import priced, read_runs
 from nest.costs.roofline import Roofline
 from nest.hooks.registry import registry
@@ -52,13 +52,6 @@ def test_the_standard_error_of_few_runs_is_that_of_usual_ones() -> None:
     assert standard_error(of(0.3), 0.2) == pytest.approx(0.2)
     assert standard_error(of(0.3, 0.3), 0.2) > 0.1  # Two that agree by chance.
     assert errors_of(of(numpy.log(1.5), numpy.log(0.8))) == pytest.approx([0.5, 0.2])
-
-
-def test_one_run_of_its_own_takes_away_what_is_common() -> None:
-    assert with_one_run(numpy.log(of(0.6, 0.6, 0.6))) == pytest.approx(0.0)
-    # One at 0.5 and one at 1: by the other the first is predicted at half, and the other at twice.
-    assert with_one_run(numpy.log(of(0.5, 1.0))) == pytest.approx((0.5 + 1.0) / 2)
-    assert with_one_run(of(0.1)) == 0.0
 
 
 @pytest.mark.longer

@@ -1,7 +1,7 @@
 """`nest shortlist`: what launches of close plans tell, the next one, and when to stop."""
 
 import json
-from math import log
+from math import log, sqrt
 from pathlib import Path
 from statistics import NormalDist
 
@@ -11,7 +11,7 @@ from attrs import evolve
 import nest
 from calibrate_tests.conftest import Command
 from nest.catalogue import TimeSpread
-from nest_calibrate.shortlist import TAKEN, TRUSTED, Choice, ranked
+from nest_calibrate.shortlist import BELIEVED, TAKEN, TRUSTED, Choice, ranked
 
 USUAL = TimeSpread(between=0.15, within=0.09, apart=0.1)
 FACT = "overlap.data"
@@ -68,10 +68,21 @@ def test_a_level_moves_what_is_expected_of_other_plans() -> None:
 
 
 def test_expected_gains_are_those_of_many_draws() -> None:
-    """Normal ratios of one plan to another, in a thousand quantiles."""
+    """Normal ratios of one plan to another, in a thousand quantiles; a time as predicted makes the scatter less."""
     found = ranked([choice("plan", 10.0, 10.0, 10.0), choice("safer", 10.3, 10.3)], USUAL, 0.01)
-    draws = [10.3 * (1 + log(1.1) / TRUSTED * NormalDist().inv_cdf((i + 0.5) / 1000)) for i in range(1000)]
+    scatter = log(1.1) / TRUSTED * sqrt(BELIEVED / (BELIEVED + 1))
+    draws = [10.3 * (1 + scatter * NormalDist().inv_cdf((i + 0.5) / 1000)) for i in range(1000)]
     assert found.gains["safer"] == pytest.approx(sum(max(10.0 - each, 0.0) for each in draws) / 1e4, rel=0.01)
+
+
+def test_a_surprising_time_makes_another_launch_worth_it() -> None:
+    """Twice as long as predicted is far from usual, so other plans may be far off, too."""
+    usual, far = (
+        ranked([choice("plan", 10.0, 10.0, seconds), choice("safer", 11.5, 11.5)], USUAL, 0.01)
+        for seconds in (10.0, 20.0)
+    )
+    assert usual.following is None
+    assert far.following == "safer"
 
 
 def test_plans_that_may_not_fit_are_launched_later() -> None:

@@ -195,7 +195,7 @@ def memory(
 
     from nest.io import write_text
     from nest.public.planning import RISK
-    from nest_calibrate.memory import USUAL, doubt_memory, error_text, fit, left_out, shares, verdicts
+    from nest_calibrate.memory import USUAL, doubt_memory, error_text, fit, left_out, of_stacks, shares, verdicts
 
     risk = RISK if risk is None else risk
     if not 0.001 <= risk <= 0.999:
@@ -206,23 +206,29 @@ def memory(
         seen = verdicts(files, registry(), tell, doubts.append)
     begun = USUAL if prior == "none" else None
     figures, others = fit(seen, begun), left_out(seen, begun)
+    stacks = of_stacks(seen, figures)
     doubt_memory(seen, figures, others, begun, doubts.append)
     _warn(doubts)
     fitted, validated = shares(seen, risk, lambda _: figures), shares(seen, risk, others.__getitem__)
     margin = figures.factor(risk) - 1
     if as_json:
         rows = {"fitted": [asdict(each) for each in fitted], "without_the_source": [asdict(each) for each in validated]}
-        typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rows, "warnings": doubts}))
+        rest = {**rows, "stacks": {name: asdict(each) for name, each in stacks.items()}, "warnings": doubts}
+        typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rest}))
     else:
         _show_memory(fitted, validated)
         show_paragraph(
             f"Runs need {figures.median:.3f} times the estimate (median); {percent(figures.spread)} standard deviation."
         )
+        for name, each in stacks.items():
+            show_paragraph(
+                f"On stack {name}: {each.median:.3f} times, {percent(each.spread)}, from sources that list failures."
+            )
         show_paragraph(f"For a risk of {risk:g} write `training: {{memory_margin: {max(margin, 0.0):.3f}}}`.")
     if output is not None:
         names = " ".join(path.name for path in files)
         sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
-        write_text(output, error_text(figures, sources))
+        write_text(output, error_text(figures, sources, stacks))
 
 
 def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
