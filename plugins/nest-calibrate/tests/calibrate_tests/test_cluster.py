@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
@@ -212,6 +213,9 @@ def test_peaks_tell_of_memory(tmp_path: Path, cli: Command) -> None:
     path = runs_file(tmp_path, 1.0, peak_memory=1.3 * peak)
     found = json.loads(cli("calibrate", "cluster", str(path), "--json")[1])["calibration"]
     assert found["memory"] > estimate_error().median
+    printed = cli("calibrate", "cluster", str(runs_file(tmp_path, 1.0, peak_memory=0.5 * peak)))[1]
+    (median,) = re.findall(r"Measured memory peaks are (\S+) times the estimate", " ".join(printed.split()))
+    assert float(median) < 0.9
 
 
 @pytest.mark.longer
