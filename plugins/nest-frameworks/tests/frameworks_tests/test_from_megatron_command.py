@@ -52,11 +52,13 @@ def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(
 ) -> None:
     script, cluster = files
     problem = tmp_path / "open.json"
+    Path(cluster).write_text(CLUSTER.replace("fanout: 2", "fanout: 4"))  # The run has half of its devices.
     arguments = ("evaluate", "--from-megatron", script, "--cluster", cluster, "--vocabulary", "1024", "--against-best")
     assert call(monkeypatch, *arguments, "--write-problem", str(problem), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["best"]["status"] in ("optimal", "near-optimal")
     assert found["best"]["batch_time"] <= found["plan"]["batch_time"]
+    assert found["best"]["summary"]["devices"] == found["plan"]["summary"]["devices_used"] == 16
     written = json.loads(problem.read_text())
     assert "fixed" not in written
     assert written["search"]["target"] == "megatron"
