@@ -863,41 +863,6 @@ class Rules:
             self.cache[key] = found
         return self.cache[key]
 
-    def packs(self, case: Case, choices: Choices, limit: float) -> bool:
-        """Return whether stages of a chain, each as large as memory and a limit allow, hold all layers.
-
-        Bytes and seconds grow with a run's layers, so that no other cuts reach further.
-        """
-        inst, costs, start = self.instance, self.instance.candidates[case.candidate], 0
-        whole = len(inst.cuts) - 1
-        if whole != inst.layers or len(inst.free) != len(inst.cuts):
-            return True
-        for position in range(1, case.stages + 1):
-            flying = max(max(moment) for moment in inst.held(case, case.stages - position + 1))
-            reach = start
-            for choice in choices:
-                low, high = reach, min(whole, whole - case.stages + position)
-                while low < high:
-                    middle = (low + high + 1) // 2
-                    run = (start, middle)
-                    work = costs.over("f", costs.forward, [run]) + costs.over("b", costs.backward, [run])
-                    if ":" in choice[0]:
-                        # With another block in front, one behind it may keep its activations: bytes need not grow.
-                        first = more = 0.0
-                    else:
-                        work += costs.over(("extra", choice[0]), costs.modes[choice[0]]["extra"], [run])
-                        first, more = self.held(case, run, choice)
-                    stash = costs.cut[middle] if any(mode.get("stash_inputs") for mode in costs.modes.values()) else 0.0
-                    if work < limit and first + (flying - 1) * max(more - stash, 0.0) <= inst.room:
-                        low = middle
-                    else:
-                        high = middle - 1
-                reach = low
-            if reach == start:
-                return False
-            start = reach
-        return start == whole
-
     def tables(self, case: Case, choices: Choices) -> tuple[float, list[dict[int, Terms]], list[list[Link]]]:
         """Rule 3's recurrence: least largest `t`, sum and largest `y`, each alone, of the last and first stages.
 
@@ -907,8 +872,6 @@ class Rules:
         slowest, filling, sync = self.terms(case, choices)
         whole, lean = len(inst.cuts) - 1, ("work", frozenset(name for name, _ in self.pure(case, choices)))
         work, over = self.lean(case, choices)[0], inst.candidates[case.candidate].over
-        if a > 0 and not self.packs(case, choices, (self.claim - filling - sync) / a):
-            return inf, [], []
         left = {cut: over(lean, work, [(cut, whole)]) if cut != whole else 0.0 for cut in inst.free}
         for _ in range(6):
             limit, most = (self.claim - filling - sync) / a if a > 0 else inf, self.claim - a * slowest - filling
