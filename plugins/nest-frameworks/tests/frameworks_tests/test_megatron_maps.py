@@ -111,8 +111,9 @@ def test_fine_tuning_is_read_with_its_adapters() -> None:
     text += "      lora: {enabled: true, dim: 16, target_modules: [linear_qkv, linear_fc1]}\n"
     for model, targets in (("llama3.1_70B", ["qkv_proj", "gate_up_proj"]), ("deepseek_v2_lite", ["gate_up_proj"])):
         tuned = text.replace("llama3.1_70B", model).replace("recompute_num_layers: 80", "recompute_num_layers: 27")
-        found = read_megatron(tuned, EIGHT).settings["training"]
-        assert found["trainable"] == {"lora": {"rank": 16, "targets": targets}}
+        found = read_megatron(tuned, EIGHT)
+        assert found.settings["training"]["trainable"] == {"lora": {"rank": 16, "targets": targets}}
+        assert any("share one in Primus" in note for note in found.notes) == (model == "deepseek_v2_lite")
 
 
 def test_a_trainer_of_another_kind_is_refused() -> None:

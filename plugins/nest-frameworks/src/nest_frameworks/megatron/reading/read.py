@@ -13,6 +13,7 @@ from nest.errors import InputError
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture
 from nest.spec.architecture import LatentAttention
+from nest_frameworks.limits import mixture
 from nest_frameworks.megatron.reading.decisions import read_decisions
 from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
 from nest_frameworks.megatron.reading.hybrids import ATTENTION, read_hybrid
@@ -92,6 +93,8 @@ def _adapted(found: Reading, trainable: Mapping[str, Any], known: Architecture |
     if "qkv_proj" in targets and known is not None and isinstance(known.blocks[0].attention, LatentAttention):
         targets.remove("qkv_proj")
         notes = (*notes, "linear_qkv is no part of latent attention, whose projections have no adapters then.")
+    if known is not None and mixture(known) is not None and {"gate_up_proj", "down_proj"} & {*targets}:
+        notes = (*notes, "nest assumes an adapter for each routed expert; the experts of a rank share one in Primus.")
     lora = {**trainable, "lora": {**trainable["lora"], "targets": targets}}
     return evolve(
         found, settings={**found.settings, "training": {**found.settings["training"], "trainable": lora}}, notes=notes
