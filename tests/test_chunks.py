@@ -11,7 +11,6 @@ from attrs import evolve, frozen
 import nest
 from nest import api
 from nest.errors import InputError
-from nest.formulate.fixed_plan import as_fixed
 from nest.hooks.registry import Registry, registry
 from nest.hooks.spec import hook
 from nest.report.text.summary import summary
@@ -93,19 +92,6 @@ def test_what_is_no_split_is_told(fix: dict[str, Any], words: str) -> None:
     assert words in told(**fix)
 
 
-@pytest.mark.longer
-def test_a_problem_without_any_split_says_so() -> None:
-    one = {"transformer": {**MODEL, "layers": 1}}
-    plan = nest.solve(
-        {**PROBLEM, "model": one, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
-    )
-    assert plan.status == "infeasible"
-    assert plan.chunks is None
-    assert plan.diagnosis is not None
-    told = "interleaved with 2 chunks for each stage divides 1 transformer block"
-    assert told in plan.diagnosis
-
-
 def test_check_sees_chunks() -> None:
     plan = evaluated()
     assert nest.check(plan).ok
@@ -119,36 +105,11 @@ def test_check_sees_chunks() -> None:
     assert any("even split" in each for each in nest.check(evolve(plan, stages=unsaid)).disagreements)
 
 
-@pytest.mark.longer
-def test_a_plan_says_its_chunks_and_one_that_does_not_has_the_even_split() -> None:
-    plan = evaluated()
-    assert plan.stages[0].chunks is not None
-    assert [[name.rpartition(".")[2] for name in chunk] for chunk in plan.stages[0].chunks] == [
-        ["embedding", "0"],
-        ["4"],
-    ]
-    unsaid = evolve(plan, stages=tuple(evolve(stage, chunks=None) for stage in plan.stages))
-    assert nest.check(unsaid).ok
-    assert "chunks" not in evaluated(schedule="1f1b").to_dict()["stages"][0]
-
-
 def test_blocks_that_do_not_divide_make_earlier_chunks_longer() -> None:
     ten = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 10}}}
     plan = evaluated(ten, chunks=2)
     assert [[len(chunk) for chunk in stage.chunks or ()] for stage in plan.stages] == [[3, 1], [2, 1], [1, 1], [1, 2]]
     assert nest.check(plan).ok
-
-
-@pytest.mark.longer
-def test_stages_may_be_given_the_layers_of_chunks_that_differ() -> None:
-    names = [name for stage in evaluated(schedule="1f1b", stages=[2, 2, 2, 2]).stages for name in stage.layers]
-    held = [names[:1] + names[4:6], names[1:2] + names[6:7], names[2:3] + names[7:8], names[3:4] + names[8:]]
-    plan = evaluated(stages=held)
-    chunks = [[list(chunk) for chunk in stage.chunks or ()] for stage in plan.stages]
-    assert chunks == [[mine[:1], mine[1:]] for mine in held]
-    assert nest.check(plan).ok
-    assert nest.evaluate(plan.problem, fix=as_fixed(plan)).to_dict()["stages"] == plan.to_dict()["stages"]
-    assert "reads from" in told(schedule="1f1b", stages=held)
 
 
 @frozen

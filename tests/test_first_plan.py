@@ -16,7 +16,6 @@ from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations
-from nest.solve import dp
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve
 from nest.spec import PlanDocument
@@ -117,24 +116,6 @@ def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry:
     assert all(allows(entry.more(instance, less)) for less in entry.less(instance, amount))
     beyond = entry.more(instance, amount)
     assert beyond is instance or not allows(beyond)
-
-
-@pytest.mark.longer
-def test_what_a_search_for_a_simpler_plan_refuted_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, solve_it = list[tuple[set[str], bool]](), dp.solve
-
-    def noted(instance: Instance, *arguments: Any, **named: Any) -> Any:
-        result = solve_it(instance, *arguments, **named)
-        found = result.solution not in (None, (named["known"] or [None])[0])
-        asked.append(({each.text for each in instance.space.constraints}, found))
-        return result
-
-    monkeypatch.setattr(dp, "solve", noted)
-    one = {**problem(8.0), "constraints": ["tp == 1", "cp == 1", "pp >= 2", "replicas == 1"]}
-    first = api.solve({**one, "search": {"target": "none"}})
-    assert len(first.stages) == 4
-    refuted = next(place for place, (texts, found) in enumerate(asked) if "pp <= 3" in texts and not found)
-    assert "pp > 3" in asked[refuted + 1][0]
 
 
 def amounts(instance: Instance, solution: Solution) -> tuple[int, ...]:

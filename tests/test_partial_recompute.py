@@ -22,7 +22,6 @@ from nest.plan.legality import permission_violations
 from nest.report.framework_words import layout_difference, layout_text
 from nest.spec import Decisions, PlanDocument, Problem
 from nest.whatif.starts import decisions_of
-from nest_whatif.text.explanation import explanation_text
 from tests.test_any_problem import MEASURED
 
 PROBLEM: dict[str, Any] = {
@@ -103,27 +102,6 @@ def test_one_block_is_one() -> None:
     assert "full recomputation (block, 1 layer per stage), selective of the others" in layout_text(plan)
     other = nest.evaluate(problem(40, {"recompute": "full", "recompute_layers": 2, "recompute_rest": "selective"}))
     assert layout_difference(plan, other) == ["full recomputation (block, 2 layers per stage), selective of the others"]
-
-
-@pytest.mark.longer
-def test_explanations_tell_what_one_block_costs() -> None:
-    plan = solved()
-    told = nest.explain(plan, only=["binding"]).to_dict()
-    (found,) = (each for each in told["binding"] if each["name"] == "recomputation")
-    assert found["recompute"] == ["full:3:none"]
-    fixed = {"dp": 2, "zero": 1, "schedule": "1f1b", "micro_batch": 1, "rank_order": plan.rank_order}
-    for way, count in (("more", 4), ("fewer", 2)):
-        other = nest.evaluate(problem(21, {**fixed, "recompute": "full", "recompute_layers": count}))
-        assert other.batch_time is not None
-        assert plan.batch_time is not None
-        assert found[way]["slower_by"] == pytest.approx(other.batch_time / plan.batch_time - 1)
-        memory = max(stage.memory for stage in other.stages) - max(stage.memory for stage in plan.stages)
-        assert found[way]["memory"] == pytest.approx(memory)
-    assert (found["more"]["fits"], found["fewer"]["fits"]) == (True, False)
-    text = explanation_text(told)
-    assert "recomputation     full in the first 3 blocks; one block more per stage: full," in text
-    assert "one block fewer per stage: full in the first 2 blocks," in text
-    assert "which does not fit" in text
 
 
 @pytest.mark.parametrize(

@@ -107,17 +107,6 @@ def test_colours_are_for_terminals_that_want_them(plan: str) -> None:
     assert nest("check", plan).stdout == plain(coloured)
 
 
-@pytest.mark.longer
-def test_memory_that_a_device_lacks_is_red() -> None:
-    command = ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"]
-    told = on_terminal(command, 200, folder=REPOSITORY).output
-    red = re.findall(r"\x1b\[31m(.*?)\x1b\[0m", told)
-    assert "does not fit" in red
-    assert [text for text in red if text.endswith("%")]
-    assert all(float(text.rstrip("%")) > 100 for text in red if text.endswith("%"))
-    assert "\x1b[1mmemory\x1b[0m" in told
-
-
 def test_what_is_wrong_is_told_in_lines_that_fit() -> None:
     shown = on_terminal(["devices", "h10-sxm"], 40)
     assert (shown.code, shown.output) == (2, "")

@@ -31,33 +31,6 @@ def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
     return {**asked, "fixed": fixed}
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("decided", "told"),
-    [
-        ({}, ()),
-        ({"schedule": "nest"}, ("schedule is nest, but training.schedule allows 1f1b, gpipe only",)),
-        ({"micro_batch": 4}, ("micro_batch is 4, but training.micro_batch allows 1, 2 only",)),
-        ({"rank_order": "dp-inner"}, ("rank_order is dp-inner, but search.rank_order allows pp-inner only",)),
-        ({"zero": 3}, ("zero is 3, but search.zero allows 0, 1 only",)),
-        ({"zero_degree": 2}, ("zero_degree is 2, but search.zero_degree allows all only",)),
-        ({"zero_degree": 2, "zero": 0}, ()),
-        ({"zero_degree": 4}, ()),  # All ranks that hold the same parameters.
-        ({"zero_degree": 32}, ()),
-        ({"recompute": "selective"}, ("recompute is selective, but search.recompute allows none, full only",)),
-        ({"tp": 4}, ("tp is 4, but strategies.tp allows 1, 2 only",)),
-        ({"sp": False}, ("sp is 1, but strategies.sp allows 2 only",)),
-        ({"cp": 8, "tp": 1}, ("cp is 8, but without strategies.cp the search tries 1, 2, 4 only",)),
-        ({"batch": 2, "micro_batch": 2}, ("batch is 2, but without strategies.batch the search tries 1 only",)),
-    ],
-    ids=str,
-)
-def test_evaluate_names_what_the_lists_leave_out(decided: dict[str, Any], told: tuple[str, ...]) -> None:
-    plan = nest.evaluate(problem({**LISTED, **decided}))
-    assert plan.outside == told
-    assert nest.check(plan).ok
-
-
 def test_a_number_of_all_ranks_is_all_of_them_in_lists() -> None:
     assert nest.evaluate(problem(LISTED, search={"zero_degree": [4]})).outside == ()
     (told,) = nest.evaluate(problem(LISTED, search={"zero_degree": [2]})).outside or ()

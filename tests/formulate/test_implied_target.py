@@ -9,7 +9,6 @@ import pytest
 
 import nest
 from nest import api
-from nest.deployment.pytorch_schedules import RUNS
 from nest.formulate.problem import whole_problem
 from nest.formulate.risk import RISK, WITHIN
 from nest.formulate.target import Target, reasons, with_target
@@ -71,25 +70,6 @@ def test_it_is_the_framework_of_the_stack(changes: dict[str, Any], name: str | N
     assert plan.runs_on is not None
     assert name is None or name in plan.runs_on
     assert nest.check(plan.to_dict()).ok
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"training": {**PROBLEM["training"], "schedule": ["1f1b", "gpipe"]}}, "gpipe (training.schedule)"),
-        ({"fixed": {"schedule": "nest"}}, "nest (training.schedule)"),
-        ({"search": {"mixed": True}}, "unequal stages (search.mixed)"),
-        ({"search": {"granularity": "operator"}}, "stages that split a layer (search.granularity)"),
-        ({"cluster": TPU, "search": {"zero": [2]}}, "2 (search.zero)"),
-    ],
-)
-def test_it_steps_aside_for_what_the_problem_names(changes: dict[str, Any], why: str) -> None:
-    found = chosen({**PROBLEM, **changes})
-    assert found is not None
-    assert found.name is None
-    assert found.why.endswith(f"cannot run {why}")
-    assert nest.solve({**PROBLEM, **changes}).problem["search"]["target"] == "none"
 
 
 def test_it_steps_aside_for_a_strategy_of_a_plug_in() -> None:
@@ -165,14 +145,6 @@ def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what
     assert [each for each in told if "the schedules" in each] == [line]
 
 
-@pytest.mark.longer
-def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> None:
-    """torchtitan, the first of its stack, does not train in fp16."""
-    plan = nest.solve({**PROBLEM, "training": {**TRAINING, "stack": "fsdp", "precision": "fp16"}})
-    assert plan.problem["search"]["target"] == "pytorch"
-    assert set(plan.problem["training"]["schedule"]) == set(RUNS)
-
-
 OTHERWISE = "bridge-26.04.01-deepseek-v3-b200-mxfp8-256-gbs4096"
 """A row that recomputes `mlp_up` and `mlp_activated`, where Megatron Core's module `mlp` runs `mlp_down` again, too."""
 
@@ -241,15 +213,3 @@ def test_what_is_decided_is_priced_whoever_can_run_it() -> None:
 def test_a_profile_has_no_target() -> None:
     plan = nest.solve("examples/measured-layers/problem.yaml")
     assert "target" not in plan.problem["search"]
-
-
-@pytest.mark.longer
-def test_people_are_told_in_a_sentence() -> None:
-    told: list[str] = []
-    api.solve(PROBLEM, message=told.append)
-    api.solve({**PROBLEM, "search": {"mixed": True}}, message=told.append)
-    api.solve({**PROBLEM, "search": {"target": "none"}}, message=told.append)
-    assert [each for each in told if "target" in each] == [
-        "Searching only plans that megatron can run (`--target none` lifts this).",
-        "No target: megatron cannot run unequal stages (search.mixed).",
-    ]

@@ -7,7 +7,6 @@ import numpy
 import pytest
 from attrs import evolve
 
-import nest
 from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
@@ -107,27 +106,3 @@ def test_the_slowest_replica_prices_the_block() -> None:
 def test_what_is_no_hierarchy_has_a_network(topology: dict[str, Any]) -> None:
     cluster = {**LLAMA["cluster"], "topology": topology}  # type: ignore[dict-item]
     assert instance_of({**LLAMA, "cluster": cluster}).network is not None
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    "topology",
-    [
-        {"fat-tree": {"fanout": [4, 2], "bandwidth": "50 GB/s"}},
-        {"matrix": {"bandwidth": [[0, 1e9], [1e9, 0]], "latency": "1 us"}},
-    ],
-)
-def test_a_hierarchy_has_none(topology: dict[str, Any]) -> None:
-    cluster = {**LLAMA["cluster"], "topology": topology}  # type: ignore[dict-item]
-    assert instance_of({**LLAMA, "cluster": cluster}).network is None
-
-
-@pytest.mark.longer
-def test_a_network_too_large_is_planned_on_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nest.formulate.network.MOST_DEVICES", 4)
-    instance = instance_of(LLAMA)
-    assert instance.network is None
-    assert instance.cluster.size == 8
-    told: list[str] = []
-    assert nest.solve(LLAMA, message=told.append).placement is None
-    assert [each for each in told if "above 4, nest plans on levels" in each]

@@ -171,16 +171,6 @@ def test_each_rank_brings_its_share_of_the_step() -> None:
     assert shared.batch_time < whole.batch_time - 0.5 * step
 
 
-@pytest.mark.longer
-def test_a_plan_may_demand_it() -> None:
-    none = evaluated(["activations"], pp=4, recompute="none")
-    away = evaluated(["activations"], pp=4, recompute="offload")
-    assert [stage.recompute for stage in away.stages] == ["offload"] * 4
-    assert away.batch_time >= none.batch_time
-    assert all(a.memory < n.memory for a, n in zip(away.stages[:-1], none.stages[:-1], strict=True))
-    assert nest.check(away.to_dict()).ok
-
-
 def test_what_cannot_be_is_told(problem: Build) -> None:
     with pytest.raises(InputError, match=r"host_memory_bandwidth, unknown for 'tpu-v4'"):
         candidates(problem, "optimizer", cluster={"device": "tpu-v4"})

@@ -1,13 +1,10 @@
 """`cluster.pools` as written and in numbers, and what is refused of it."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
@@ -98,17 +95,3 @@ def test_a_candidate_of_a_pool_needs_pools() -> None:
     problem["cluster"] = {"memory": 60.0, "levels": problem["cluster"]["pools"][0]["levels"]}
     with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fast', but the cluster has no pools"):
         structure(problem, Problem)
-
-
-@pytest.mark.longer
-def test_a_file_of_a_cluster_may_have_pools(tmp_path: Path) -> None:
-    """Names of pools are looked up once the file is read."""
-    problem = two_pools()
-    (tmp_path / "cluster.json").write_text(json.dumps({"cluster": problem["cluster"]}))
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps({**problem, "cluster": "cluster.json"}))
-    assert nest.solve(path).batch_time == nest.solve(problem).batch_time
-    problem["profile"]["candidates"][0]["pool"] = "fsat"
-    path.write_text(json.dumps({**problem, "cluster": "cluster.json"}))
-    with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fsat', but no pool has this name; did you mean"):
-        nest.solve(path)

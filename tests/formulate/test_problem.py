@@ -9,8 +9,6 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.io import structure
-from nest.spec import Problem
 from tests.test_any_problem import DESCRIBED
 
 OPEN = {key: value for key, value in DESCRIBED.items() if key not in ("constraints", "fixed")}
@@ -64,26 +62,6 @@ def test_chunks_contradict_the_schedule_that_is_fixed() -> None:
         nest.solve(problem)
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    "fixed",
-    [
-        {"zero": 3, "rank_order": "dp-inner", "recompute": "full", "tp": 2, "sp": True, "micro_batch": 4},
-        {"zero_degree": 2}, {"schedule": "interleaved", "chunks": 3},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_lists_that_nobody_wrote_contradict_nothing(fixed: dict[str, Any]) -> None:
-    training = {key: value for key, value in OPEN["training"].items() if key not in ("schedule", "micro_batch")}
-    model = {"transformer": {"layers": 3, "hidden": 256, "ffn": 512, "heads": 8, "vocab": 1000}}
-    cluster = {**OPEN["cluster"], "levels": OPEN["cluster"]["levels"][:1]}
-    problem = {"nest": 1, "model": model, "training": training, "cluster": cluster, "fixed": fixed}
-    plan = nest.solve(problem)
-    # What the plan says its problem is can be asked again.
-    assert nest.solve(plan.problem).to_dict() == plan.to_dict()
-    assert nest.solve(structure(plan.problem, Problem)).to_dict() == plan.to_dict()
-
-
 def test_what_is_wrong_otherwise_is_told_too() -> None:
     problem = {**asked("search.zero", [0], zero=1), "constraints": ["ppp == 1"], "costs": "rofline"}
     with pytest.raises(InputError) as refused:
@@ -94,18 +72,6 @@ def test_what_is_wrong_otherwise_is_told_too() -> None:
 def test_what_is_no_value_at_all_is_told_as_that() -> None:
     with pytest.raises(InputError, match=r"no schedule called '1f1c'\. Did you mean '1f1b'"):
         nest.solve(asked("training.schedule", ["1f1b"], schedule="1f1c"))
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(
-    ("place", "listed", "fixed"),
-    [row[:3] for row in CONTRADICTIONS if "chunks" not in row[2] and row[0] != "strategies.ep"],
-    ids=lambda each: str(each)[:30],
-)
-def test_evaluate_prices_what_is_fixed(place: str, listed: Any, fixed: dict[str, Any]) -> None:
-    plan = nest.evaluate(asked(place, listed, replicas=1, **fixed))
-    assert plan.status == "feasible"
-    assert nest.check(plan.to_dict()).ok
 
 
 def problem(length: int, **sections: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import PlanDocument, Problem
 from nest_studies.sweep.monotone import contradictions
 from nest_studies.sweep.points import read_points
-from tests.command_line import call
 from tests.seeds import few
 from tests.solve.every_plan import plans
 
@@ -105,28 +104,6 @@ def test_a_simpler_plan_keeps_to_a_risk_between_the_steps_that_count(more: float
     assert nest.check(plan).ok
 
 
-@pytest.mark.longer
-def test_the_first_line_says_that_nothing_is_that_likely(
-    daring: PlanDocument,
-    tight: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps(problem(tight)))
-    likely = f"{100 * (daring.fit_probability or 0.0):.0f} %"
-    said = f"No plan is 80 % likely to fit; this one is {likely}."
-    assert call(monkeypatch, "solve", str(path)) == 0
-    told = capfd.readouterr().out
-    assert told.splitlines()[0] == said
-    assert "Likeliest plan within 10 % of the fastest possible step" in told
-    assert call(monkeypatch, "solve", str(path), "--json") == 0
-    out, err = capfd.readouterr()
-    assert err.splitlines()[0] == f"nest: {path}: {said}"
-    assert json.loads(out)["fit_probability"] == daring.fit_probability
-
-
 @pytest.mark.parametrize("risk", [0.2, 0.05])
 def test_a_risk_that_is_written_is_kept_to(tight: float, risk: float) -> None:
     plan = nest.solve(problem(tight, memory_risk=risk))
@@ -169,15 +146,6 @@ def test_a_proof_is_of_plans_that_the_search_admits() -> None:
 
 
 @pytest.mark.longer
-def test_a_search_that_accepts_more_may_find_what_does_not_fit() -> None:
-    plan = nest.solve(problem(least() * 1.02, memory_risk=0.8))
-    assert plan.status in ("optimal", "near-optimal")
-    assert plan.fits == ((plan.fit_probability or 0.0) >= 0.5)
-    assert not plan.fits
-    assert nest.check(plan).ok
-
-
-@pytest.mark.longer
 def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_path: Path) -> None:
     memory = least() * 1.3
     path = tmp_path / "plan.json"
@@ -188,17 +156,6 @@ def test_a_plan_that_is_faster_for_being_less_likely_to_fit_refutes_nothing(tmp_
     assert (entry.plan.batch_time or 0.0) < (found.ours.lower_bound or 0.0)
     assert entry.plan.fits
     assert not entry.counts
-
-
-@pytest.mark.longer
-def test_nodes_are_recommended_at_even_odds_where_none_have_a_likelier_plan(tight: float) -> None:
-    asked = problem(tight, tokens=10**9)
-    found = nest.recommend(asked, within=1e9, clusters=["the problem's"]).clusters[0]
-    assert found["fewest"] is not None
-    assert 0.5 <= found["fewest"]["fit_probability"] < 1 - RISK
-    assert found["fewest"]["plan"]["problem"]["training"]["memory_risk"] == EVEN_ODDS
-    written = nest.recommend(problem(tight, tokens=10**9, memory_risk=RISK), within=1e9, clusters=["the problem's"])
-    assert written.clusters[0]["fewest"] is None
 
 
 def test_more_memory_may_take_longer_where_less_has_only_unlikely_plans(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from nest.formulate.model import default_sequence_length, describe, load_model, 
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.registry import registry
 from nest.io import structure, unstructure
-from nest.report.text.summary import summary
 from nest.spec import Problem, Training
 from tests.test_api import SMALL
 
@@ -76,16 +75,6 @@ def test_images_are_planned_without_tokens() -> None:
     assert plan.summary["model_flops_utilisation"] == pytest.approx(work / (used * 989.4e12), rel=1e-3)
     assert nest.check(plan).ok
     assert nest.verify(plan).status == "proved"
-
-
-@pytest.mark.longer
-def test_people_read_samples_in_place_of_tokens() -> None:
-    plan = nest.solve(IMAGES)
-    page = nest.report_page(plan, without=("alternatives", "frontier", "sensitivity"))
-    assert "samples/s per GPU, MFU" in summary(plan)
-    assert "Samples per second and device" in page
-    assert "tokens" not in summary(plan)
-    assert "Model FLOP utilisation" in page
 
 
 def test_a_graph_says_how_long_its_samples_are(text_graph: dict[str, Any]) -> None:

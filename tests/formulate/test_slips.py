@@ -1,6 +1,5 @@
 """Slips that cost a factor are told, with what is likely meant; figures that people mean are not."""
 
-import math
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -321,19 +320,6 @@ def test_a_step_of_hours_is_told(batch: int, utilisation: float, end: str | None
 def idle(batch: int, **sections: Any) -> list[str]:
     """Of a model that fits on one device, on 16 of which each is best a replica."""
     return of_plan({**changed(training={"global_batch": batch}), "strategies": {"tp": [1], "cp": [1]}, **sections})
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize(("batch", "others"), [(20, "16 or 32"), (9, "8 or 16")])
-def test_a_batch_that_shares_out_to_few_replicas_is_told(batch: int, others: str) -> None:
-    plan = nest.solve(BASE).to_dict()
-    # On all 16 devices, as few replicas as the batch lets share evenly.
-    few = {**plan, "data_parallel": math.gcd(batch, 16), "micro_batches": batch // math.gcd(batch, 16)}
-    few["summary"] = {**plan["summary"], "devices": 16, "devices_used": 16}
-    asked = structure({**plan["problem"], "training": {**plan["problem"]["training"], "global_batch": batch}}, Problem)
-    (sentence,) = slips_of_plan(structure(few, PlanDocument), asked)
-    assert sentence.startswith(f"training.global_batch: {batch} samples divide over {math.gcd(batch, 16)} of 16 ")
-    assert f"; {others} would allow " in sentence
 
 
 @pytest.mark.parametrize("more", [{}, {"uneven_batch": True}])

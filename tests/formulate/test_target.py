@@ -98,19 +98,6 @@ def test_a_target_is_an_exporter_that_says_what_its_framework_can_run() -> None:
         solved(known, target="toyy")
 
 
-@pytest.mark.longer
-def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
-    known = with_frameworks(toy=Limits(even_stages=True, constraints={"pp % 4 == 0": "toy comes in fours"}))
-    plan = solved(known)
-    assert plan.status == "infeasible"
-    assert plan.diagnosis is not None
-    assert "`pp % 4 == 0` (search.target is toy: toy comes in fours)" in plan.diagnosis
-    assert "search.target needs the 6 transformer blocks to split evenly" in plan.diagnosis
-    assert plan.diagnosis.endswith("there is a plan: the limits of toy rule it out.")
-    assert api.check(plan, plugins=known).ok
-    assert api.verify(plan, plugins=known).status == "proved"
-
-
 def test_memory_that_only_the_target_lacks_is_told() -> None:
     known = with_frameworks(toy=Limits(zero=(0,), strategies=(), constraints={"pp == 1": "no pipeline"}))
     larger = {"transformer": {"layers": 6, "hidden": 2048, "ffn": 8192, "heads": 8, "vocab": 1024}}

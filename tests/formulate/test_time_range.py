@@ -3,11 +3,8 @@
 from math import sqrt
 from typing import Any
 
-import pytest
-
 import nest
 from nest.catalogue import time_spread
-from nest.report.text.first_screen import first_screen
 
 
 def problem(device: Any, model: str = "llama-3.1-8b") -> dict[str, Any]:
@@ -26,27 +23,6 @@ def width_and_middle(device: Any, model: str = "llama-3.1-8b") -> tuple[float, f
     assert span is not None
     assert plan.batch_time is not None
     return span.high / span.low, sqrt(span.low * span.high) / plan.batch_time
-
-
-@pytest.mark.longer
-def test_devices_without_runs_have_a_wide_range_of_longer_times() -> None:
-    width, middle = width_and_middle("h100-sxm")
-    assert middle == pytest.approx(1.0)
-    wide, off = width_and_middle("mi300x")
-    assert off == pytest.approx(time_spread().median)
-    assert off > 1.1
-    assert wide > width
-    assert "device not calibrated" in first_screen(nest.evaluate(problem("mi300x")))
-    assert "calibrated" not in first_screen(nest.evaluate(problem("h100-sxm")))
-
-
-@pytest.mark.longer
-def test_own_coefficients_calibrate_a_device() -> None:
-    figures = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "900 TFLOPS"}}
-    assert width_and_middle(figures)[1] == pytest.approx(time_spread().median)
-    width, middle = width_and_middle({**figures, "calibration": {"sustained": 0.9}})
-    assert middle == pytest.approx(1.0)
-    assert width == pytest.approx(max(width_and_middle(each)[0] for each in ("a100-sxm-80g", "h100-sxm", "b200-sxm")))
 
 
 def test_models_with_experts_have_a_wider_range() -> None:

@@ -204,25 +204,6 @@ except nest.errors.InputError as error:
 """
 
 
-@pytest.mark.longer
-def test_from_python_there_is_a_warning_too(site: Path, problem: Path) -> None:
-    install(site, "nest-faulty", FAULTY["raises at import"][0])
-    path = os.pathsep.join([str(site), str(Path(nest.__file__).resolve().parent.parent)])
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", PYTHON, str(problem)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path},
-    )
-    told = "loading it raised RuntimeError: half installed"
-    assert f"<string>:6: PluginWarning: plug-in nest-faulty 1.0 is disabled: {told}" in done.stderr
-    assert done.stdout.splitlines() == [
-        "optimal True",
-        f"plug-in error in nest-faulty 1.0, which --strict-plugins does not allow: {told}.",
-    ]
-
-
 def test_a_limit_that_is_none_is_bad_input(site: Path, problem: Path) -> None:
     done = call(site, "solve", str(problem), NEST_PLUGIN_SECONDS="soon")
     assert done.returncode == 2

@@ -279,19 +279,6 @@ def test_an_object_that_fails_is_named_once_and_the_plan_is_the_one_without_it(
     assert api.check(plan, plugins=known).ok
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("kind", [kind for kind in NAMING if kind != "model_importers"])
-def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
-    known = registry([offering(kind, OF_KIND[kind]())])
-    plan = api.solve({**PROBLEM, **NAMING[kind], "search": {"within": 0}}, plugins=known)
-    assert known.warnings == ()
-    # Ranks that do the same are no use, so that the strategy splits nothing.
-    assert ("faulty" in plan.plugins) == (kind != "strategies")
-    assert (plan.schedule == "foo") == (kind == "schedules")
-    if kind not in ("strategies", "schedules"):  # One stage takes as long in any schedule.
-        assert decisions(plan)["batch_time"] != alone["batch_time"]
-
-
 @pytest.mark.slow
 def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sound object is refused: the same plans come out with every built-in guarded as a plug-in is."""
@@ -433,23 +420,6 @@ def test_all_calls_together_may_not_take_too_long(monkeypatch: pytest.MonkeyPatc
     assert "used up the 0.5 s of all calls into a plug-in in price" in warning
 
 
-@pytest.mark.longer
-def test_many_quick_calls_are_no_fault(monkeypatch: pytest.MonkeyPatch, alone: dict[str, Any]) -> None:
-    monkeypatch.setattr("nest.hooks.calls.TOTAL_SHARE", 0.02)
-    built_in, spent = registry().cost_models()["roofline"], []
-
-    def price(self: Any, *asked: Any) -> Any:
-        start = time.perf_counter()
-        time.sleep(0.005)
-        spent.append(time.perf_counter() - start)
-        return built_in.price(*asked)
-
-    known = registry([offering("cost_models", broken("cost_models", "price", price))])
-    assert api.solve({**PROBLEM, "costs": "foo"}, plugins=known).batch_time == alone["batch_time"]
-    assert known.warnings == ()
-    assert sum(spent) > 0.1
-
-
 @pytest.mark.parametrize("kind", ["strategies", "cost_models"])
 def test_a_strict_registry_makes_a_fault_an_error(kind: str) -> None:
     member = {"strategies": "degrees", "cost_models": "price"}[kind]
@@ -519,42 +489,6 @@ def test_a_forked_process_has_its_own_threads() -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.longer
-def test_a_plug_in_may_call_another() -> None:
-    """From the thread of one plug-in, the other is called in the same thread: neither waits for itself."""
-    sound = Costs()
-
-    class Calling(Costs):
-        name = "bar"
-
-        def price(self, operator: Any, device: Any, training: Any) -> Any:
-            return known.cost_models()["foo"].price(operator, device, training)
-
-    known = registry([offering("cost_models", sound, Calling())])
-    both = [api.solve({**PROBLEM, "costs": name}, plugins=known).batch_time for name in ("foo", "bar")]
-    assert both[0] == both[1]
-    assert known.warnings == ()
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("name", ["pp", "micro_batch", "zero", "copies", "and", "two words", "\udc80"])
-def test_a_strategy_needs_a_word_of_its_own(name: str) -> None:
-    known = Registry([offering("strategies", broken("strategies", "name", name))])
-    fixed = {**PROBLEM, "fixed": {"pp": 2, "micro_batch": 1}}
-    assert decisions(api.solve(fixed, plugins=known)) == decisions(api.solve(fixed, plugins=Registry()))
-    (line,) = known.warnings
-    assert "faulty" in line
-    assert repr(name) in line
-
-
-@pytest.mark.longer
-def test_a_strategy_after_itself_is_set_aside(alone: dict[str, Any]) -> None:
-    known = Registry([offering("strategies", broken("strategies", "after", ("foo",)))])
-    assert decisions(api.solve(PROBLEM, plugins=known)) == alone
-    (line,) = known.warnings
-    assert line.endswith("whose `after` names itself")
 
 
 def test_a_hook_that_returns_nothing_is_an_error() -> None:

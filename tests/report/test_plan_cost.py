@@ -43,19 +43,6 @@ def test_every_device_sends_its_bytes_over_every_boundary_between_pools() -> Non
     assert forward[:-1] == [5.0] * (len(plan.stages) - 1)
 
 
-@pytest.mark.longer
-def test_a_step_costs_its_devices_and_its_egress() -> None:
-    plan, free = nest.solve(priced(egress=EGRESS)), nest.solve(priced())
-    assert plan.batch_time == free.batch_time
-    used = {each["name"]: each["devices_used"] for each in plan.summary["pools"]}
-    devices = (3.0 * used["fast"] + 2.0 * used["slow"]) * (plan.batch_time or 0.0) / 3600
-    assert free.summary["cost"] == pytest.approx({"step": devices})
-    egress = plan.summary["cost"]["egress"]
-    assert egress > 0
-    assert plan.summary["cost"]["step"] == pytest.approx(devices + egress)
-    assert nest.check(plan).ok
-
-
 def test_within_a_zone_nothing_is_paid() -> None:
     problem = priced(egress=EGRESS)
     problem["cluster"]["pools"][1]["zone"] = "north"

@@ -6,7 +6,6 @@ import pytest
 
 from nest import api
 from nest.errors import InputError
-from nest.report.text.summary import summary
 from tests.formulate.test_implied_target import PROBLEM
 
 
@@ -32,16 +31,6 @@ def test_it_takes_whole_steps_on_the_devices_used() -> None:
         assert found[end] == pytest.approx(11 * getattr(plan.batch_time_range, end))
         assert found[f"cost_{end}"] / found["cost"] == pytest.approx(found[end] / found["time"])
     assert api.check(plan).ok
-
-
-@pytest.mark.longer
-def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None:
-    assert "training" not in planned({}, {"price": 3.0}).summary
-    told = summary(planned({"tokens": 2_000_000_000}))
-    assert "for 2B tokens in 244,141 steps" in told
-    assert "GPU hours" in told
-    assert "cost" not in told
-    assert "(currency of cluster.price)" in summary(planned({"tokens": 10**9}, {"price": 3.0}))
 
 
 def test_keys_may_be_changed_without_a_change_of_the_file() -> None:

@@ -107,13 +107,3 @@ def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: p
         assert result.lower_bound <= min(instance.complete_to, best)
         found += 1
     assert found
-
-
-@pytest.mark.longer
-def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known of what it takes: all candidates are priced."""
-    problem, best = asked(Random("no start"))
-    price_few(monkeypatch)
-    plan = Solver().plan(problem)
-    assert plan is not None
-    assert plan.batch_time == pytest.approx(best, rel=1e-12)

@@ -92,14 +92,6 @@ def test_what_wider_limits_imply_is_exact() -> None:
     assert spared
 
 
-@pytest.mark.longer
-def test_plans_of_the_same_stages_are_told_apart() -> None:
-    for plan, problem, solver in solved(range(4), "chunked"):
-        assert same(solver.time_on(problem, plan), plan.batch_time, 1e-12)
-        # No schedule has so many, whatever else is alike.
-        assert solver.time_on(problem, evolve(plan, chunks=(plan.chunks or 1) + 1)) is None
-
-
 def test_what_another_was_asked_alike_counts_but_is_not_searched_for_again() -> None:
     for plan, problem, solver in solved(range(4)):
         changed, met = evolve(problem, constraints=(*problem.constraints, f"pp != {len(plan.stages)}")), []

@@ -1,20 +1,16 @@
 """What plans priced from a table say of it: which share was measured, at which sizes, and what was computed."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-import nest
 import nest_measured
 from nest import api
 from nest.graph import Operator
 from nest.hooks.protocols import MeasuredOperator
 from nest.hooks.registry import registry
-from nest.report.text.summary import summary
-from nest.units import percent
 from nest_measured.model import Measured
 from nest_measured.sizes import sizes_of
 from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
@@ -22,7 +18,6 @@ from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 Use = Callable[..., None]
 
 PLUGINS = registry(extra=[nest_measured])
-PARTS = ("alternatives", "frontier", "sensitivity")
 OPERATORS = graph(MODELS["llama"]).operators
 
 
@@ -98,44 +93,10 @@ def test_a_backward_pass_that_was_not_measured_is_not_covered(use: Use) -> None:
 
 
 @pytest.mark.longer
-def test_nearest_sizes_are_named_with_what_they_were_measured_at(use: Use) -> None:
-    """Attention of half and of twice the keys: its own size lies between, and is as near to both."""
-    (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
-    own, measured = sizes_of(attention) or {}, row(attention, 2.0)
-    halves = [{**measured, "sizes": {**own, "keys": int(own["keys"] * factor)}} for factor in (0.5, 2)]
-    use(halves)
-    found = covered()
-    (near,) = found["nearest"]
-    assert (near["kind"], near["sizes"]) == ("attention", own)
-    assert near["measured_at"] == {**own, "keys": own["keys"] // 2}
-    assert found["at_its_sizes"] == 0.0
-    assert near["share"] == found["measured"] > 0
-    assert found["more"] == 0
-
-
-@pytest.mark.longer
 def test_a_table_that_covers_nothing_says_so_and_other_costs_say_nothing(use: Use) -> None:
     use([{"kind": "softmax", "sizes": {"bytes": 7}, "forward": 1e-3}])
     assert covered()["measured"] == 0.0
     assert "coverage" not in api.solve({**PROBLEM, "costs": None}, plugins=PLUGINS).summary
-
-
-@pytest.mark.longer
-def test_people_are_told(use: Use) -> None:
-    (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
-    own, measured = sizes_of(attention) or {}, row(attention, 2.0)
-    more = [{**measured, "sizes": {**own, "keys": int(own["keys"] * factor)}} for factor in (0.5, 2)]
-    use([*more, *(row(each, 2.0) for each in OPERATORS if each.kind == "norm")])
-    plan = api.evaluate(PROBLEM, plugins=PLUGINS)
-    found = plan.summary["coverage"]
-    for text in (summary(plan), nest.report_page(plan, without=PARTS, plugins=PLUGINS)):
-        assert (
-            f"Operator times: {percent(found['measured'])} measured ({percent(found['nearest'][0]['share'])} scaled"
-            in text
-        )
-        assert "attention of 8 heads x 512 sequence x 512 keys x 32 head x 32 value from 256 keys (" in text
-        assert "Computed without measurement: matmul " in text
-    assert "Operator times measured" in nest.report_page(plan, without=PARTS, plugins=PLUGINS)
 
 
 @pytest.mark.longer

@@ -34,23 +34,6 @@ def test_plans_with_it_are_proved_and_check(attention: str, tokens: int, granula
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_activations_of_a_longer_sequence_on_more_ranks_stay_the_same(recompute: str) -> None:
-    """Section 3.3: memory per device is constant when sequence length and ranks grow alike."""
-
-    def memory(tokens: int, degree: int) -> float:
-        decided = {"ulysses": degree, "dp": 1, "micro_batch": 1, "zero": 0, "recompute": recompute}
-        training = {**PROBLEM["training"], "sequence_length": tokens}
-        (stage,) = api.evaluate({**PROBLEM, "training": training, "fixed": decided}, plugins=PLUGINS).stages
-        parts = stage.memory_breakdown
-        assert parts is not None
-        return stage.memory - parts.framework - parts.communication  # which depend on stages and groups there may be
-
-    assert memory(8192, 2) == pytest.approx(memory(16384, 4), rel=1e-12)
-    assert memory(8192, 2) == pytest.approx(memory(32768, 8), rel=1e-12)
-
-
-@pytest.mark.longer
 def test_its_ranks_reduce_gradients_with_the_replicas() -> None:
     def sync(**decided: int) -> float:
         fixed = {**decided, "micro_batch": 1, "zero": 0, "recompute": "none"}

@@ -4,8 +4,6 @@ from collections import Counter
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 
 import nest_ulysses
 from nest.formulate.recompute import recompute_modes, tensor_bytes
@@ -89,23 +87,6 @@ def test_the_shares_add_up(model: str, attention: str, earlier: dict[str, int]) 
         assert_consistent(whole.graph, share.graph, degree)
         assert share.width == whole.width * degree
         assert share.degree("ulysses") == degree
-
-
-@pytest.mark.longer
-@given(
-    groups=st.sampled_from([1, 2, 3, 4, 6, 12]),
-    attention=st.sampled_from(["flash", "unfused"]),
-    tp=st.sampled_from([1, 2, 3]),
-    data=st.data(),
-)
-def test_grouped_queries_add_up(groups: int, attention: str, tp: int, data: st.DataObject) -> None:
-    model = TransformerSpec(heads=HEADS, kv_heads=groups, **COMMON)
-    graph = graph_of(model, attention)
-    possible = registry().strategies()["tp"].degrees(Block(graph, 1), CONTEXT)
-    whole = under(graph, tp=tp if tp in possible else 1)
-    degree = data.draw(st.sampled_from(ULYSSES.degrees(whole, CONTEXT)))
-    if degree > 1:
-        assert_consistent(whole.graph, ULYSSES.apply(whole, degree, CONTEXT).graph, degree)
 
 
 def test_degrees_divide_heads_and_tokens_and_suit_key_value_heads_and_cluster() -> None:

@@ -117,13 +117,6 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
-def test_one_file_is_printed_as_it_is(
-    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "export", str(plan), "--to", "table") == 0
-    assert capsys.readouterr() == ("2 stages\n", "")
-
-
 def test_several_files_are_printed_under_their_names(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,15 +179,6 @@ def test_what_cannot_be_exported_is_told(
     assert told in printed.err
     assert printed.out == ""
     assert not folder.exists()
-
-
-def test_a_problem_is_no_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps(PROBLEM))
-    assert call(monkeypatch, "export", str(path), "--to", "table") == 2
-    assert "this is a problem, not a plan" in capsys.readouterr().err
 
 
 def test_an_edited_plan_is_refused_with_what_does_not_hold(
@@ -332,28 +316,11 @@ def test_the_nearest_plan_in_json(
     assert near["best_batch_time"] <= near["batch_time"] * (1 + 1e-9)
 
 
-@pytest.mark.longer
-def test_nothing_near_is_an_answer(
-    beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "export", str(beyond), "--to", "pipeless", "--nearest") == 1
-    assert "can run no feasible plan" in capsys.readouterr().err
-
-
 def test_a_plan_within_the_limits_is_its_own_nearest(
     beyond: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "export", str(beyond), "--to", "table", "--nearest") == 0
     assert capsys.readouterr() == ("2 stages\n", "")
-
-
-@pytest.mark.longer
-def test_from_python_the_nearest_plan_is_among_the_files(beyond: Path) -> None:
-    with pytest.warns(UserWarning, match="exported the nearest plan"):
-        files = nest.export(beyond, "uniform", nearest=True)
-    assert set(files) == {"uniform.txt", "plan.json"}
-    with pytest.raises(InputError, match="uniform cannot run this plan"):
-        nest.export(beyond, "uniform")
 
 
 def test_plans_of_a_folder_go_by_their_numbers_and_one_refused_keeps_none_back(

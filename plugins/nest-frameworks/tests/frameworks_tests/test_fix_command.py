@@ -1,7 +1,6 @@
 """`nest fix`: what to change in a run, as a diff of its flags."""
 
 import json
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
-from nest.catalogue import library_models
 from tests.command_line import call
 
 LARGE = (
@@ -116,17 +114,6 @@ def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
 
 
 @pytest.mark.longer
-def test_a_script_without_a_global_batch_keeps_it(fixed: Fixed) -> None:
-    """Megatron-LM takes one micro-batch of each replica for it, which a smaller micro-batch would change."""
-    _, document, _ = fixed(re.sub(r"--global-batch-size \d+", "", FULL), "3 GiB", told=False)
-    batch = document["plan"]["problem"]["training"]["global_batch"]
-    smaller = [each for each in document["changes"] if "micro_batch" in each["decided"]]
-    assert smaller
-    for each in smaller:
-        assert f"--global-batch-size {batch}" in each["flags"]["added"]
-
-
-@pytest.mark.longer
 def test_a_change_of_a_second_file_is_shown_by_its_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,21 +175,6 @@ def test_a_file_of_an_unknown_framework_asks_for_its_reader(
     assert "changes that gain" in capsys.readouterr().out
 
 
-@pytest.mark.longer
-def test_evaluate_ends_with_the_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
-    file.write_text(LARGE.replace("--micro-batch-size 1", "--micro-batch-size 4"))
-    cluster.write_text(f"{CLUSTER}  memory: 4 GiB\n")
-    assert (
-        call(monkeypatch, "evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "32000")
-        == 0
-    )
-    *_, last = capsys.readouterr().out.split("\n\n")
-    assert last.startswith("Nearest changes that fit:")
-
-
 @pytest.mark.parametrize(
     ("decided", "told"),
     [
@@ -242,37 +214,6 @@ def test_a_split_that_the_devices_do_not_hold_is_named(
     arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "1024")
     assert call(monkeypatch, *arguments, "--fix", decided) == 2
     assert "devices, and the run has 16" in capsys.readouterr().err
-
-
-FACTORY = "model_name_or_path: someone/Nothing-9B\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\n"
-
-
-def _evaluated(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str
-) -> tuple[int, str, str]:
-    file, cluster = folder / "run.yaml", folder / "cluster.yaml"
-    file.write_text(FACTORY)
-    cluster.write_text(CLUSTER)
-    code = call(monkeypatch, "evaluate", "--from", "llama-factory", str(file), "--cluster", str(cluster), *more)
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-@pytest.mark.longer
-def test_a_model_that_nobody_knows_is_named_with_what_to_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, told = _evaluated(tmp_path, monkeypatch, capsys)
-    assert code == 2
-    assert "someone/Nothing-9B" in told
-    for remedy in ("--model NAME|FILE", "config.json beside the file"):
-        assert remedy in told
-    code, shown, _ = _evaluated(tmp_path, monkeypatch, capsys, "--model", "Qwen/Qwen3-0.6B")
-    assert (code, shown.startswith("Qwen3 0.6B")) == (0, True)
-    (tmp_path / "config.json").write_text(json.dumps(dict(library_models()["qwen3-0.6b"].config)))
-    code, shown, told = _evaluated(tmp_path, monkeypatch, capsys)
-    assert (code, "28 layers" in shown or "Qwen3 0.6B" in shown) == (0, True)
-    assert "as config.json beside the file says" in told
 
 
 def test_uneven_stages_are_those_of_the_model_that_is_given(

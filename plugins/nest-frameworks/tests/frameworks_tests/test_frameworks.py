@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
 import nest
-from frameworks_tests.plans import DENSE, SPARSE, plan, problem
+from frameworks_tests.plans import SPARSE, plan, problem
 from frameworks_tests.random_plans import plans
 from frameworks_tests.reading import parsed
 from nest.deployment import Deployment, violations
@@ -332,31 +332,6 @@ def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reaso
 
 
 @pytest.mark.parametrize(
-    ("name", "fixed"),
-    [
-        ("pytorch", {"pp": 8, "dp": 2, "micro_batch": 4, "schedule": "gpipe"}),
-        ("torchtitan", {"pp": 8, "dp": 2, "micro_batch": 2}),
-        ("deepspeed", {"pp": 8, "dp": 2, "micro_batch": 4, "zero": 1}),
-        ("galvatron", {"pp": 8, "dp": 2, "micro_batch": 4}),
-    ],
-)
-def test_few_micro_batches_that_a_framework_runs_are_exported(name: str, fixed: dict[str, Any]) -> None:
-    """As many as stages; fewer in other schedules, and where 1F1B warms up with all there are."""
-    assert EXPORTERS[name].export(plan(fixed))
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("target", ["pytorch", "torchtitan"])
-def test_no_plan_for_pytorch_has_fewer_micro_batches_than_stages_in_1f1b(target: str) -> None:
-    asked = {**problem({"pp": 8, "micro_batch": 4}), "search": {"target": target}, "constraints": ["dp == 2"]}
-    found = nest.solve(asked)
-    assert found.schedule != "1f1b"
-    assert found.micro_batches == 4
-    alone = nest.solve({**asked, "training": {**asked["training"], "schedule": "1f1b"}})
-    assert alone.status == "infeasible"
-
-
-@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("accelerate", "'ep'"),
@@ -379,19 +354,6 @@ def test_precisions_a_framework_has_no_word_for_are_refused(name: str) -> None:
         EXPORTERS[name].export(plan({"dp": 16, "zero": 3}, precision="fp8"))
 
 
-def test_torchtitan_refuses_optimizers_it_does_not_have() -> None:
-    with pytest.raises(InputError, match=r"training\.optimizer is 'sgd'"):
-        EXPORTERS["torchtitan"].export(plan({"dp": 16, "zero": 3}, optimizer="sgd"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_measured_layers_are_refused(name: str) -> None:
-    document = plan({"dp": 16, "zero": 3, "recompute": "full"})
-    layers = tuple(layer.replace("layers.", "measured ") for layer in document.stages[0].layers)
-    with pytest.raises(InputError, match="whole transformer"):
-        EXPORTERS[name].export(evolve(document, stages=(evolve(document.stages[0], layers=layers),)))
-
-
 def test_galvatron_states_recomputation_stage_by_stage() -> None:
     document = plan({"pp": 2, "dp": 8, "micro_batch": 1})
     first = evolve(document.stages[0], recompute="full")
@@ -399,20 +361,6 @@ def test_galvatron_states_recomputation_stage_by_stage() -> None:
     assert files is not None
     assert files["galvatron_config.json"]["checkpoint"] == "1,1,1,1,0,0,0,0"
     assert exported("torchtitan", evolve(document, stages=(first, document.stages[1]))) is None
-
-
-@pytest.mark.longer
-def test_deepspeed_keeps_the_optimizer_on_the_host() -> None:
-    files = exported("deepspeed", plan({"dp": 16, "zero": 2}, offload=["optimizer"]))
-    assert files is not None
-    assert files["deepspeed.json"]["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
-    assert exported("torchtitan", plan({"dp": 16, "zero": 3}, offload=["optimizer"])) is None
-
-
-def test_tied_and_untied_models_are_named_apart() -> None:
-    told = exported("maxtext", plan({"dp": 16, "zero": 3}, {**DENSE, "tied_embeddings": True}))
-    assert told is not None
-    assert told["maxtext.sh"]["logits_via_embedding"] == "true"
 
 
 @pytest.mark.parametrize("name", ["deepspeed", "galvatron"])
@@ -498,12 +446,6 @@ FORMATS = [
 def test_formats_that_no_key_says_are_refused(name: str, training: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"training.{next(iter(training))}"):
         EXPORTERS[name].export(plan({"dp": 16, "zero": 3, "micro_batch": 1}, **training))
-
-
-def test_maxtext_is_told_the_optimizer() -> None:
-    told = exported("maxtext", plan({"dp": 16, "zero": 3}, optimizer="sgd"))
-    assert told is not None
-    assert told["maxtext.sh"]["opt_type"] == "sgd"
 
 
 @pytest.mark.longer

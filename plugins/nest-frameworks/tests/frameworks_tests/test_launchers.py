@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from nest.errors import InputError
 from nest.hooks.placements import Placed, placement
@@ -260,21 +258,3 @@ def test_a_failing_process_ends_the_others(tmp_path: Path, stands_in: Path) -> N
 def test_names_that_cannot_stand_in_a_hostfile_are_refused(exporter: Any, name: str) -> None:
     with pytest.raises(InputError, match="cannot stand in a hostfile of"):
         exporter(made_up(PAIRS, hosts=[name, "b", "c", "d"]))
-
-
-@pytest.mark.parametrize("exporter", [slurm, mpi, torchrun], ids=lambda each: each.__name__)
-def test_scripts_say_how_they_are_called(exporter: Any, tmp_path: Path) -> None:
-    for name, text in exporter(made_up(PAIRS)).items():
-        if not name.endswith(".sh"):
-            continue
-        path = tmp_path / name
-        path.write_text(text)
-        assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
-        done = subprocess.run(["bash", str(path)], capture_output=True, text=True, check=False)
-        assert (done.returncode, "usage: " in done.stderr) == (2, True)
-
-
-@given(st.text(min_size=1).filter(lambda name: "\0" not in name))
-def test_every_name_is_one_word(name: str) -> None:
-    """What the scripts rely on."""
-    assert shlex.split(shlex.quote(name)) == [name]

@@ -76,15 +76,6 @@ def test_factors_that_no_flag_says_are_an_obstacle(family: str) -> None:
     assert not like_llama(model)
 
 
-def test_narrow_values_are_an_obstacle() -> None:
-    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
-    narrow = {"num_key_value_heads": 1, "head_dim": 4, "v_head_dim": 3, "hybrid_layer_pattern": [0, 0]}
-    model = architecture_of({**SMALL, **experts, **narrow, "model_type": "mimo_v2_flash"})
-    assert model is not None
-    assert [each for each in model_obstacles(model, 128) if "fewer channels of values than of keys" in each]
-    assert not like_llama(model)
-
-
 def test_what_nobody_says_is_told() -> None:
     flags, told = details({"transformer": dict(DENSE)})
     assert set(flags) == {"--hidden-dropout", "--attention-dropout"}
@@ -149,12 +140,6 @@ def test_routing_is_that_of_the_configuration() -> None:
     assert "--moe-router-pre-softmax" not in configured("qwen3-30b-a3b", norm_topk_prob=True)[0]
 
 
-def test_glm_routes_by_sigmoid_and_rotates_half() -> None:
-    flags, told = configured("glm-4.5-air", num_nextn_predict_layers=0)
-    assert (flags["--moe-router-score-function"], flags["--rotary-percent"]) == ("sigmoid", 0.5)
-    assert told == ""
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -186,19 +171,6 @@ def test_gpt_oss_is_for_frameworks_whose_recipes_build_it() -> None:
     for name in ("megatron", "nemo", "verl", "ms-swift"):
         with pytest.raises(InputError, match="learned sinks"):
             registry().exporters()[name].export(found)
-
-
-def test_chunks_matter_to_sequences_that_are_longer() -> None:
-    model = architecture_of({**resolve_model("llama-4-scout", None), "attention_chunk_size": 4096})
-    assert model is not None
-    assert not any("chunks" in obstacle for obstacle in model_obstacles(model, 4096))
-    assert any("chunks" in obstacle for obstacle in model_obstacles(model, 4097))
-
-
-def test_gpt_neox_one_after_the_other_has_its_rotation() -> None:
-    flags, told = configured("gpt-neox-20b", use_parallel_residual=False)
-    assert (flags["--rotary-percent"], flags["--rotary-base"], flags["--norm-epsilon"]) == (0.25, 10000, 1e-5)
-    assert told == ""
 
 
 def test_one_expert_a_token_is_weighed_before_it_is_chosen() -> None:

@@ -11,7 +11,6 @@ import nest
 from frameworks_tests.plans import assert_same_run, plan, problem
 from frameworks_tests.reading import parsed
 from frameworks_tests.test_relatives import FRAMEWORKS, back
-from nest.deployment import violations
 from nest.errors import InputError
 from nest.formulate.from_flags import start
 from nest.formulate.problem import whole_problem
@@ -20,9 +19,7 @@ from nest.hooks.pipelines import deployed
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 from nest_frameworks import Framework, nest_exporters
-from nest_frameworks.common import problem_of
 from nest_frameworks.galvatron import JSON_FILE
-from nest_frameworks.limits import Asked, meshes
 from nest_frameworks.torchtitan.reading import read as read_torchtitan
 
 EXPORTERS = {each.name: each for each in nest_exporters()}
@@ -89,13 +86,6 @@ def test_the_usual_target_has_what_is_asked(asked: str, stack: str, target: str)
     assert found.search.target == target
 
 
-@pytest.mark.longer
-def test_tools_take_such_plans() -> None:
-    part = pair("megatron")[1]
-    assert "recompute full in the first 3 blocks" in EXPORTERS["dot"].export(part)["plan.dot"]
-    assert EXPORTERS["ranks"].export(part) == EXPORTERS["ranks"].export(pair("megatron")[0])
-
-
 def test_each_stage_recomputes_as_many_as_it_says() -> None:
     part = pair("galvatron")[1]
     uneven = evolve(part, stages=(part.stages[0], evolve(part.stages[1], recompute_layers=1)))
@@ -112,21 +102,6 @@ def test_the_other_blocks_keep_what_the_framework_keeps() -> None:
     with pytest.raises(InputError) as error:
         EXPORTERS["megatron"].export(part)
     assert told in str(error.value)
-
-
-@pytest.mark.longer
-def test_limits_count_blocks() -> None:
-    part = pair("galvatron")[1]
-    limits = meshes.galvatron(Asked.of(problem_of(part)))
-    for rule, kept in (
-        ("recompute_layers == 3", True),
-        ("recompute_layers < 3", False),
-        ("recompute_layers > 3", False),
-    ):
-        beyond = violations(part, evolve(limits, constraints={rule: "so it is"}), "Galvatron")
-        assert (beyond == []) == kept
-    whole = pair("galvatron")[0]
-    assert violations(whole, evolve(limits, constraints={"recompute_layers == 8": "all"}), "Galvatron") == []
 
 
 @pytest.mark.longer
@@ -232,29 +207,3 @@ def test_a_published_run_that_recomputes_5_of_32_layers_is_priced_so(tmp_path: P
     assert again[0] == pytest.approx(again[1] * 5 / 32, rel=0.01)
     held = [none.stages[0].memory - each.stages[0].memory for each in (part, whole)]
     assert 0 < held[0] < held[1]
-
-
-@pytest.mark.longer
-def test_llama_3_70b_on_16_h100_is_faster_with_one_flag(tmp_path: Path) -> None:
-    """Full recomputation of all 40 blocks of both stages leaves room that five of them need."""
-    asked: dict[str, Any] = {
-        "nest": 1,
-        "model": "llama-3-70b",
-        "training": {"global_batch": 128, "sequence_length": 8192, "schedule": ["1f1b"], "memory_risk": 0.5},
-        "cluster": "dgx-h100-superpod-16",
-        "search": {"target": "megatron", "within": 0},
-        "constraints": ["tp == 8", "pp == 2", "zero == 0"],
-    }
-    part = nest.solve(asked)
-    fixed = {"tp": 8, "sp": True, "pp": 2, "micro_batch": 1, "zero": 0, "recompute": "full"}
-    whole = nest.evaluate({**asked, "fixed": fixed})
-    assert part.batch_time < 0.971 * whole.batch_time
-    changed = [
-        set(EXPORTERS["megatron"].export(each)["megatron_flags.sh"].split("RECOMPUTE_ARGS=(")[1].split(")")[0].split())
-        for each in (whole, part)
-    ]
-    assert changed[0] ^ changed[1] == {"uniform", "1", "block", str(part.stages[0].recompute_layers)}
-    (tmp_path / "flags.sh").write_text(EXPORTERS["megatron"].export(part)["megatron_flags.sh"])
-    (tmp_path / "cluster.json").write_text(json.dumps({"cluster": part.problem["cluster"]}))
-    found = start(tmp_path / "flags.sh", "megatron", cluster=str(tmp_path / "cluster.json"))
-    assert_same_run(part, nest.evaluate(found.problem, fix={"dp": 1, "rank_order": part.rank_order}))

@@ -85,11 +85,6 @@ class Quick(Wordless):
         raise AssertionError("nobody asked for files")
 
 
-class Failing(Wordless):
-    def export(self, plan: PlanDocument) -> Mapping[str, str]:
-        raise ValueError("a slip")
-
-
 class Offering:
     """A plug-in with one exporter."""
 
@@ -115,33 +110,12 @@ def test_exporters_of_plug_ins_are_asked(exporter: Any) -> None:
     assert "wordless" in (nest.evaluate(problem({"dp": 16}), plugins=known(exporter)).runs_on or ())
 
 
-@pytest.mark.longer
-def test_an_exporter_that_fails_is_not_named() -> None:
-    offered = known(Failing())
-    found = nest.evaluate(problem({"dp": 16}), plugins=offered)
-    assert "wordless" not in (found.runs_on or ())
-    assert found.runs_on == plan({"dp": 16}).runs_on
-    assert "wordless" in offered.missing("exporters")
-
-
 @pytest.mark.parametrize("name", ["pytorch", "torchtitan"])
 def test_long_files_are_not_written_for_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = plan({"pp": 4, "dp": 4, "zero": 1, "schedule": "gpipe"})
     assert pipeline_actions.SCHEDULE_FILE in registry().exporters()[name].export(document)
     monkeypatch.setattr(pipeline_actions, "orders", lambda _: pytest.fail("the file was written"))
     assert name in runs_on(document, registry())
-
-
-@pytest.mark.longer
-def test_nothing_is_said_of_plans_that_do_not_fit() -> None:
-    large = {"layers": 32, "hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8, "vocab": 32000}
-    full = plan({"tp": 4, "sp": True, "dp": 4}, large)
-    assert not full.fits
-    assert "megatron" in (full.runs_on or ())
-    text = Page(quick(full)).text
-    assert SENTENCE not in text
-    assert "may run out of memory" in text
-    assert SENTENCE not in summary(evolve(full, status="optimal", lower_bound=full.batch_time))
 
 
 def test_plans_that_fit_can_be_exported() -> None:

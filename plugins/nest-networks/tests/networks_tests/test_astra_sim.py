@@ -3,14 +3,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
 from nest.network import pairs
-from nest.network.graph import LinkGraph, grid
+from nest.network.graph import LinkGraph
 from networks_tests.field import imported, levels, reduced, told
 
 GIB = 2.0**30
@@ -33,17 +32,6 @@ def test_fully_connected_and_short_rings_take_one_link() -> None:
     assert levels(found) == [(4, 100 * GIB), (3, 50 * GIB)]
     assert [level.latency for level in reduced(found)] == pytest.approx([700e-9, 1e-6])
     assert "one of its links at a time" in told(found)
-
-
-@pytest.mark.longer
-@given(st.lists(st.integers(2, 5), min_size=1, max_size=3).filter(lambda sizes: max(sizes) > 3))
-def test_rings_are_a_torus(sizes: list[int]) -> None:
-    count = len(sizes)
-    found = imported(network(["Ring"] * count, sizes, [80.0] * count, [1000.0] * count)).network
-    assert isinstance(found, LinkGraph)
-    torus = pairs(grid(sizes[::-1], [True] * count, 80 * GIB, 1e-6))
-    assert (pairs(found).hops == torus.hops).all()
-    numpy.testing.assert_allclose(pairs(found).latency, torus.latency)
 
 
 KINDS = ("Ring", "Switch", "FullyConnected")

@@ -114,21 +114,6 @@ def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tm
     assert "odd    Left out: login" in doctor(written(tmp_path, listed(bare, *nodes[3:])))[1]
 
 
-@pytest.mark.longer
-def test_devices_of_a_plan_on_a_graph_are_counted(doctor: Any, tmp_path: Path) -> None:
-    torus = {"torus": {"shape": [4, 4], "bandwidth": 50e9, "latency": 1e-6}}
-    problem = {
-        "nest": 1,
-        "model": "gpt2",
-        "training": {"global_batch": 480, "sequence_length": 1024},
-        "cluster": {"topology": torus, "device": "h100-sxm"},
-    }
-    made = nest.evaluate(problem, fix={"dp": 16, "micro_batch": 1}).to_dict()
-    file = written(tmp_path, json.dumps(torus), "torus.json")
-    code, text = doctor(file, "--plan", written(tmp_path, made, "plan.json"))
-    assert (code, "cannot be told" in text) == (0, False)
-
-
 def test_an_infeasible_plan_has_no_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

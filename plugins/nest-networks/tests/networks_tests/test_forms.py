@@ -20,7 +20,6 @@ from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from networks_tests.fabrics import FatTree, fat_trees, ibnetdiscover
 from networks_tests.field import imported
-from networks_tests.test_netq import graph as netq_graph
 
 RATES = (50e9, 25e9, 12e9, 6e9, 3e9)
 STEEP = LinkProfile(tiers=tuple(TierSpec(bandwidth=BytesPerSecond(each)) for each in RATES))
@@ -206,15 +205,6 @@ def test_nodes_beside_their_switches_come_back(
     assert between(read(folder, text, "printed.txt")) == pytest.approx(tree.between())
 
 
-@given(tree=trees(ragged=False), seed=st.integers(0, 999))
-def test_labels_that_a_user_names_come_back(tree: Tree, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    labels = [f"acme.io/place{at}" for at in range(tree.height)]
-    given_profile = LinkProfile(tiers=STEEP.tiers, tier_labels=tuple(reversed(labels)))
-    nodes = kubernetes(tree, random.Random(seed), "acme.io/place{}")
-    found = read(tmp_path_factory.mktemp("form"), nodes, "nodes.json", given_profile)
-    assert between(found) == pytest.approx(tree.between())
-
-
 @st.composite
 def blocks(draw: st.DrawFn) -> tuple[list[list[str]], int]:
     """Blocks of equally many hosts, and how many blocks are a group: 1, 2 or 4."""
@@ -305,12 +295,3 @@ def test_fabrics_are_the_same_by_any_name_and_order(
     assert back == pytest.approx(between(one))
     whole = between(read(folder, ibnetdiscover(tree.links(), "4xNDR"), "whole.out", profile("h100-ndr")))
     assert all(rate <= whole[pair] * 1.0001 for pair, rate in between(one).items())
-
-
-@pytest.mark.longer
-@given(tree=fat_trees(rails=(8,)))
-def test_netq_and_ibnetdiscover_agree(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("form")
-    one = read(folder, ibnetdiscover(tree.links(), "4xNDR"), "fabric.out", profile("h100-ndr"))
-    two = read(folder, netq_graph(tree), "netq.json", profile("h100-ndr"))
-    assert between(one) == pytest.approx(between(two))

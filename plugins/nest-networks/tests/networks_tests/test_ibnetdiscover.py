@@ -42,24 +42,6 @@ def test_hosts_come_by_their_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.longer
-@given(tree=fat_trees(rails=(4, 8)))
-def test_levels_are_what_was_built(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = imported(written(tmp_path_factory.mktemp("ib"), ibnetdiscover(tree.links(), "4xNDR")))
-    assert [fanout for fanout, _ in levels(found)] == [fanout for fanout, _ in expected(tree, 50e9, 450e9)]
-    assert [each for _, each in levels(found)] == pytest.approx([each for _, each in expected(tree, 50e9, 450e9)])
-    assert sorted(found.hosts) == tree.members
-
-
-@pytest.mark.longer
-@given(tree=fat_trees(rails=(4,)))
-def test_the_part_of_the_switches_says_all(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("ib")
-    whole = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}")))
-    part = imported(written(folder, ibnetdiscover(tree.links(), "4xHDR", "mlx5_{}", nics=False)))
-    assert (whole.network, whole.hosts, whole.device) == (part.network, part.hosts, "a100-sxm-80g")
-
-
-@pytest.mark.longer
 @given(tree=fat_trees(rails=(4,)))
 def test_the_order_of_the_file_says_nothing(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("ib")

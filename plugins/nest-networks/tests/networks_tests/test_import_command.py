@@ -112,25 +112,6 @@ def test_profiles_are_listed_and_described(capsys: pytest.CaptureFixture[str], m
     assert call(monkeypatch, "topology", "profiles", "h100") == 2
 
 
-@pytest.mark.longer
-def test_levels_of_an_irregular_tree_keep_its_hosts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "topology.conf").write_text(
-        "SwitchName=s Switches=l[1-2]\nSwitchName=l1 Nodes=b[1-3]\nSwitchName=l2 Nodes=a1\n"
-    )
-    (folder / "links.toml").write_text(
-        'device = "h100-sxm"\ntiers = [{bandwidth = 4e9, latency = 1e-6, oversubscription = 2}, '
-        "{bandwidth = 4e9, latency = 1e-6}]\n"
-    )
-    given = ("topology.conf", "--link-profile", "links.toml", "-o", "cluster.yaml")
-    assert call(monkeypatch, "topology", "import", *given) == 0
-    assert call(monkeypatch, "topology", "levels", "cluster.yaml", "-o", "levels.yaml") == 0
-    whole, levels = (read(folder / name, ClusterOfFile).cluster for name in ("cluster.yaml", "levels.yaml"))
-    assert isinstance(whole.topology, dict)
-    assert sorted(levels.hosts or ()) == ["a1", "b1", "b2", "b3"]
-    assert (levels.hosts, levels.devices_per_host) == (whole.hosts, whole.devices_per_host)
-    assert call(monkeypatch, "topology", "levels", "cluster.yaml", "-o", "levels.json") == 2
-
-
 def test_a_section_is_not_a_topology(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,5 @@
 """Labels of clouds on nodes of Kubernetes: where hosts are, what they have, and which labels a user must name."""
 
-import json
 import sys
 from typing import Any
 
@@ -114,23 +113,3 @@ def test_labels_that_a_user_names_are_switches() -> None:
 
 def nest(*arguments: str, given: str) -> Any:
     return run([sys.executable, "-m", "nest", "topology", "import", *arguments], given=given)
-
-
-@pytest.mark.longer
-def test_on_the_command_line_from_standard_input() -> None:
-    text = json.dumps(RACKS)
-    flags = ["--tier-label", "acme.io/hall", "--tier-label", "acme.io/rackName"]
-    done = nest("-", *flags, given=text)
-    assert (done.returncode, done.stdout.count("fanout: 2")) == (0, 3)
-    assert "# From standard input, as" in done.stdout
-    for wrong, piped, sentence in (
-        (["--tier-label", "acme.io/hal"], text, "<stdin>: --tier-label acme.io/hal: no node"),
-        (flags, "SwitchName=s Nodes=n[1-4]\n", "<stdin>: the importer 'slurm-conf' reads no labels"),
-        ([], "", "<stdin>: the file is empty."),
-        ([], text[:200], "<stdin>:1: this is not JSON"),
-    ):
-        refused = nest("-", *wrong, given=piped)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert sentence in refused.stderr
-    part = nest("--", "-#s1", given="SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=n[1-2]\n")
-    assert 'hosts: ["n1", "n2"]' in part.stdout

@@ -197,29 +197,6 @@ def test_slurm_conf_may_have_blanks_around_equals_signs_and_other_files(tmp_path
     assert "Ignoring the files of `Include`" in told(found)
 
 
-AMD = {"nvidia.com/gpu.product": "", "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
-
-
-@pytest.mark.longer
-def test_devices_of_two_vendors_are_planned_apart() -> None:
-    three = [node("h1", ["leaf0", "spine"]), node("a1", ["leaf0", "spine"], labels=A100)]
-    amd = [node(f"m{n}", ["leaf1", "spine"], labels=AMD) for n in range(4)]
-    found = imported(listed(*three, *amd))
-    assert [each.pools for each in found.between] == [("h100-sxm", "a100-sxm-80g")]
-    assert "h100-sxm and mi300x are of two vendors" in told(found)
-    assert "Between h100-sxm and mi300x" not in told(found)
-    problem = {
-        "nest": 1,
-        "model": {"transformer": {**DENSE, "layers": 12}},
-        "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": 1},
-        "constraints": ["tp <= 2", "pp == 2", "replicas <= 8"],
-        "search": {"zero": [1], "recompute": ["full"]},
-    }
-    plan = nest.solve({**problem, "cluster": {"pools": found.pools, "between": found.between}})
-    used = {stage.pool for stage in plan.stages}
-    assert used <= {"h100-sxm", "a100-sxm-80g"} or used == {"mi300x"}
-
-
 def test_a_link_between_pools_of_two_vendors_is_refused() -> None:
     level = [{"fanout": 8, "bandwidth": "300 GB/s"}]
     pools = [{"name": name, "device": name, "levels": level} for name in ("h100-sxm", "mi300x")]

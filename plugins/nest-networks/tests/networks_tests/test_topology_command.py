@@ -63,22 +63,6 @@ def written(folder: Path, name: str, content: Any) -> Path:
     return path
 
 
-@pytest.mark.longer
-def test_show_prints_levels_groups_and_distortion(tmp_path: Path) -> None:
-    for name, content in (("torus.json", TORUS), ("problem.json", problem(TORUS))):
-        path = written(tmp_path, name, content)
-        told = nest("topology", "show", path)
-        assert told.returncode == 0, told.stderr
-        assert told.stdout.startswith("8 devices, reduced by hop distance")
-        lines = told.stdout.splitlines()
-        assert " ".join(lines[2].split()) == "level name fanout groups devices each bandwidth latency first group"
-        found = json.loads(nest("topology", "show", path, "--json").stdout)
-        assert (found["devices"], found["hierarchical"], found["message"]) == (8, False, 2.0**20)
-        assert [each["method"] for each in found["reductions"]] == ["hop distance", "bandwidth"]
-        assert found["distortion"]["mean"] == min(each["distortion"]["mean"] for each in found["reductions"])
-        assert sorted(found["order"]) == sorted(f"{a},{b}" for a in range(2) for b in range(4))
-
-
 def test_a_larger_message_makes_latency_matter_less(tmp_path: Path) -> None:
     path = written(tmp_path, "torus.json", TORUS)
     found = [

@@ -8,12 +8,9 @@ import nest
 from nest import api
 from nest.errors import InputError
 from nest.spec import PlanDocument
-from nest.units import percent
 from nest.whatif.solver import Solver
 from nest_page.page_of_plan import PARTS
 from nest_whatif.pareto_front import pareto_front
-from nest_whatif.sensitivity import responses
-from nest_whatif.text.explanation import alternative_rows
 from page_tests.plans import LEVELS, problem, quick
 from page_tests.reading import Page
 from tests.simulate.uniform_plans import uniform_plan
@@ -37,35 +34,6 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     assert table.values("step time") == [point.batch_time for point in points if point.batch_time is not None]
     assert [done for _, done in told] == list(range(len(told)))
     assert told
-
-
-@pytest.mark.longer
-def test_the_sensitivity_is_on_the_page(plan: PlanDocument) -> None:
-    table = Page(nest.report_page(plan, without=["alternatives", "frontier"])).table(
-        "Step time with one number changed"
-    )
-    answers = responses(plan, Solver())
-    assert table.values("this plan") == [each.kept for each in answers if each.kept is not None]
-    assert table.values("best plan") == [each.best for each in answers if each.best is not None]
-
-
-@pytest.fixture(scope="module")
-def searched(plan: PlanDocument) -> PlanDocument:
-    """The best plan of the same problem."""
-    return api.solve({**plan.problem, "fixed": {}})
-
-
-@pytest.mark.longer
-def test_the_best_plan_without_each_choice_is_on_the_page(searched: PlanDocument) -> None:
-    table = Page(nest.report_page(searched, without=["frontier", "sensitivity"])).table(CHOICES)
-    told = nest.explain(searched, only=["alternatives"]).to_dict()
-    rows = [[cell.text for cell in row] for row in table.rows]
-    assert rows[:-1] == [list(row) for row in alternative_rows(told["alternatives"], told["decided"])]
-    (usual,) = nest.compare(searched.problem, planners=["manual"]).others
-    assert rows[-1][0] == "rules of thumb"
-    assert usual.batch_time is not None
-    slower = usual.batch_time / (searched.batch_time or 1.0) - 1
-    assert rows[-1][1] == ("as fast" if slower < 1e-9 else percent(slower))
 
 
 def test_a_plan_that_was_given_is_not_said_to_be_the_best(plan: PlanDocument) -> None:

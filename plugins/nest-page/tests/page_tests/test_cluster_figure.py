@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest import api
 from nest.deployment import rank_table
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
@@ -16,7 +15,7 @@ from nest_page.cluster import cluster_figure, device_spans, devices, runs
 from nest_page.nested_boxes import Layout, fanouts_of_cells, gathered
 from nest_page.page_of_plan import subject
 from nest_page.palette import stage_style
-from page_tests.plans import decided, problem, quick, solved
+from page_tests.plans import decided, solved
 
 PART = r"\d+(?:-\d+)?(?: \(\d+ times, \d+ apart\))?"
 
@@ -54,16 +53,6 @@ def test_every_device_is_drawn_once(plan: object) -> None:
     assert sorted(numbers) == sorted(
         stage + 1 for stage in width for _ in range(width[stage] * (found.data_parallel or 0))
     )
-
-
-@pytest.mark.longer
-def test_devices_that_are_not_used_are_empty_cells() -> None:
-    plan = api.evaluate(problem(), fix={"pp": 3, "dp": 2})
-    drawing = _figure(plan)
-    empty = re.search(r'<path class="frame" d="([^"]*)"><title>not used', drawing)
-    assert empty is not None
-    assert empty[1].count("M") == 16 - 6
-    assert "10 of 16 devices are not used" in quick(plan)
 
 
 @given(fanouts=FANOUTS, cell=st.sampled_from([10.0, 22.0]))

@@ -82,16 +82,6 @@ def test_the_table_has_every_link(name: str) -> None:
     assert set(table.values("bandwidth")) == {"torus": {45e9}, "graph": {25e9, 50e9}}[name]
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_the_caption_says_what_there_is_to_see(name: str) -> None:
-    caption = figure(name).caption
-    assert ("Circles are switches" in caption) is (name == "graph")
-    assert ("Short lines" in caption) is (name == "torus")
-    assert ("Each square is a pair" in caption) is (name == "matrix")
-    assert "There are 2 replicas of 2 stages" in caption or name == "matrix"
-
-
 def test_devices_are_drawn_where_the_plan_has_them() -> None:
     found = plan("torus")
     assert found.placement is not None
@@ -164,11 +154,3 @@ def test_a_map_has_its_device_groups_as_a_table() -> None:
         f"stage {stage} of replica {replica}" for replica in (1, 2) for stage in (1, 2)
     ]
     assert min(table.values("slowest inside")) >= FAR
-
-
-@pytest.mark.longer
-def test_a_large_network_has_its_devices_alone_and_says_why() -> None:
-    large = {"torus": {**TORUS["torus"], "shape": [12, 11]}}
-    text = quick(api.evaluate(problem(large), fix={"replicas": 2, "pp": 2}))
-    assert "the network is too large to draw" in text
-    assert "Links of the network" not in text

@@ -34,14 +34,6 @@ def test_the_page_is_written(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "plan.json"]
 
 
-@pytest.mark.longer
-def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    without = [word for part in PARTS for word in ("--without", part)]
-    assert call(monkeypatch, "report", "plan.json", *without) == 0
-    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
-
-
 @pytest.mark.parametrize(
     ("change", "told"), [({"batch_time": 1.0}, "fails its check, so nest writes no report"), ({"stages": 3}, "stages")]
 )

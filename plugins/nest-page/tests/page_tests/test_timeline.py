@@ -15,7 +15,7 @@ from nest.simulate.timeline import Task, Timeline
 from nest.units import percent
 from nest_page.task_table import STYLE_OF, STYLES, TaskTable, busy, groups
 from nest_page.timeline import MOST_BOXES, batch_figures, timeline_figure, windows_of
-from nest_page.timeline_drawing import FOOT, MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
+from nest_page.timeline_drawing import MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
 from page_tests.drawn_paths import boxes_of, elements
 from page_tests.long_plans import long_plan
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
@@ -88,32 +88,6 @@ def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> Non
     assert sum(row[3].value or 0.0 for row in told.rows) == pytest.approx(parts[-1][1], rel=1e-12)
 
 
-def _passes(replay: Replay) -> list[Task]:
-    """What the last stage computes for micro-batches, in order."""
-    kinds = {"forward", "backward", "input-gradients", "weight-gradients"}
-    last = len(replay.stages) - 1
-    tasks = (task for task in replay.timeline.tasks if task.stage == last and task.kind in kinds)
-    return sorted(tasks, key=lambda task: task.start)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "zero-bubble-h2"])
-def test_long_batches_are_shown_in_three_phases(name: str) -> None:
-    replay = replay_of(name)
-    found, passes, stages = windows_of_replay(replay), _passes(replay), len(replay.stages)
-    warm_up, steady, drain = found.windows
-    period = stages if name == "interleaved" else 1
-    assert len({task.micro_batch for task in passes if task.start < warm_up[1] and task.kind == "forward"}) >= stages
-    inside = [task for task in passes if steady[0] <= task.start < steady[1]]
-    assert len(inside) == 2 * period * len(passes) // replay.micro_batches
-    assert sum(task.start >= drain[0] for task in passes) == stages * len(passes) // replay.micro_batches
-    # Once the pipeline is full, gradients come back to the first stage, too; in GPipe all forward passes come first.
-    back = (task.start for task in replay.timeline.tasks if task.stage == 0 and task.run not in (None, "forward"))
-    assert name == "gpipe" or min(back) < warm_up[1]
-    caption = timeline_figure(replay, table_of(replay), found).caption
-    assert "parts at the same scale: warm-up, two steady periods and drain." in caption
-
-
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_steady_periods_are_alike(name: str) -> None:
     replay = replay_of(name)
@@ -123,28 +97,6 @@ def test_steady_periods_are_alike(name: str) -> None:
         begun = [task.start for task in replay.timeline.tasks if task.stage == stage]
         one, other = (sum(low <= each < high for each in begun) for low, high in ((start, middle), (middle, end)))
         assert abs(one - other) <= 1
-
-
-@pytest.mark.longer
-def test_the_later_a_chunk_the_higher_the_foot_of_its_boxes() -> None:
-    replay = replay_of("interleaved")
-    table, found = table_of(replay), windows_of_replay(replay)
-    place = placing(found)
-    drawing = timeline_figure(replay, table, found).sizes[0][-1]
-    feet = [(left, right, bottom, round(bottom - top, 1)) for left, top, right, bottom in boxes_of(drawing, "foot")]
-    passes = [STYLE_OF[kind] for kind in ("forward", "backward")]
-    expected = [
-        (
-            box.left,
-            box.right,
-            place.top(box.row) + place.bar,
-            round(place.bar * FOOT * int(table.part[box.task]) / 2, 1),
-        )
-        for box in task_boxes(table, found, place)
-        if table.style[box.task] in passes and table.part[box.task]
-    ]
-    assert numpy.allclose(sorted(feet), sorted(expected), atol=1e-6)
-    assert {height for _, _, _, height in feet} == {round(place.bar * FOOT / 2, 1), round(place.bar * FOOT, 1)}
 
 
 def _down_and_up(micro_batches: int) -> list[Task]:

@@ -1,12 +1,10 @@
 """The published algorithm: right where its model is, wrong where it is not."""
 
 from math import inf
-from pathlib import Path
 
 import pytest
 
 import nest
-from benchmarks.paper.authors import throughputs
 from planners_tests.instances import LAYERS, candidate, planned, problem
 from planners_tests.published_recurrence import best, random_chain
 from tests.seeds import blocks
@@ -120,10 +118,3 @@ def test_the_last_stage_recomputes_nothing():
     modes = [stage.recompute for stage in proposal.solution.stages]
     assert modes[-1] == "none"
     assert set(modes) == {"none", "full"}
-
-
-@pytest.mark.longer
-def test_its_throughput_grows_with_devices_as_published(shared: Path) -> None:
-    rows = list(throughputs(shared / "artifact", ["nest-paper"]))
-    assert len(rows) == 4
-    assert all(row.near for row in rows), rows

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import nest
-from nest.errors import InputError
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
 from nest.spec import Problem
@@ -104,14 +103,3 @@ def test_no_plan_beats_the_floor_of_its_mixture(solved: dict[tuple[int, int], tu
     assert set(mixtures.counts()) == set(solved)
     for counts, (seconds, _) in solved.items():
         assert 0.2 * seconds < mixtures.least(counts) <= seconds
-
-
-@pytest.mark.longer
-def test_what_mixtures_have_not_is_said(tmp_path: Any) -> None:
-    with pytest.raises(InputError, match="supports one device type only"):
-        nest.recommend(problem(), within=1e9, clusters=["the problem's"], curve=tmp_path / "curve.jsonl")
-    large = problem()
-    for pool in large["cluster"]["pools"]:
-        pool["levels"][1]["fanout"] = 64
-    with pytest.raises(InputError, match="4,224 mixtures of nodes, but nest tries at most 2,000"):
-        nest.recommend(large, within=1e9, clusters=["the problem's"])

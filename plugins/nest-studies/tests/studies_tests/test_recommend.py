@@ -98,16 +98,6 @@ def test_answers_are_those_of_solving_every_number_of_nodes(solved: dict[int, fl
 
 
 @pytest.mark.longer
-def test_a_deadline_that_no_cluster_meets_names_the_nearest(solved: dict[int, float]) -> None:
-    found = nest.recommend(problem(), within=60.0, clusters=["the problem's"])
-    assert not found.met
-    least = min(solved.values())
-    fewest = min(count for count, seconds in solved.items() if seconds <= least * (1 + 1e-9))
-    assert shares(found.clusters[0]["nearest"]) == (fewest, pytest.approx(least, rel=1e-9))
-    assert found.to_dict()["nearest"] == "the problem's"
-
-
-@pytest.mark.longer
 def test_the_curve_is_the_least_of_all_smaller_numbers(solved: dict[int, float], tmp_path: Any) -> None:
     path = tmp_path / "curve.jsonl"
     nest.recommend(problem(), within=60.0, clusters=["the problem's"], curve=path)
@@ -200,14 +190,6 @@ def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypa
     assert len(answered) == 4  # On two nodes their networks are others.
     for each in found.clusters:
         assert nest.check(each["fewest"]["plan"]).ok
-
-
-@pytest.mark.longer
-def test_a_cluster_of_no_levels_is_used_as_a_whole() -> None:
-    torus = {"device": "tpu-v4", "topology": {"torus": {"shape": [2, 2], "bandwidth": 50e9, "latency": 1e-6}}}
-    found = nest.recommend(problem(torus), within=DAY, clusters=["the problem's"]).clusters[0]
-    assert found["nodes"] == 1
-    assert found["nearest"]["devices"] == 4
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,7 @@ import nest
 from nest.errors import InputError
 from nest_studies.sweep.rows import plan_of, result_of, result_rows, study_point, varied_columns
 from page_tests.reading import Page
-from studies_tests.test_sweep import BANDWIDTH, BATCH, MEMORY, PROBLEM, known, rows_of, written
+from studies_tests.test_sweep import BATCH, MEMORY, PROBLEM, known, rows_of, written
 
 VARIED = {BATCH: [4, 8], MEMORY: ["80 GB", "10 MB"]}
 POINTS = [{BATCH: 16}, {"model": "nonsense"}]
@@ -93,22 +92,6 @@ def test_plans_are_written_and_led_to(result: Path, tmp_path: Path) -> None:
     led = {href for href in hrefs if not href.startswith("#")}
     assert led == {f"all%20plans/row-{number}.json" for number in range(1, 6)}
     assert nest.check(tmp_path / "all plans" / "row-1.json").ok
-
-
-@pytest.mark.longer
-def test_what_is_held_is_told_and_chosen(tmp_path: Path) -> None:
-    vary: dict[str, list[Any]] = {BATCH: [4, 8], BANDWIDTH: ["5 GB/s", "25 GB/s"], MEMORY: ["80 GB", "10 MB"]}
-    study = written(tmp_path, vary=vary)
-    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
-    for value in ("4", "8"):
-        text = Page(nest.study_page(study, metric="samples", at={BATCH: value})).text
-        assert f"Held: global batch at {value}" in text
-    with pytest.raises(InputError, match="--at"):
-        nest.study_page(study, at={BATCH: "5"})
-    with pytest.raises(InputError, match=f"--at.*{MEMORY}"):
-        nest.study_page(study, at={"cluster.memroy": "5"})
-    with pytest.raises(InputError, match=r"--metric.*step-time"):
-        nest.study_page(study, metric="step-tme")
 
 
 @pytest.mark.parametrize(

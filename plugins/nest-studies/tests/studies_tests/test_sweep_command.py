@@ -26,13 +26,6 @@ def test_what_is_no_problem_is_told_with_its_row(tmp_path: Path) -> None:
     assert "nonsense" in done.stderr
 
 
-@pytest.mark.longer
-def test_without_any_plan_it_fails(tmp_path: Path) -> None:
-    done = sweep(tmp_path, vary={MEMORY: ["1 MB"]})
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[-1] == "rows.csv: 1 point, 1 infeasible; 1 solved now"
-
-
 def test_a_wrong_path_is_bad_input(tmp_path: Path) -> None:
     done = sweep(tmp_path, vary={"cluster.memroy": ["80 GB"]})
     assert (done.returncode, done.stdout) == (2, "")

@@ -113,34 +113,6 @@ def test_no_pair_is_promised_more_than_its_links_have(fabric: tuple[FatTree, Dam
     assert (graph <= between).all()
 
 
-def in_planes(links: list[tuple[str, str]], planes: int) -> list[tuple[str, str]]:
-    """`links` of one rail as those of several, each with switches of its own."""
-    return [
-        (f"{one[:-2]}/{plane}" if "/" in one else f"{one} {plane}", f"{two} {plane}")
-        for plane in range(planes)
-        for one, two in links
-    ]
-
-
-@pytest.mark.longer
-@given(fabric=damaged())
-@example(fabric=HALF_A_BUNDLE)
-@example(fabric=FEWER_WAYS)
-def test_equal_rails_have_several_times_as_much(fabric: tuple[FatTree, Damage]) -> None:
-    links, rates = left(*fabric)
-    count = len(links)
-    many = {index + plane * count: rate for index, rate in rates.items() for plane in range(3)}
-    try:
-        one = fabric_tree(*built(links, rates))
-    except InputError:
-        assume(False)
-        return
-    three = fabric_tree(*built(in_planes(links, 3), many))
-    assert {name.removesuffix(" 0"): width for name, width in three.uplinks.items()} == pytest.approx(
-        {name: 3 * width for name, width in one.uplinks.items()}
-    )
-
-
 def test_a_rate_that_is_not_known_is_not_made_up() -> None:
     machines, fabric = built([("a/0", "leaf0"), ("b/0", "leaf1"), ("leaf0", "spine"), ("leaf1", "spine")], {})
     fabric.link("leaf0", "spine", None)
