@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROBLEM = "examples/llama-2-7b-on-64-h100/problem.yaml"
 
 
@@ -17,3 +19,17 @@ def solved(home: Path, kept_in: str | None) -> str:
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.longer
+@pytest.mark.skipif(sys.platform != "linux", reason="caches lie elsewhere on this system")
+def test_the_command_keeps_plans_with_caches_unless_told_otherwise(tmp_path: Path) -> None:
+    told = solved(tmp_path, "off")
+    assert list(tmp_path.iterdir()) == []
+    assert solved(tmp_path, None) == told
+    (plan,) = (tmp_path / ".cache" / "nest").iterdir()
+    before = plan.stat().st_ino
+    assert solved(tmp_path, None) == told
+    assert plan.stat().st_ino == before
+    plan.write_text("damaged")
+    assert solved(tmp_path, None) == told
