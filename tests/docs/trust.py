@@ -144,17 +144,8 @@ def choices() -> Iterator[str]:
         )
 
 
-PARTS = {
-    "summary": summary,
-    "pairs": pairs,
-    "errors": errors,
-    "terms": terms,
-    "ranges": ranges,
-    "coverage": coverage,
-    "own runs": own_runs,
-    "fits": fits,
-    "choices": choices,
-}
+MADE = (summary, pairs, errors, terms, ranges, coverage, own_runs, fits, choices)
+PARTS = {part.__name__.replace("_", " "): part for part in MADE}
 
 
 def refreshed(page: str) -> str:
