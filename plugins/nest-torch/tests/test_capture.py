@@ -224,31 +224,6 @@ def test_captured_graphs_are_planned(fixed: dict[str, Any]) -> None:
     assert nest.check(plan).ok
 
 
-def test_a_graph_is_the_model_of_a_problem_as_it_is() -> None:
-    graph = capture(on_meta(modules.Llama).bfloat16(), (tokens(),))
-    problem = {
-        "nest": 1,
-        "training": {"global_batch": 8, "sequence_length": SEQUENCE},
-        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 4, "link": "nvlink4"}]},
-    }
-    plan = nest.solve({**problem, "model": graph})
-    assert plan == nest.solve({**problem, "model": unstructure(graph)})
-    assert nest.check(plan).ok
-
-
-def test_a_convolutional_network_is_planned() -> None:
-    problem = {
-        "nest": 1,
-        "model": unstructure(capture(on_meta(modules.Convolutional), (numbers(1, 3, 32, 32),))),
-        "training": {"global_batch": 16, "precision": "fp32"},
-        "cluster": {"device": "a100-sxm-40g", "levels": [{"name": "node", "fanout": 4, "link": "nvlink3"}]},
-    }
-    plan = nest.solve(problem)
-    assert plan.status == "optimal"
-    assert plan.summary["samples_per_second_per_device"] > 0
-    assert "tokens_per_second" not in plan.summary
-
-
 def test_a_captured_graph_says_how_long_its_samples_are() -> None:
     problem = {
         "nest": 1,

@@ -84,15 +84,6 @@ def test_products_are_those_of_their_sizes() -> None:
     assert set(shapes) == {(8, 32, 16, 32)}
 
 
-def test_precisions_that_make_no_difference_are_measured_once() -> None:
-    rows = plan([Experiment("copy", bytes=8), Experiment("norm", ROWS)], ["bf16", "fp32"])
-    assert [(each.kind, precision) for each, precision in rows] == [
-        ("copy", "fp32"),
-        ("norm", "bf16"),
-        ("norm", "fp32"),
-    ]
-
-
 def test_what_a_machine_cannot_run_is_said_and_left_out() -> None:
     with pytest.raises(Unavailable, match="only matrix products"), prepared(EXPERIMENTS[6], machine("cpu"), "fp8"):
         pass
@@ -229,14 +220,3 @@ def test_an_interrupted_profile_keeps_what_it_has_and_goes_on(tmp_path: Path, mo
     whole = read_measurements(output)
     assert whole[0] == first[0]
     assert [each.shape["width"] for each in whole if isinstance(each, OperatorMeasurement)] == [8, 16, 24]
-
-
-def test_a_file_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    line = (
-        '{"nest": 1, "measurement": "operator", "kind": "launch", "precision": "fp32", "seconds": 1e-6, "device": "x"}'
-    )
-    output.write_text(line + "\n")
-    assert "of something else than operators on" in refused("profile", "--device", "cpu", "-o", str(output), "--resume")
-    assert output.read_text() == line + "\n"
-    assert "name it with --output" in refused("profile", "--device", "cpu", "--resume")

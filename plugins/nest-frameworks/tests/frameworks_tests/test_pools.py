@@ -201,14 +201,3 @@ def test_a_plan_in_one_pool_is_one_on_a_cluster() -> None:
     for name in (*(whole.runs_on or ()), "dot", "ranks", "jobset"):
         ours, theirs = files(whole, name), files(alone, name)
         assert json.dumps(ours).replace(f"{pool}-", "") == json.dumps(theirs)
-
-
-@pytest.mark.longer
-def test_the_target_searches_what_is_split_alike() -> None:
-    free = problem(constraints=["pp >= 3", "devices == 12", "replicas == 1"])
-    bound = nest.solve({**free, "search": {"target": "megatron", "within": 0}})
-    assert len({stage.candidate.split("-", 1)[1] for stage in bound.stages}) == 1
-    whole = nest.solve({**free, "search": {"target": "none", "within": 0}})
-    assert whole.batch_time is not None
-    assert bound.batch_time is not None
-    assert whole.batch_time <= bound.batch_time

@@ -166,11 +166,3 @@ def test_what_a_configuration_leaves_out_is_what_transformers_takes(family: str)
     assert flags == detail_flags({**bare, **DEFAULTS[family]}, model)
     assert flags["--norm-epsilon"] is not None
     assert detail_flags({**bare, "initializer_range": None}, model)["--init-method-std"] is None
-
-
-@pytest.mark.longer
-def test_llama_3_rotates_as_llama_3() -> None:
-    flags = exported("llama-3-8b")["megatron"]
-    assert isinstance(flags, dict)
-    assert "--rotary-base 500000" in flags["megatron_flags.sh"]
-    assert "says nothing of" not in flags["megatron_flags.sh"]

@@ -1,6 +1,5 @@
 """Memory and time of stages: the figures are the plan's, and parts add up."""
 
-import re
 from math import fsum
 
 import pytest
@@ -99,17 +98,3 @@ def test_measured_layers_keep_their_collectives() -> None:
     table = Page(text).table("Step time by cause")
     assert "collectives" not in table.header
     assert "Layers were measured whole" in text
-
-
-@pytest.mark.longer
-def test_bars_are_as_long_as_what_they_show() -> None:
-    plan = decided()
-    text = quick(plan)
-    drawing = re.search(r'id="figure-memory".*?<svg class="drawing.*?</svg>', text, re.DOTALL)[0]  # type: ignore[index]
-    boxes = re.findall(r'<rect class="part [^"]*" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', drawing)
-    rows = sorted({float(y) for _, y, _ in boxes})
-    assert len(rows) == len(plan.stages)
-    widths = [sum(float(width) for _, y, width in boxes if float(y) == row) for row in rows]
-    sizes = [stage.memory for stage in plan.stages]
-    for width, size in zip(widths, sizes, strict=True):
-        assert width / widths[0] == pytest.approx(size / sizes[0], abs=0.01)

@@ -140,19 +140,6 @@ def test_panels_show_every_answer() -> None:
     assert "The most is +20.0 %, with memory times 0.5." in figure.caption
 
 
-def test_lines_break_where_nothing_fits() -> None:
-    drawing = sensitivity_figure(RESPONSES).sizes[0][0]
-    lines = {
-        path.get("class"): path.get("d", "")
-        for path in elements(drawing).iter("path")
-        if "series" in path.get("class", "")
-    }
-    paths = elements(drawing).iter("path")
-    memory = next(path.get("d", "") for path in paths if path.get("class") == "series best")
-    assert (memory.count("M"), memory.count("L")) == (2, 1)
-    assert set(lines) == {"series best", "series kept"}
-
-
 def test_the_table_of_sensitivity_has_every_answer() -> None:
     rows = sensitivity_figure(RESPONSES).table.rows
     for row, each in zip(rows, RESPONSES, strict=True):
@@ -169,13 +156,6 @@ def test_all_is_drawn_inside_its_box() -> None:
                 assert drawing.width == width
                 for places in texts(drawing).values():
                     assert all(0 <= x <= width and 0 <= y <= drawing.height for x, y in places)
-
-
-def test_panels_have_one_vertical_axis() -> None:
-    drawing = sensitivity_figure(RESPONSES).sizes[0][0]
-    levels = {told: {y for _, y in places} for told, places in texts(drawing).items() if told.endswith("0 %")}
-    assert {"0 %", "+10 %", "+20 %"} <= set(levels)
-    assert all(len(heights) == 1 for heights in levels.values())
 
 
 def test_a_problem_in_which_nothing_moves_is_drawn() -> None:

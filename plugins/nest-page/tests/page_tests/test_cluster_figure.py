@@ -1,7 +1,6 @@
 """The cluster: every device is drawn once, in its group, in the colour and with the number of its stage."""
 
 import re
-from itertools import pairwise
 from math import prod
 
 import pytest
@@ -18,8 +17,6 @@ from nest_page.palette import stage_style
 from page_tests.plans import decided, solved
 
 PART = r"\d+(?:-\d+)?(?: \(\d+ times, \d+ apart\))?"
-
-FANOUTS = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)
 
 
 def _figure(plan: PlanDocument) -> str:
@@ -53,28 +50,6 @@ def test_every_device_is_drawn_once(plan: object) -> None:
     assert sorted(numbers) == sorted(
         stage + 1 for stage in width for _ in range(width[stage] * (found.data_parallel or 0))
     )
-
-
-@given(fanouts=FANOUTS, cell=st.sampled_from([10.0, 22.0]))
-def test_boxes_lie_in_their_box_and_apart(fanouts: tuple[int, ...], cell: float) -> None:
-    layout = Layout(fanouts, cell, 2.0, 800.0)
-    for level in range(-1, len(fanouts) - 1):
-        width, height = layout.size(level)
-        outer_width, outer_height = layout.size(level + 1)
-        seen: dict[int, list[tuple[float, float]]] = {}
-        for index in range(prod(fanouts[level + 1 :])):
-            x, y = layout.origin(level, index)
-            parent = index // fanouts[level + 1]
-            left, top = layout.origin(level + 1, parent)
-            assert left < x
-            assert x + width < left + outer_width
-            assert top < y
-            assert y + height < top + outer_height
-            seen.setdefault(parent, []).append((x, y))
-        for boxes in seen.values():
-            assert len(set(boxes)) == len(boxes)
-            for (x, y), (next_x, next_y) in pairwise(sorted(boxes, key=lambda box: (box[1], box[0]))):
-                assert next_x >= x + width or next_y >= y + height
 
 
 @pytest.mark.parametrize(("fanouts", "columns"), [((8, 4, 8), 4), ((8, 4, 32), 4), ((8, 2), 2), ((8, 4, 4), 4)])

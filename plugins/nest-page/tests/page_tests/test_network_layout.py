@@ -82,11 +82,6 @@ def _sign(value: float) -> int:
     return round(value / (abs(value) + 1))
 
 
-def test_a_grid_of_more_dimensions_is_none() -> None:
-    assert grid_layout((2, 2, 2, 2), _ends(torus(2, 2, 2, 2)), 1120) is None
-    assert grid_layout((2, 1, 2, 2), _ends(torus(2, 1, 2, 2)), 1120) is not None
-
-
 def test_slices_are_named_by_their_coordinate() -> None:
     layout = grid_layout((3, 1, 4, 4), _ends(torus(3, 1, 4, 4)), 1120)
     assert layout is not None

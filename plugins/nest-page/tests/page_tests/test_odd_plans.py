@@ -8,7 +8,6 @@ from typing import Any
 
 import html5lib
 import pytest
-from attrs import evolve
 
 import nest
 from nest import api
@@ -41,21 +40,6 @@ def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
     both = written(tmp_path / "plan.json", solved(), status="infeasible")
     with pytest.raises(InputError, match="fails its check"):
         nest.report_page(both)
-
-
-@pytest.mark.longer
-def test_a_bound_of_nothing_leaves_no_gap_to_tell() -> None:
-    page = Page(quick(evolve(solved(), status="feasible", lower_bound=0.0)))
-    assert "inf" not in page.text.replace("infiniband", "")
-    assert "gap 0" not in page.text
-
-
-@pytest.mark.longer
-def test_every_table_has_the_same_need() -> None:
-    stages = tuple(evolve(stage, upper_memory=None) for stage in decided().stages)
-    page = Page(quick(evolve(decided(), stages=stages)))
-    told = page.table("Decisions and figures of every stage").values("upper estimate")
-    assert told == page.table("Memory of one device of each stage").values("upper estimate")
 
 
 def test_a_batch_of_no_time_has_a_whole_page() -> None:

@@ -217,14 +217,6 @@ def top_of(plan: PlanDocument) -> str:
 
 
 @pytest.mark.longer
-def test_an_overfull_plan_has_both_verdicts_on_top() -> None:
-    small = {**problem()["cluster"], "memory": "8 GiB"}
-    top = top_of(api.evaluate(problem(cluster=small), fix={"pp": 4, "dp": 4}))
-    assert "As decided" in top
-    assert "Does not fit" in top
-
-
-@pytest.mark.longer
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -241,16 +233,6 @@ def test_assumptions_stand_on_top(changes: dict[str, Any], said: str) -> None:
 
 def test_a_profile_is_what_the_prediction_assumes() -> None:
     assert "Times and memory of layers come from the profile." in top_of(uniform_plan(3, "1f1b"))
-
-
-@pytest.mark.longer
-def test_the_command_on_top_gives_this_plan_again() -> None:
-    """Both verbs take the problem on the page, and find the plan that it came with."""
-    assert "nest solve problem.json --output PLAN" in top_of(solved())
-    assert api.solve(dict(solved().problem)).batch_time == solved().batch_time
-    assert "nest evaluate problem.json --output PLAN" in top_of(decided())
-    assert api.evaluate(dict(decided().problem)).batch_time == decided().batch_time
-    assert "solve problem.json --verify" in about(evolve(solved(), verification={"status": "proved"}))[0][1]
 
 
 @pytest.mark.longer

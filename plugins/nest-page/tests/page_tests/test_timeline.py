@@ -18,7 +18,6 @@ from nest_page.timeline import MOST_BOXES, batch_figures, timeline_figure, windo
 from nest_page.timeline_drawing import MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
 from page_tests.drawn_paths import boxes_of, elements
 from page_tests.long_plans import long_plan
-from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
 TENTH = 0.1
 
@@ -164,23 +163,6 @@ def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
     assert all(start < end for start, end in (*found.windows, *found.gaps))
 
 
-@pytest.mark.longer
-@settings(max_examples=10)
-@given(tables())
-def test_the_strip_counts_every_second_once(table: TaskTable) -> None:
-    told = busy(table, 7)
-    assert told.edges[0] == 0.0
-    assert told.edges[-1] == table.end_of_all
-    expected = numpy.zeros_like(told.seconds)
-    for stage, style, start, end in zip(table.stage, table.style, table.start, table.end, strict=True):
-        inside = numpy.minimum(end, told.edges[1:]) - numpy.maximum(start, told.edges[:-1])
-        expected[stage, style] += numpy.maximum(inside, 0.0)
-    numpy.testing.assert_allclose(told.seconds, expected, rtol=1e-9, atol=1e-9 * table.end_of_all)
-    assert told.seconds.sum() == pytest.approx((table.end - table.start).sum(), rel=1e-9)
-    rows = groups(table.stages, 32)
-    assert [stage for first, last in rows for stage in range(first, last)] == list(range(table.stages))
-
-
 def test_the_strip_is_as_dark_as_stages_are_busy(replay: Replay) -> None:
     found = windows_of_replay(replay)
     told = busy(table_of(replay), PARTS)
@@ -210,20 +192,6 @@ def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
         assert share == stage.idle / replay.batch_time
         assert sum(each or 0.0 for each in seconds) + stage.idle == pytest.approx(replay.batch_time, rel=1e-9)
         assert all(len(cell.text) > 0 for cell in row)
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
-    for seed in range(6):
-        replay = nest.simulate(uniform_plan(seed, schedule))
-        caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
-        assert f"the step takes {nest.units.format_seconds(replay.batch_time)}, as in the formula" in caption
-        shares = [stage.idle / replay.batch_time for stage in replay.stages]
-        alike = len({percent(share) for share in shares}) == 1
-        assert alike or f"Stages are idle for {percent(replay.idle_share)} of the step on average" in caption
-        assert f" for {percent(max(shares))}" in caption
-        assert f" for {percent(min(shares))}" in caption
 
 
 def test_the_caption_says_by_how_much_the_closed_form_differs() -> None:

@@ -14,8 +14,6 @@ from nest.io import KEPT_IN, KEPT_NOWHERE
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 from nest.whatif.disk_cache import cached_plan
-from nest.whatif.solver import Solver
-from nest_whatif import questions
 from whatif_tests.test_explain import FEW
 
 
@@ -32,27 +30,6 @@ def plan() -> PlanDocument:
 
 def told(plan: PlanDocument, **options: Any) -> str:
     return json.dumps(nest.explain(plan, **options).to_dict())
-
-
-def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a search")
-
-    monkeypatch.setattr(Solver, "_solved", refuse)
-
-
-@pytest.mark.longer
-def test_a_second_explanation_is_the_first_without_a_search(
-    plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(KEPT_IN)
-    new = told(plan)
-    monkeypatch.setenv(KEPT_IN, str(folder))
-    monkeypatch.setattr(questions, "ALONE", 0.0)  # All are asked of other processes.
-    assert told(plan, jobs=2) == new
-    no_search(monkeypatch)
-    assert told(plan) == new
-    assert told(plan, jobs=2) == new
 
 
 def test_a_second_solve_of_a_problem_is_the_first_without_a_search(

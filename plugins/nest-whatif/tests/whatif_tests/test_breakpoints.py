@@ -1,17 +1,15 @@
 """Flips: on one side the plan is the best, on the other another one is, by whoever solves and prices."""
 
 import pytest
-from attrs import evolve
 
 from nest import api
 from nest.hooks.registry import registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
-from nest.whatif.floors import Floors
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver
-from nest_whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, sweeps
+from nest_whatif.breakpoints import LESS, MORE, PRECISION, breakpoint_of, sweeps
 from nest_whatif.outcome import signature
 from tests.oracle.brute_force import solve
 from tests.oracle.check import plan_of, same
@@ -119,31 +117,6 @@ def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: 
     there = sweep.parameter.changed(problem, found.changed_at)
     kept, best = oracle_kept(there, plan), solve(there.to_dict()).batch_time
     assert kept > best * (1 + HARDLY_FASTER - 1e-9)
-
-
-def test_a_tie_is_no_change() -> None:
-    plan, problem, _ = next(solved(range(20)))
-
-    class Tied(Solver):
-        """Says that another order of ranks is the best, which takes the same time."""
-
-        def plan(
-            self,
-            problem: Problem,
-            asking: str = "",
-            start: PlanDocument | None = None,
-            floors: Floors | None = None,
-            *,
-            diagnosed: bool = True,
-        ) -> PlanDocument | None:
-            time = Solver().time_on(problem, plan_asked)
-            return evolve(plan_asked, rank_order=other, batch_time=time)
-
-    plan_asked = plan
-    other = "dp-inner" if plan.rank_order == "pp-inner" else "pp-inner"
-    sweep = next(t for t in sweeps(plan, problem, registry()) if t.parameter.unit == "bytes/s")
-    found = breakpoint_of(plan, problem, Sweep(sweep.parameter, MORE), Tied(registry()))
-    assert found.changed_at is None
 
 
 @pytest.mark.longer

@@ -2,11 +2,9 @@
 
 import json
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from nest_planners.phaze import Phaze
 from nest_whatif.comparison import Comparison
 from planners_tests.instances import FOR_POOLS, PLANNERS, problem
 from tests.command_line import call
@@ -69,19 +67,6 @@ def test_a_plan_that_beats_ours_is_an_internal_error(
     assert "internal error: the plan of manual takes" in told.err
 
 
-@pytest.mark.longer
-def test_options_and_limits_of_planners(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ("compare", file, "--planner", "mcmc:evaluations=20,seed=3", "--planner-time-limit", "1min")
-    assert call(monkeypatch, *arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "mcmc:evaluations=20,seed=3: 20 plans priced, seed 3." in lines
-    monkeypatch.setattr(Phaze, "plan", lambda *_: Event().wait())
-    assert call(monkeypatch, "compare", file, "--planner", "phaze", "--planner-time-limit", "0.1") == 0
-    assert "phaze: it timed out after 0.1 s." in capsys.readouterr().out.splitlines()
-
-
 def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "compare", "--list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["planners"]
@@ -122,23 +107,6 @@ def folder(tmp_path: Path) -> Path:
     (found / "b.json").write_text(json.dumps(problem(2e9, zero=(0, 1))))
     (found / "notes.txt").write_text("no problem")
     return found
-
-
-@pytest.mark.longer
-def test_a_folder_gives_ratios_and_means(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "a.json").write_text(json.dumps(problem(4e9)))
-    assert call(monkeypatch, "compare", str(folder), "--planner", "manual-first", "--planner", "alpa-e", "--json") == 0
-    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [Path(each["file"]).name for each in documents] == ["a.json", "b.json"]
-    ratios = [each["others"][0]["relative"] for each in documents]
-    assert call(monkeypatch, "compare", str(folder), "--planner", "manual-first", "--planner", "alpa-e") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["planner", "a", "b", "mean", "worst", "no", "plan"]
-    assert lines[2].split() == ["nest", *["1.000"] * 4, "0"]
-    mean, worst = (ratios[0] * ratios[1]) ** 0.5, max(ratios)
-    assert lines[3].split() == ["manual-first", *(f"{each:.3f}" for each in (*ratios, mean, worst)), "0"]
 
 
 def test_a_folder_tells_why_there_is_no_plan(

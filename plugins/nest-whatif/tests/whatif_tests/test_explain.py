@@ -21,7 +21,6 @@ from nest_studies.engines.local import Local
 from nest_whatif import questions
 from nest_whatif.explain import PARTS
 from nest_whatif.text.explanation import explanation_text
-from nest_whatif.text.tables import UNPROVED
 from tests.shared_answers import FOLDER
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -71,15 +70,6 @@ def test_all_parts_are_told_and_are_the_same_each_time(monkeypatch: pytest.Monke
     for other in found.alternatives:
         if other.outcome.reason is not None:
             assert percent(other.outcome.relative) in text
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("part", [each for each in PARTS if each != "pools"])
-def test_one_part_alone(part: str) -> None:
-    told = nest.explain(nest.solve(PROBLEM), only=[part]).to_dict()
-    assert told["parts"] == [part]
-    assert [name for name in PARTS if told[name]] == [part]
-    assert (told["solves"] == 0) == (part == "binding")
 
 
 @pytest.mark.longer
@@ -134,15 +124,6 @@ def test_an_infeasible_plan_is_told_what_to_loosen_and_by_how_much() -> None:
 
 
 @pytest.mark.longer
-def test_what_a_time_limit_cuts_short_is_said_not_to_be_proved() -> None:
-    told = nest.explain(nest.solve(PROBLEM), only=["constraints"]).to_dict()
-    told["constraints"][0]["proved"] = False
-    text = explanation_text(told)
-    assert "at least 17.7 %" in text
-    assert f"At least: {UNPROVED}." in text
-
-
-@pytest.mark.longer
 @pytest.mark.parametrize("missing", ["summary", "time_shares", "memory_capacity", "devices", "idle_share"])
 def test_figures_that_a_plan_lacks_are_made_up_for(missing: str) -> None:
     plan = nest.solve(PROBLEM)
@@ -165,18 +146,6 @@ def test_a_plan_that_does_not_hold_is_not_explained() -> None:
 def test_parts_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="unknown part 'price'; the parts are binding"):
         nest.explain(nest.solve(PROBLEM), only=["price"])
-
-
-@pytest.mark.longer
-def test_another_process_answers_every_question() -> None:
-    plan, known = nest.solve(FEW), registry()
-    asked = questions.Questions(plan, plan, PARTS, None, known.installed())
-    here = {question: (answer.to_dict(), searches) for question, answer, searches in map(asked, asked.every)}
-    there = {
-        question: (answer.to_dict(), searches) for question, answer, searches in Local(2).submit(asked, asked.every)
-    }
-    assert here.keys() == {*asked.every}
-    assert there == here
 
 
 @on_linux

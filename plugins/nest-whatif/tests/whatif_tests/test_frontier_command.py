@@ -50,17 +50,6 @@ def test_a_step_that_is_no_share_is_bad_input(
     assert "memory_step must be at least 0 and below 1" in capsys.readouterr().err
 
 
-@pytest.mark.longer
-def test_without_any_plan_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "plan.json").write_text(
-        json.dumps(api.solve({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}}).to_dict())
-    )
-    assert call(monkeypatch, "frontier", str(tmp_path / "plan.json")) == 1
-    assert "No plan of the problem fits" in capsys.readouterr().out
-
-
 def test_what_plans_between_two_steps_may_save_is_a_share_of_the_smaller_memory() -> None:
     """A plan within a step of 20 % needs at least 0.8 of what is listed, which is 25 % more than that."""
     assert (
