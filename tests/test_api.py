@@ -111,6 +111,7 @@ def test_the_framework_default_fills_the_cluster_with_replicas() -> None:
     assert plan.lower_bound is None
 
 
+@pytest.mark.longer
 def test_zero_3_between_slow_nodes_is_not_free_because_data_parallel_communication_overlaps() -> None:
     training = {**SMALL["training"], "overlap": {"data": True}}
     decided = {"replicas": 8, "pp": 1, "zero": 3, "micro_batch": 1}

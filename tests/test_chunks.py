@@ -65,6 +65,7 @@ def test_a_stage_lists_the_layers_of_all_its_chunks() -> None:
     assert [name.rpartition(".")[2] for name in last.layers] == ["3", "7", "head"]
 
 
+@pytest.mark.longer
 def test_the_last_stage_sends_back_to_the_first() -> None:
     stages = evaluated(tp=2).stages
     assert [(stage.level_in, stage.level_out) for stage in stages] == [(1, 0), (0, 1), (1, 0), (0, 1)]
@@ -92,6 +93,7 @@ def test_what_is_no_split_is_told(fix: dict[str, Any], words: str) -> None:
     assert words in told(**fix)
 
 
+@pytest.mark.longer
 def test_check_sees_chunks() -> None:
     plan = evaluated()
     assert nest.check(plan).ok

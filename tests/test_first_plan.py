@@ -194,6 +194,7 @@ def test_safer_plans_are_likely_to_fit_and_simpler_ones_simpler_and_both_cost_li
     assert fastest.fastest.batch_time == pytest.approx(fastest.lower_bound)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["fastest", "safer", "simpler"])
 @pytest.mark.parametrize(
     ("key", "value"), [("batch_time", 1e-3), ("slower_by", -0.9), ("fit_probability", 0.5), ("memory", 1.0)]

@@ -66,6 +66,7 @@ def numbers(plan: PlanDocument) -> tuple[Instance, Solution]:
     return instance, solution_of(instance, plan)
 
 
+@pytest.mark.longer
 def test_other_plans_of_a_document_keep_their_parts() -> None:
     plan = nest.solve({**problem(22), "search": {"target": "megatron", "within": 0.07}})
     assert plan.fastest is not None
@@ -78,6 +79,7 @@ def test_other_plans_of_a_document_keep_their_parts() -> None:
     assert any(each.startswith("fastest.batch_time") for each in nest.check(told).disagreements)
 
 
+@pytest.mark.longer
 def test_the_runner_up_keeps_its_parts() -> None:
     plan = nest.solve({**problem(20, target="none"), "constraints": ["zero == 1"]})
     assert plan.runner_up is not None
@@ -104,6 +106,7 @@ def test_one_block_is_one() -> None:
     assert layout_difference(plan, other) == ["full recomputation (block, 2 layers per stage), selective of the others"]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("gigabytes", "target", "found"),
     [

@@ -80,6 +80,7 @@ def test_twice_ends_at_once(problem: Path, tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.longer
 def test_json_is_one_document_and_what_follows_is_not_begun(problem: Path, tmp_path: Path) -> None:
     code, printed, errors = interrupted(tmp_path, "solve", str(problem), "--json", when=SEARCHING)
     assert (code, errors) == (0, "")

@@ -75,6 +75,7 @@ def test_impossible_sequences_are_refused(call):
         call("llama-2-7b", "--sequence-length", "99999999999999999999")
 
 
+@pytest.mark.longer
 def test_the_module_loads_nothing_heavy():
     script = (
         "import sys, nest.cli.models\n"

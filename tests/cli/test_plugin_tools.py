@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import nest as package
 from tests import processes
 
@@ -46,6 +48,7 @@ def installed(folder: Path, name: str, module: str) -> None:
     (information / "entry_points.txt").write_text(f"[nest]\n{name} = {name}\n")
 
 
+@pytest.mark.longer
 def test_what_does_not_conform_is_explained(tmp_path: Path) -> None:
     installed(tmp_path, "hasty", SHORT)
     told = nest(tmp_path, "plugins", "doctor")
@@ -78,6 +81,7 @@ def test_what_cannot_be_loaded_is_not_healthy(tmp_path: Path) -> None:
     assert "no_such_module" in document["set_aside"]["torn"][0]
 
 
+@pytest.mark.longer
 def test_without_plug_ins_there_is_nothing_to_do(tmp_path: Path) -> None:
     told = nest(tmp_path, "plugins", "doctor")
     assert told.returncode == 0

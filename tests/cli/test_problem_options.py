@@ -128,6 +128,7 @@ def test_machines_of_one_domain_are_joined_by_it(call) -> None:
     assert "give a multiple of 18" in refused(call, "solve", *words, "--nodes", "20")
 
 
+@pytest.mark.longer
 def test_every_device_has_usual_machines_but_those_of_a_torus(call) -> None:
     known = {each.device for each in profiles().values()}
     assert {name for name in devices() if name not in known} == {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v7x", "trainium2"}
@@ -244,6 +245,7 @@ def test_a_file_goes_before_a_spelling(call, tmp_path: Path, monkeypatch: pytest
         assert "there is no file" in refused(call, "solve", "--model", absent, *SMALL[2:])
 
 
+@pytest.mark.longer
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     option=st.sampled_from([each for each in WORDS if each.startswith("--")]),

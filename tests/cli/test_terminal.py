@@ -116,6 +116,7 @@ def test_what_is_wrong_is_told_in_lines_that_fit() -> None:
     assert shown.errors.startswith("\x1b[31mnest:\x1b[0m")
 
 
+@pytest.mark.longer
 def test_columns_of_the_environment_count_on_terminals_only() -> None:
     command = ["compare", "--list"]
     narrow = on_terminal(command, 200, environment={"COLUMNS": "60"}).output

@@ -214,6 +214,7 @@ def planned(topology: dict[str, Any], **fixed: Any) -> Any:
     )
 
 
+@pytest.mark.longer
 def test_hosts_of_a_network_are_those_in_the_names_of_its_devices() -> None:
     """Hosts under one switch lie side by side along the levels, wherever the file lists them."""
     plan = planned(GRAPH, tp=4)

@@ -16,6 +16,7 @@ dropout: without it the softmax's own result multiplies the values, and is kept 
 import doctest
 from typing import Any
 
+import pytest
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,6 +109,7 @@ def test_sequence_parallelism_keeps_what_table_2_counts(size: Size) -> None:
     assert block_modes(size, sequence_parallel=True)["none"].first[1] == published - dropout(size, size.t, size.t)
 
 
+@pytest.mark.longer
 @settings(max_examples=16)
 @given(size=sizes(), sequence_parallel=st.booleans())
 def test_selective_recomputation_keeps_what_table_2_counts(size: Size, sequence_parallel: bool) -> None:

@@ -96,6 +96,7 @@ def test_check_sees_what_is_not_outside() -> None:
     assert nest.check(evolve(plan, outside=None)).ok
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("command", ["solve", "evaluate"])
 def test_commands_say_so(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -164,6 +164,7 @@ def undecided(recipe: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in recipe.items() if key != "fixed"}
 
 
+@pytest.mark.longer
 def test_published_recipes_of_megatron_bridge_have_its_target(shared: Path) -> None:
     for name, recipe in recipes(shared).items():
         for asked in (undecided(recipe), recipe):

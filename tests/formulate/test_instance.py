@@ -33,6 +33,7 @@ def test_layers_and_what_crosses_them(problem: Build) -> None:
     assert chosen(instance, tp=8, sp=8).tensor_bytes.tolist() == [stream / 8] * 5
 
 
+@pytest.mark.longer
 def test_experts_are_a_group_of_their_own(problem: Build) -> None:
     model = TransformerSpec(layers=2, hidden=64, ffn=128, heads=8, vocab=500, experts=4, top_k=2, moe_ffn=32)
     instance = build_instance(problem(model), registry())

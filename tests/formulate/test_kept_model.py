@@ -122,6 +122,7 @@ def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.longer
 def test_while_one_is_asked_about_another_thread_begins_anew(problem: Build) -> None:
     asked = complete_problem(problem(), registry())
     told(asked)

@@ -162,6 +162,7 @@ def test_the_optimizer_on_the_host_takes_longer_and_less_memory(zero: int) -> No
     assert nest.check(there.to_dict()).ok
 
 
+@pytest.mark.longer
 def test_each_rank_brings_its_share_of_the_step() -> None:
     """PROBLEM.md section 4: with ZeRO 1 the step on the host is divided by the replicas, as any step is."""
     whole, shared = (evaluated(["optimizer"], tp=2, zero=zero) for zero in (0, 1))

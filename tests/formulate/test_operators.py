@@ -67,6 +67,7 @@ def test_the_operators_of_a_layer_add_up_to_it(model: str, training: dict[str, A
             assert largest == pytest.approx(coarse.mode(mode).peak, rel=1e-12)
 
 
+@pytest.mark.longer
 def test_what_crosses_between_layers_is_the_same(problem: Build) -> None:
     whole, fine = both(problem, MODELS["dense"])
     home = homes(fine, whole.graph.layers)

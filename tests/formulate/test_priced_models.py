@@ -127,6 +127,7 @@ def test_another_network_prices_what_its_levels_change(
     assert not all(kept)
 
 
+@pytest.mark.longer
 def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     known, priced = registry(), PricedModels()
     for fanout in (4, 8, 16):  # More devices have more blocks.
@@ -142,6 +143,7 @@ def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatc
     assert same(found, build_instance(asked, known))
 
 
+@pytest.mark.longer
 def test_of_few_candidates_those_priced_stay_where_more_are_asked_for(problem: Build) -> None:
     known, priced = registry(), PricedModels()
     every = [each.name for each in build_instance(problem(), known, known=priced).candidates]

@@ -264,12 +264,14 @@ def test_copies_take_the_place_of_what_only_products_read(precision: str, kept: 
     assert wide - narrow == pytest.approx(LAYERS * TOKENS * less, rel=1e-9)
 
 
+@pytest.mark.longer
 def test_in_wide_formats_and_recomputed_in_full_nothing_changes() -> None:
     for training, fixed in (({"precision": "bf16"}, {}), ({"precision": "fp8"}, {"recompute": "full"})):
         wide, narrow = (activations(saved_inputs=each, fixed=fixed, **training) for each in ("wide", "narrow"))
         assert wide == narrow
 
 
+@pytest.mark.longer
 def test_a_fused_loss_makes_no_copy_of_the_logits() -> None:
     """The copy takes 4 bytes a logit and its gradient as many; what is kept in its place are the logits, of 2 bytes."""
     plain, fused = (evaluated(loss=each) for each in ("unfused", "fused"))
@@ -280,6 +282,7 @@ def test_a_fused_loss_makes_no_copy_of_the_logits() -> None:
     assert fused.batch_time < plain.batch_time
 
 
+@pytest.mark.longer
 def test_weights_that_are_kept_once_take_sixteen_bytes_with_their_state() -> None:
     parts = evaluated(weights_once=True, fixed={"zero": 3}).stages[0].memory_breakdown
     twice = evaluated(fixed={"zero": 3}).stages[0].memory_breakdown
@@ -288,6 +291,7 @@ def test_weights_that_are_kept_once_take_sixteen_bytes_with_their_state() -> Non
     assert twice.weights + twice.gradients + twice.optimizer == pytest.approx(9 * parts.weights)
 
 
+@pytest.mark.longer
 def test_what_the_software_is_said_to_need_takes_the_place_of_the_device_s_overheads() -> None:
     fixed = {"pp": 2, "dp": 2, "micro_batch": 1}
     plan = evaluated(communicator="1 GB", fragmentation=0.5, fixed=fixed)

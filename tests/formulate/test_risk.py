@@ -111,6 +111,7 @@ def test_a_risk_that_is_written_is_kept_to(tight: float, risk: float) -> None:
     assert ", margin " in (plan.diagnosis or "")
 
 
+@pytest.mark.longer
 def test_what_cannot_fit_is_diagnosed_at_even_odds() -> None:
     plan, even = nest.solve(problem(least() * 0.9)), nest.solve(problem(least() * 0.9, memory_risk=0.5))
     assert plan.status == "infeasible"

@@ -24,6 +24,7 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
     return build_instance(problem, registry()).candidates
 
 
+@pytest.mark.longer
 def test_every_combination_comes_up_once(problem: Build) -> None:
     expected = [(m, t, s) for m in (1, 2) for t in (1, 2, 4, 8) for s in sorted({1, t})]
     found = candidates(problem())
@@ -95,6 +96,7 @@ def test_a_cluster_that_cannot_be_tiled_restricts_the_degrees(problem: Build) ->
     assert {t for _, t, _ in degrees(problem(cluster={"levels": thirds}))} == {1}
 
 
+@pytest.mark.longer
 def test_degrees_of_experts_restrict_wherever_there_are_experts(problem: Build) -> None:
     """Sixteen devices have no room for `ep` 4 times `etp` 8, and experts of width 32 no third of it."""
     experts = problem(EXPERTS, training={"micro_batch": (1,)}, strategies={"etp": (8,)})
@@ -105,6 +107,7 @@ def test_degrees_of_experts_restrict_wherever_there_are_experts(problem: Build) 
         candidates(problem(EXPERTS, fixed={"etp": 3}))
 
 
+@pytest.mark.longer
 def test_degrees_of_experts_say_nothing_where_there_are_none(problem: Build) -> None:
     assert {c.degrees["etp"] for c in candidates(problem(strategies={"etp": (3,)}))} == {1}
     assert {c.degrees["etp"] for c in candidates(problem(fixed={"etp": 8}))} == {1}

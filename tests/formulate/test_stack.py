@@ -124,6 +124,7 @@ def test_messages_between_stages_hide_with_the_schedules_of_the_stack_or_of_the_
     assert hidden_messages(whole.training, schedules, registry()) == hides
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("profiled", [False, True])
 def test_messages_that_hide_take_time_only_while_the_pipeline_fills_and_drains(profiled: bool) -> None:
     """With `1f1b` the slowest stage counts `M - 1` times more than the others, and messages once each."""
@@ -253,6 +254,7 @@ def test_a_profile_has_no_stack() -> None:
         structure({**written, "training": {**WRITTEN["training"], "stack": "none"}}, Problem)
 
 
+@pytest.mark.longer
 def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> None:
     plan = api.solve(problem({"stack": "none"}, cluster={**WRITTEN["cluster"], "device": "h100-sxm"}))
     before = evolve(plan, problem={**plan.problem, "training": {**plan.problem["training"]}})

@@ -3,6 +3,8 @@
 from math import sqrt
 from typing import Any
 
+import pytest
+
 import nest
 from nest.catalogue import time_spread
 
@@ -25,6 +27,7 @@ def width_and_middle(device: Any, model: str = "llama-3.1-8b") -> tuple[float, f
     return span.high / span.low, sqrt(span.low * span.high) / plan.batch_time
 
 
+@pytest.mark.longer
 def test_models_with_experts_have_a_wider_range() -> None:
     """On A100, whose dense runs lie close together."""
     assert width_and_middle("a100-sxm-80g", "mixtral-8x7b")[0] > width_and_middle("a100-sxm-80g")[0]

@@ -332,6 +332,7 @@ def test_every_sharding_holds_the_shares_of_adapters(
                 assert all(whole[axis] == size for axis, size in operator.parameters[0].shape)
 
 
+@pytest.mark.longer
 def test_adapters_alone_make_zero_1_and_2_what_zero_0_is(problem: Callable[..., Problem]) -> None:
     asked = problem(training={"trainable": lora(4)})
     space = build_instance(asked, registry()).space

@@ -279,6 +279,7 @@ def test_plugins_that_only_a_finder_knows_are_found(site: Path, monkeypatch: pyt
     assert "nest-sound" in {plugin.distribution for plugin in installed_plugins()}
 
 
+@pytest.mark.longer
 def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:
     install(site, "nest-faulty", FAULTY["raises at import"][0])
     (site / "nest_faulty-1.0.dist-info" / "METADATA").unlink()
@@ -387,6 +388,7 @@ def nest_strategies():
 """
 
 
+@pytest.mark.longer
 def test_a_plug_in_that_moves_moves_nobody_else(site: Path, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(problem.parent)
     before = json.loads(call(site, "evaluate", "--json", problem.name).stdout)

@@ -25,6 +25,7 @@ def offered(kind: str) -> Registry:
     return Registry([offering(kind, OF_KIND[kind]())])
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["strategies", "cost_models", "collective_models", "layer_times", "schedules"])
 def test_what_is_installed_but_not_used_is_not_listed(kind: str) -> None:
     plan = api.evaluate(PROBLEM, plugins=offered(kind))
@@ -42,12 +43,14 @@ def test_what_is_used_is_listed(kind: str) -> None:
     assert set(api.evaluate(PROBLEM, plugins=known).plugins) == PLAIN
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("asked", "listed"), [({"foo": 2}, True), ({"foo": 1}, True), ({}, False)], ids=str)
 def test_a_strategy_takes_part_that_splits_something_or_is_named(asked: dict[str, int], listed: bool) -> None:
     plan = api.evaluate({**PROBLEM, "fixed": asked}, plugins=offered("strategies"))
     assert ("faulty" in plan.plugins) == listed
 
 
+@pytest.mark.longer
 def test_an_importer_takes_part_whose_model_it_is() -> None:
     class Own(OF_KIND["model_importers"]):  # type: ignore[misc]
         def accepts(self, source: Any) -> bool:
@@ -68,6 +71,7 @@ def test_a_missing_plug_in_is_named_with_its_version_and_the_way_to_it(plain: di
     assert "no strategy called 'ulysses'" in second
 
 
+@pytest.mark.longer
 def test_numbers_that_a_missing_plug_in_gave_are_told_with_it() -> None:
     plan = api.evaluate({**PROBLEM, "collectives": "foo"}, plugins=offered("collective_models")).to_dict()
     other = copy.deepcopy(plan)

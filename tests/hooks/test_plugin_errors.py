@@ -341,6 +341,7 @@ def test_other_schedules_stand_in(written: list[str], used: str) -> None:
     assert api.evaluate(asked, fix={"schedule": "foo"}, plugins=known).schedule == used
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["cost_models", "layer_times", "schedules", "strategies"])
 def test_evaluating_goes_on_without(kind: str) -> None:
     member = {"cost_models": "price", "layer_times": "seconds", "schedules": "weights", "strategies": "degrees"}[kind]

@@ -249,6 +249,7 @@ def test_plug_ins_add_commands_without_loading_built_ins(site: Path) -> None:
     assert names == ("command",)
 
 
+@pytest.mark.longer
 def test_importing_the_registry_stays_light() -> None:
     script = (
         "import sys, types\n"

@@ -37,6 +37,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("version", [(1, 1), (1, 2)])
 @given(st.dictionaries(printable, trees, max_size=4))
 @example({word: [word] for word in TRAPS})

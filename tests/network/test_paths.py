@@ -55,6 +55,7 @@ def test_both_directions_are_alike(graph: LinkGraph) -> None:
     assert (found.bandwidth > 0).all()
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True))
 def test_devices_forward_where_one_is_on_a_shortest_path(graph: LinkGraph) -> None:
     hops, whole, devices = pairs(graph).hops, as_networkx(graph), set(graph.devices.tolist())

@@ -53,6 +53,7 @@ def test_prime_factors_are_found_whatever_the_order(chosen: list[str], random: R
         assert dimensions(graph) == sorted(PRIMES[name][1] for name in chosen)
 
 
+@pytest.mark.longer
 @given(random_graphs())
 def test_what_is_found_is_a_product(graph: LinkGraph) -> None:
     found = network_model(graph).dimensions

@@ -59,6 +59,7 @@ def test_hierarchies_come_out_exactly_whatever_the_order(fanouts: list[int], ran
         )
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True, most=12))
 def test_no_pair_is_promised_too_much(graph: LinkGraph) -> None:
     certify(reduce(pairs(graph)))

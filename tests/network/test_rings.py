@@ -66,6 +66,7 @@ def test_circuits_of_a_matrix_are_the_best_of_all(count: int, random: Random) ->
     agree(figures_of(network, members), flat_figures(network, members))
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True), st.data())
 def test_rings_of_a_graph_are_no_worse_than_any_circuit_and_carry_what_they_say(
     graph: "object", data: st.DataObject
@@ -96,6 +97,7 @@ def test_the_order_of_members_changes_nothing(count: int, random: Random) -> Non
         assert (one.shares == two.shares).all()
 
 
+@pytest.mark.longer
 @given(st.integers(10, 14), st.randoms(use_true_random=False))
 def test_a_hidden_circuit_over_many_members_is_found(count: int, random: Random) -> None:
     """Fast links along one circuit and few besides, slow ones elsewhere."""
@@ -162,6 +164,7 @@ def by_dimensions(network: PathNetwork, members: Sequence[int], *, all_ports: bo
 SHAPES = st.sampled_from([(3, 3), (2, 5), (3, 2, 2), (6,), (5, 3), (2, 2, 2), (7, 2)])
 
 
+@pytest.mark.longer
 @given(SHAPES, st.lists(st.booleans(), min_size=3, max_size=3), st.booleans(), st.data())
 def test_rings_of_grids_are_the_best_of_circuits_and_dimensions(
     shape: tuple[int, ...], wrap: list[bool], all_ports: bool, data: st.DataObject

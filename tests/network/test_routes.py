@@ -58,6 +58,7 @@ def test_paths_are_the_widest_of_the_shortest_and_then_the_first_listed(graph: L
     assert found.names == tuple(graph.names[graph.devices[place]] for place in order)
 
 
+@pytest.mark.longer
 @given(random_graphs(switches=True))
 def test_many_paths_at_once_are_those_one_by_one(graph: LinkGraph) -> None:
     found = network_model(graph)

@@ -145,6 +145,7 @@ def test_a_mistake_that_solvers_and_pricing_share_is_found(monkeypatch: pytest.M
     assert any(expected in told for told in found), found
 
 
+@pytest.mark.longer
 def test_check_and_verify_say_what_was_found_anew(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_document_says_what_was_decided(plan: Plan) -> None:
     assert check(problem, found).ok
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_the_candidate_of_a_document_is_the_first_of_the_widest(plan: Plan) -> None:
     problem, solution = plan
@@ -43,6 +44,7 @@ def test_the_candidate_of_a_document_is_the_first_of_the_widest(plan: Plan) -> N
     assert found.candidate.name == found.stages[widths.index(max(widths))].candidate
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_without_search_mixed_only_one_candidate_is_a_plan(plan: Plan) -> None:
     problem, solution = plan

@@ -98,6 +98,7 @@ def test_a_mixed_plan_costs_what_section_4_gives_by_hand(rank_order: str) -> Non
     assert priced.batch_time == pytest.approx(expected["batch"], rel=1e-12)
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_blocks_are_apart_and_boundaries_reach_as_far_as_their_devices(plan: Plan) -> None:
     problem, solution = plan

@@ -32,6 +32,7 @@ def plan(*rows: tuple[int, int]) -> Solution:
 MIXED = plan((0, 0), (0, 1), (1, 4), (0, 8))
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_plans_of_section_3_break_no_rule(drawn: tuple[Instance, Solution]) -> None:
     assert structure_violations(*drawn) == []

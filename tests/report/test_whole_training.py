@@ -33,6 +33,7 @@ def test_it_takes_whole_steps_on_the_devices_used() -> None:
     assert api.check(plan).ok
 
 
+@pytest.mark.longer
 def test_keys_may_be_changed_without_a_change_of_the_file() -> None:
     plan = api.evaluate(PROBLEM, fix={"replicas": 2}, changes={"training": {"tokens": 8192}})
     assert plan.summary["training"]["steps"] == 1

@@ -149,6 +149,7 @@ def conditions(draw: st.DrawFn) -> str:
     )
 
 
+@pytest.mark.longer
 @given(conditions())
 def test_it_agrees_with_python_where_both_say_the_same(text: str) -> None:
     """The language is a part of Python's; Python's own evaluation is the certificate."""

@@ -76,6 +76,7 @@ def test_only_what_can_be_nothing_else_is_refused(bandwidth: float, memory: floa
         assert not small
 
 
+@pytest.mark.longer
 def test_records_made_in_python_mean_what_they_say() -> None:
     slow = structure(problem(bandwidth=450), Problem)
     assert nest.evaluate(slow).batch_time > 0
@@ -105,5 +106,6 @@ def check(folder: Path) -> int:
     return seen
 
 
+@pytest.mark.longer
 def test_no_example_is_refused() -> None:
     assert check(EXAMPLES) >= 9

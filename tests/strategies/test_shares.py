@@ -253,6 +253,7 @@ def test_every_family_is_tried() -> None:
     assert {*FAMILIES, "operator_graph"} == set(registry().model_importers())
 
 
+@pytest.mark.longer
 @settings(max_examples=8)
 @given(
     transformers(),
@@ -324,6 +325,7 @@ def offered(sizes: dict[str, int], fanouts: tuple[int, ...]) -> set[Degrees]:
     return {each for each in found if each.width <= capacities[-1]}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("fanouts", [(1,), (6,), (16,), (2, 4), (3, 4), (4, 3), (8, 3)], ids=str)
 def test_combinations_that_fit_are_offered_and_no_others(fanouts: tuple[int, ...]) -> None:
     context = on(*fanouts)

@@ -92,6 +92,7 @@ def test_what_wider_limits_imply_is_exact() -> None:
     assert spared
 
 
+@pytest.mark.longer
 def test_what_another_was_asked_alike_counts_but_is_not_searched_for_again() -> None:
     for plan, problem, solver in solved(range(4)):
         changed, met = evolve(problem, constraints=(*problem.constraints, f"pp != {len(plan.stages)}")), []

@@ -52,6 +52,7 @@ def test_waves_wait_for_less_than_one_forward_one_backward(chunks: int, bubble: 
     assert max(held) == 4
 
 
+@pytest.mark.longer
 def test_its_plans_are_replayed_in_its_order() -> None:
     plan = nest.evaluate(problem(4, "hanayo"), fix={"pp": 4, "replicas": 1, "chunks": 4}, plugins=known())
     found = nest.simulate(plan, plugins=known())

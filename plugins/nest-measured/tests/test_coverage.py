@@ -33,6 +33,7 @@ def covered() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.longer
 def test_all_that_was_measured_at_its_sizes_is_covered(use: Use) -> None:
     use([row(each, 2.0) for each in OPERATORS])
     assert covered() == {
@@ -77,6 +78,7 @@ def test_the_share_is_the_same_wherever_layers_run(use: Use, more: dict[str, Any
     assert plan.summary["coverage"]["measured"] == pytest.approx(covered()["measured"])
 
 
+@pytest.mark.longer
 def test_operators_that_are_split_are_looked_up_as_ranks_run_them(use: Use) -> None:
     """Half the heads were not measured, and lie outside what was."""
     use([row(each, 2.0) for each in OPERATORS if each.kind == "attention"])

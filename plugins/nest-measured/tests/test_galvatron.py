@@ -145,6 +145,7 @@ def plan_of(profile: Path, **cluster: Any) -> Any:
     )
 
 
+@pytest.mark.longer
 def test_the_command_writes_a_profile_that_solves(files: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "profile.json"
     done = call(*files, "--layers", "3", "--hidden", "128", "--output", output)

@@ -1,5 +1,6 @@
 """A cluster section as text: YAML reads back what was written, whatever hosts are called."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ NAMES = st.lists(
 )
 
 
+@pytest.mark.longer
 @given(NAMES, st.text(), st.floats(1, 1e18), st.floats(1e-12, 1))
 def test_levels_read_back(hosts: list[str], comment: str, bandwidth: float, latency: float) -> None:
     cluster = ClusterSpec(
@@ -30,6 +32,7 @@ def test_levels_read_back(hosts: list[str], comment: str, bandwidth: float, late
     assert read_text(text, ClusterOfFile, "cluster.yaml").cluster == cluster
 
 
+@pytest.mark.longer
 @given(NAMES)
 def test_graphs_read_back(names: list[str]) -> None:
     nodes = [*names, *(f"{name}'" for name in names)]

@@ -58,6 +58,7 @@ def test_paragraphs_lose_nothing_and_keep_to_the_width(text: str, width: int) ->
         assert columns(line) <= width or len(pieces(line.strip())) == 1
 
 
+@pytest.mark.longer
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5), WIDTH)
 @example([("abababababab ab", LONG)], 40)
 def test_figures_lose_nothing_and_keep_to_the_width(rows: list[tuple[str, str]], width: int) -> None:

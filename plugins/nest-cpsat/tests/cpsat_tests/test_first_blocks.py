@@ -138,6 +138,7 @@ def test_blocks_of_which_a_stage_holds_a_part_are_counted(seed: int) -> None:
             assert total == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(5, 100))
 def test_bounds_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems are asked in one model without bounds; here each case is, after the bounds."""

@@ -89,6 +89,7 @@ def _hard() -> Jobs:
     raise AssertionError("no such instance")
 
 
+@pytest.mark.longer
 def test_finds_what_list_schedules_miss() -> None:
     problem = _hard()
     quick, best = makespan(*problem, effort=0.0), makespan(*problem)
@@ -98,6 +99,7 @@ def test_finds_what_list_schedules_miss() -> None:
     assert best.seconds < quick.seconds
 
 
+@pytest.mark.longer
 def test_where_bounds_meet_cp_sat_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("asked")

@@ -87,6 +87,7 @@ def test_it_agrees_with_brute_force_on_many(block: range, kind: str) -> None:
         examine(seed, kind)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 60))
 def test_where_cuts_are_too_many_to_list_it_never_contradicts_brute_force(
     seed: int, monkeypatch: pytest.MonkeyPatch

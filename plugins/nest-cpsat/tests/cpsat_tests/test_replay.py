@@ -121,6 +121,7 @@ def contrary(name: str, seed: int, *, even: bool = False) -> Instance:
     return evolve(problem, makespan=makespan)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["interleaved", "dualpipe-v"])
 @pytest.mark.parametrize("seed", range(2))
 def test_modes_that_add_as_much_to_other_chunks_are_told_apart(seed: int, name: str) -> None:
@@ -135,6 +136,7 @@ def test_modes_that_add_as_much_to_other_chunks_are_told_apart(seed: int, name: 
     examine(problem)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["gpipe", "zero-bubble"])
 def test_where_cuts_are_too_many_to_list_it_never_contradicts_plans_priced(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
     examine(random_problem(Random(seed), "chunked"))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(3, 30, 60))
 def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here none takes part."""
@@ -137,6 +138,7 @@ def test_it_agrees_with_brute_force_on_many(block: range) -> None:
         examine(random_problem(Random(seed)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(5, 40))
 def test_it_agrees_with_brute_force_where_bounds_take_part(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems are asked in one model without bounds; here each case is, after the bounds."""
@@ -309,6 +311,7 @@ def every_placement(problem: Instance, solution: Solution) -> Iterator[Solution]
             yield evolve(solution, replicas=replicas, stages=stages)
 
 
+@pytest.mark.longer
 def test_time_being_up_leaves_it_open_with_a_bound_that_holds() -> None:
     many = [candidate(10, name=f"c{i}", seed=i, samples=s) for i, s in enumerate((1, 2, 4))]
     problem = instance(many, machines=cluster((2, 2, 2, 2)), global_batch=64)

@@ -93,6 +93,7 @@ def test_solve_verifies(
     assert call(monkeypatch, "verify", str(path)) == 0
 
 
+@pytest.mark.longer
 def test_that_there_is_no_plan_is_proved_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

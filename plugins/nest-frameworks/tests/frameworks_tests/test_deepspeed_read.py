@@ -212,6 +212,7 @@ def test_gradients_are_in_the_format_deepspeed_keeps_them_in(
     assert bool(told) == ("gradients are priced" in notes)
 
 
+@pytest.mark.longer
 def test_zero_0_with_wider_gradients_does_not_start() -> None:
     with pytest.raises(InputError, match="from ZeRO 1 on"):
         read_deepspeed(json.dumps({BATCH: 32, "bf16": {"enabled": True}, **FP32}), LaunchOptions(2))
@@ -222,6 +223,7 @@ def test_zero_0_with_wider_gradients_does_not_start() -> None:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("training", [{}, {"gradients": "bf16"}, {"precision": "fp16"}])
 def test_deepspeed_is_told_the_format_that_was_priced(training: dict[str, Any]) -> None:
     told = json.loads(deepspeed.export(plan({"dp": 16, "zero": 2}, **training))[deepspeed.JSON_FILE])
@@ -229,6 +231,7 @@ def test_deepspeed_is_told_the_format_that_was_priced(training: dict[str, Any]) 
     assert (told["data_types"]["grad_accum_dtype"], told["communication_data_type"]) == (gradients, gradients)
 
 
+@pytest.mark.longer
 def test_the_deepspeed_stack_keeps_16_bytes_a_parameter_with_narrow_gradients() -> None:
     narrow, wide = (
         nest.evaluate(problem({"dp": 16, "zero": 0}, stack="deepspeed", gradients=gradients))

@@ -221,6 +221,7 @@ def test_a_plan_that_does_not_fit_is_exported_with_a_warning(
         nest.export(path, "table")
 
 
+@pytest.mark.longer
 def test_python_gives_the_files_and_writes_them(plan: Path, tmp_path: Path) -> None:
     assert nest.export(plan, "table", output=tmp_path / "out") == {"table.csv": "2 stages\n"}
     assert (tmp_path / "out" / "table.csv").read_text() == "2 stages\n"
@@ -229,6 +230,7 @@ def test_python_gives_the_files_and_writes_them(plan: Path, tmp_path: Path) -> N
         nest.export(plan, "tabel")
 
 
+@pytest.mark.longer
 def test_an_exporter_changes_nothing_for_those_behind_it(plan: Path) -> None:
     read = nest.evaluate(PROBLEM)
     with pytest.raises(InputError, match="'scribbling' failed"):

@@ -265,6 +265,7 @@ def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: Plan
             assert exporter.export(document) == exporter.export(document)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", NAMES)
 def test_an_infeasible_plan_is_refused(name: str) -> None:
     nothing = evolve(plan({"dp": 16}), status="infeasible", candidate=None, stages=(), data_parallel=None)
@@ -272,6 +273,7 @@ def test_an_infeasible_plan_is_refused(name: str) -> None:
         EXPORTERS[name].export(nothing)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_of_31_of_32_blocks_is_refused(name: str) -> None:
     whole = plan({"dp": 16, "zero": 3, "recompute": "full"})
@@ -331,6 +333,7 @@ def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reaso
         registry().exporters()[name].export(plan({"micro_batch": 1, **REFUSALS[name, reason]}))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -354,6 +357,7 @@ def test_precisions_a_framework_has_no_word_for_are_refused(name: str) -> None:
         EXPORTERS[name].export(plan({"dp": 16, "zero": 3}, precision="fp8"))
 
 
+@pytest.mark.longer
 def test_galvatron_states_recomputation_stage_by_stage() -> None:
     document = plan({"pp": 2, "dp": 8, "micro_batch": 1})
     first = evolve(document.stages[0], recompute="full")
@@ -406,6 +410,7 @@ def on(cluster: dict[str, Any], fixed: dict[str, Any], **training: Any) -> PlanD
 WIDE = {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": 4e11}, {"fanout": 3, "bandwidth": 5e10}]}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("cluster", "devices", "machines"),
     [
@@ -426,6 +431,7 @@ def test_accelerate_starts_as_many_machines_as_the_plan_uses(
     assert told["accelerate.yaml"]["num_processes"] == devices
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("devices", "order"), [(12, "dp-inner"), (8, "pp-inner")])
 def test_accelerate_refuses_machines_with_unequal_shares(devices: int, order: str) -> None:
     document = on(WIDE, {"dp": devices, "rank_order": order}, global_batch=24)
@@ -442,6 +448,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("name", "training"), FORMATS, ids=[f"{name}: {training}" for name, training in FORMATS])
 def test_formats_that_no_key_says_are_refused(name: str, training: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"training.{next(iter(training))}"):

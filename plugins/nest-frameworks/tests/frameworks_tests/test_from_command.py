@@ -97,6 +97,7 @@ def test_mistakes_of_the_command_line(
         assert told in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_both_ways_to_name_megatron_are_one(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

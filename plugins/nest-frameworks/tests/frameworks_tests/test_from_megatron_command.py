@@ -96,6 +96,7 @@ def test_every_command_prices_a_script_alike(
     assert "overlap" in " ".join(row["reasons"])
 
 
+@pytest.mark.longer
 def test_a_problem_says_what_flags_do_not(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_section_of_the_problem_that_is_none_is_refused(
     assert "must hold keys and values" in told
 
 
+@pytest.mark.longer
 def test_what_stands_behind_two_hyphens_is_the_script_s(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -324,6 +324,7 @@ def test_a_plan_without_a_target_says_what_is_yours() -> None:
         assert f"# {SCRIPT} stands for yours." in text
 
 
+@pytest.mark.longer
 def test_files_of_a_framework_travel_with_the_job() -> None:
     made = plan({"tp": 2, "sp": 2, "pp": 1, "zero": 3, "recompute": "none"})
     made.problem["search"] = {"target": "torchtitan"}

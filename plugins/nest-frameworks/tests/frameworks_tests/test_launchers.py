@@ -152,6 +152,7 @@ def test_mpi_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stan
     agrees(placement(plan), done.stdout.splitlines())
 
 
+@pytest.mark.longer
 @SMALL
 @given(one=decisions())
 def test_torchrun_starts_every_rank_in_its_place(one: Decisions, tmp_path: Path, stands_in: Path) -> None:

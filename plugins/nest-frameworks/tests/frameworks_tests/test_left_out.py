@@ -168,6 +168,7 @@ def test_nanotron_is_told_to_add_up_gradients_as_priced() -> None:
             nanotron.export(plan({"dp": 8}, MODEL, stack="nanotron", **narrow))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("training", "wide"), [({}, True), ({"gradients": "fp32"}, True), ({"gradients": "bf16"}, False)]
 )

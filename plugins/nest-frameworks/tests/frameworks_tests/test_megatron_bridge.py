@@ -17,6 +17,7 @@ def overlay(kind: str) -> dict[str, Any]:
     return read_mapping_text(export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml")
 
 
+@pytest.mark.longer
 def test_degrees_and_batches_are_the_plan_s() -> None:
     found = overlay("moe")
     assert found["model"]["tensor_model_parallel_size"] == 2
@@ -42,6 +43,7 @@ def test_zero_3_is_megatron_fsdp() -> None:
     assert found["checkpoint"]["ckpt_format"] == "fsdp_dtensor"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_what_a_recipe_may_have_set_is_set_back(kind: str) -> None:
     found = overlay(kind)["model"]

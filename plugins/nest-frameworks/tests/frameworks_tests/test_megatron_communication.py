@@ -28,6 +28,7 @@ def test_tensor_parallelism_overlaps_inside_the_scale_up_network(node: int, insi
     assert "--tp-comm-overlap" not in flags(problem(DENSE_MODEL, {"stack": "megatron-lm"}, WIDE), node)
 
 
+@pytest.mark.longer
 def test_experts_overlap_by_a_switch_of_their_own() -> None:
     fixed = {"tp": 2, "sp": True, "ep": 4, "etp": 1, "dp": 8, "zero": 1}
     assert "--overlap-moe-expert-parallel-comm" not in flags(problem(EXPERT_MODEL, {}, fixed))
@@ -37,6 +38,7 @@ def test_experts_overlap_by_a_switch_of_their_own() -> None:
     assert "--tp-comm-overlap" not in text
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("training", "fixed", "dispatcher"),
     [
@@ -58,6 +60,7 @@ def test_a_dense_model_has_no_dispatcher() -> None:
     assert "--moe-token-dispatcher-type" not in flags(problem(DENSE_MODEL, {}, WIDE))
 
 
+@pytest.mark.longer
 def test_without_sequence_parallelism_nothing_of_tensor_parallelism_can_hide() -> None:
     with pytest.raises(InputErrors, match=r"only with sequence parallelism; give that, or say overlap\.tensor: false"):
         flags(problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 1}))

@@ -164,6 +164,7 @@ def test_blocks_that_flags_do_not_build_are_refused(name: str, reason: str) -> N
         model_flags(model, 4096)
 
 
+@pytest.mark.longer
 def test_gpt_oss_is_for_frameworks_whose_recipes_build_it() -> None:
     asked = {**problem({"dp": 16}), "model": "gpt-oss-20b"}
     found = nest.evaluate(asked)

@@ -114,6 +114,7 @@ def test_transformer_engine_s_cross_entropy_is_kept_for_those_that_run_it() -> N
     }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("loss", ["fused", "unfused"])
 @pytest.mark.parametrize("module", [bridge, swift, verl, nemo])
 def test_files_of_relatives_say_the_loss_that_was_priced(module: Any, loss: str) -> None:
@@ -122,6 +123,7 @@ def test_files_of_relatives_say_the_loss_that_was_priced(module: Any, loss: str)
     assert module.read(text).settings["training"]["loss"] == loss
 
 
+@pytest.mark.longer
 def test_a_plan_that_has_no_room_for_the_native_cross_entropy_is_refused() -> None:
     made = plan({"loss": "fused"}, {"dp": 16, "zero": 1})
     full = evolve(made, summary={**(made.summary or {}), "memory_capacity": made.stages[-1].memory + 2**20})
@@ -213,6 +215,7 @@ def test_older_forms_have_no_newer_flags_and_keep_what_was_refused_later() -> No
     assert all(f"{STRATEGY} optim_grads_params" in each for each in text.values())
 
 
+@pytest.mark.longer
 def test_what_is_written_for_a_release_is_read_as_of_it() -> None:
     made = plan({"stack": "megatron-core"}, {"tp": 2, "sp": True, "dp": 8, "zero": 3})
     for release in releases_of("megatron").releases:
@@ -222,6 +225,7 @@ def test_what_is_written_for_a_release_is_read_as_of_it() -> None:
         assert found.settings["training"].get("gradients") is None
 
 
+@pytest.mark.longer
 def test_torchtitan_s_files_are_those_of_the_release() -> None:
     made = nest.evaluate(problem(DENSE_MODEL, {}, {"tp": 2, "sp": True, "pp": 2, "dp": 4, "zero": 1}))
     exporter = registry().exporters()["torchtitan"]
@@ -241,6 +245,7 @@ def test_changes_are_of_releases_that_are_known(name: str) -> None:
     assert name in registry().exporters()
 
 
+@pytest.mark.longer
 def test_yarn_is_written_where_the_release_has_its_flags() -> None:
     config = {"model_type": "qwen3", "num_hidden_layers": 8, "hidden_size": 256, "num_attention_heads": 8}
     config |= {"num_key_value_heads": 4, "intermediate_size": 1024, "vocab_size": 1024, "head_dim": 32}

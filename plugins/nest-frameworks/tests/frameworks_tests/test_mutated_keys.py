@@ -317,6 +317,7 @@ def test_keys_given_twice_are_refused(kind: str) -> None:
         file.read(text)
 
 
+@pytest.mark.longer
 def test_keys_of_primus_count() -> None:
     plain = READERS["megatron"].read_launch(PRIMUS, LaunchOptions(nodes=1, devices_per_node=8))
     lines = PRIMUS.splitlines()

@@ -86,6 +86,7 @@ def test_the_usual_target_has_what_is_asked(asked: str, stack: str, target: str)
     assert found.search.target == target
 
 
+@pytest.mark.longer
 def test_each_stage_recomputes_as_many_as_it_says() -> None:
     part = pair("galvatron")[1]
     uneven = evolve(part, stages=(part.stages[0], evolve(part.stages[1], recompute_layers=1)))
@@ -119,6 +120,7 @@ def test_megatron_counts_blocks_in_each_chunk() -> None:
     )
 
 
+@pytest.mark.longer
 def test_megatron_leaves_layers_that_predict_further_tokens() -> None:
     """With `block` it keeps all of theirs, with `uniform` nothing."""
     predicting = {"layers": 7, "hidden": 512, "ffn": 1536, "heads": 8, "vocab": 4096, "mtp_layers": 1}
@@ -194,6 +196,7 @@ ddp: {use_distributed_optimizer: true}
 """Llama 3 8B on 8 H100 in fp8 (Megatron-Bridge 0.6.2, perf_recipes/llama/h100/llama3.py)."""
 
 
+@pytest.mark.longer
 def test_a_published_run_that_recomputes_5_of_32_layers_is_priced_so(tmp_path: Path) -> None:
     (tmp_path / "overlay.yaml").write_text(RECIPE)
     asked = {"nest": 1, "model": "llama-3-8b", "cluster": "dgx-h100-superpod-8"}

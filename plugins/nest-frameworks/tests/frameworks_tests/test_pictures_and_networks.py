@@ -79,6 +79,7 @@ def evaluated(**fixed: Any) -> PlanDocument:
     return nest.evaluate(problem)
 
 
+@pytest.mark.longer
 def test_boundaries_have_what_crosses_them() -> None:
     """A micro-batch of 1 sample has 16 tokens of 64 numbers of 2 bytes: 2 KiB, in 6 us and 2,048 B / 50 GB/s."""
     plan = evaluated(pp=2, tp=4, rank_order="pp-inner")
@@ -90,6 +91,7 @@ def test_boundaries_have_what_crosses_them() -> None:
     assert not nest.check(wrong).ok
 
 
+@pytest.mark.longer
 def test_chunks_send_back_to_the_first_stage() -> None:
     plan = evaluated(pp=2, schedule="interleaved", chunks=2)
     text = drawn(plan)
@@ -161,6 +163,7 @@ def test_a_torus_has_rings() -> None:
     }
 
 
+@pytest.mark.longer
 def test_a_network_survives_the_round_trip() -> None:
     plan = evaluated(tp=4)
     source = network(plan)

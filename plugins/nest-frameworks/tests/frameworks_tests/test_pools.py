@@ -59,6 +59,7 @@ def files(plan: PlanDocument, *to: str) -> Mapping[str, str]:
     return api.exported(plan, to).files
 
 
+@pytest.mark.longer
 def test_stages_of_several_pools_run_on_megatron_core(plan: PlanDocument) -> None:
     assert {stage.pool for stage in plan.stages} == {"new", "old"}
     assert set(plan.runs_on or ()) == {"megatron", "megatron-bridge"}

@@ -47,11 +47,13 @@ def test_the_table_counts_as_the_flags_say(order: str, model: dict[str, Any]) ->
     assert (expected == PIPELINE_INNER) == (order == "pp-inner" and not model)
 
 
+@pytest.mark.longer
 def test_ranks_in_the_order_of_devices_need_no_placement() -> None:
     plan = evaluated("pp-inner")
     assert [each.rank.device for each in placement(plan)] == list(range(16))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("target", ["torchtitan", "nobody"])
 def test_other_frameworks_count_stages_last(target: str) -> None:
     plan = evaluated("pp-inner")

@@ -110,6 +110,7 @@ def test_exporters_of_plug_ins_are_asked(exporter: Any) -> None:
     assert "wordless" in (nest.evaluate(problem({"dp": 16}), plugins=known(exporter)).runs_on or ())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["pytorch", "torchtitan"])
 def test_long_files_are_not_written_for_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = plan({"pp": 4, "dp": 4, "zero": 1, "schedule": "gpipe"})

@@ -90,6 +90,7 @@ def test_a_size_that_is_taught_rotates_as_the_configuration_says() -> None:
     assert _taught(registration(model, stretched)).rope_scaling_args.scaling_factor == 32
 
 
+@pytest.mark.longer
 def test_a_known_size_that_rotates_otherwise_is_told() -> None:
     document = published_plan("llama-3-8b")
     source = {**document.problem["model"], "rope_theta": 123456.0}
@@ -97,6 +98,7 @@ def test_a_known_size_that_rotates_otherwise_is_told() -> None:
     assert all("rope_theta 123456" in files[name] for name in ("torchtitan.toml", "torchtitan_plan.py"))
 
 
+@pytest.mark.longer
 def test_rotary_positions_without_a_field_are_told() -> None:
     stretched = {
         **resolve_model("phi-3-mini", None),
@@ -109,6 +111,7 @@ def test_rotary_positions_without_a_field_are_told() -> None:
         assert "rope_scaling of type 'longrope' and partial_rotary_factor 0.75" in files[name]
 
 
+@pytest.mark.longer
 def test_each_version_gets_a_file_where_it_can_run_the_plan() -> None:
     both = parsed(torchtitan.export(plan({"dp": 16, "zero": 3})))
     assert {"torchtitan.toml", "torchtitan_plan.py"} <= set(both)
@@ -132,11 +135,13 @@ def test_experts_split_by_width_are_for_the_older_release() -> None:
     assert {"torchtitan_plan.py", "torchtitan.toml"} <= set(whole)
 
 
+@pytest.mark.longer
 def test_a_plan_that_only_the_newest_release_runs_is_not_written_for_the_older() -> None:
     with pytest.raises(InputError, match="always comes with sequence parallelism"):
         nest.export(plan({"tp": 2, "dp": 8, "zero": 3}), "torchtitan", release="0.2")
 
 
+@pytest.mark.longer
 def test_a_size_nobody_registered_is_no_size_of_torchtitan() -> None:
     told = parsed(torchtitan.export(plan({"dp": 16, "zero": 3}, SPARSE)))["torchtitan.toml"]["model"]
     assert told["flavor"] == "nest"

@@ -260,6 +260,7 @@ def test_norms_before_torchtitan_0_2_are_several_kernels() -> None:
     assert read(text).settings["training"]["norms"] == "eager"
 
 
+@pytest.mark.longer
 def test_eager_mode_takes_longer_and_keeps_more() -> None:
     cluster = {"device": "h100-sxm", "levels": [{"fanout": 8, "link": "nvlink4"}]}
     text = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ntensor_parallel_degree = 4\n'

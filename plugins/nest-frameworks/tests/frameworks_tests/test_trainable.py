@@ -90,6 +90,7 @@ def test_scripts_are_told_how_much_is_trained(name: str, file: str) -> None:
     assert file.replace("_plan", "_trained") not in nest.export(plan(decided), name)
 
 
+@pytest.mark.longer
 def test_pipelines_of_deepspeed_are_refused() -> None:
     document = plan({**DECIDED, "pp": 2, "dp": 8}, trainable=QUERIES)
     with pytest.raises(InputError, match="gradients of all that passes between stages"):

@@ -100,6 +100,7 @@ def test_oversubscription_costs_and_is_odd(doctor: Any, tmp_path: Path) -> None:
 FEWER = type(WIDE)(pods=1, units=2, hosts=3, rails=8, spines=1, uplinks=1, cores=1, core_links=1)
 
 
+@pytest.mark.longer
 def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tmp_path: Path) -> None:
     product = {"gpu.nvidia.com/model": "H100", "topology.nebius.com/tier-1": "leaf"}
     nodes = [labelled(f"n{at}", **product) for at in range(6)]
@@ -114,6 +115,7 @@ def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tm
     assert "odd    Left out: login" in doctor(written(tmp_path, listed(bare, *nodes[3:])))[1]
 
 
+@pytest.mark.longer
 def test_an_infeasible_plan_has_no_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

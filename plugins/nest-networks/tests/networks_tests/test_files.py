@@ -87,12 +87,14 @@ def lists(draw: st.DrawFn, most_brackets: int = 3) -> tuple[str, list[str]]:
     return ",".join(words), names
 
 
+@pytest.mark.longer
 @given(lists())
 def test_ranges_are_all_their_numbers_in_order(drawn: tuple[str, list[str]]) -> None:
     text, names = drawn
     assert list(host_names(text)) == names
 
 
+@pytest.mark.longer
 @given(st.lists(st.from_regex(r"[a-z][a-z0-9.\-]{0,8}", fullmatch=True), max_size=8))
 def test_names_stand_for_themselves(names: list[str]) -> None:
     assert list(host_names(",".join(names))) == names

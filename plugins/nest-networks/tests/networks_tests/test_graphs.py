@@ -110,6 +110,7 @@ def edge(**changes: Any) -> list[dict[str, Any]]:
     return [{**LINKS[0], **changes}, LINKS[1]]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("graph", "told"),
     [

@@ -132,6 +132,7 @@ def test_what_is_no_machine_is_refused(tmp_path: Path, text: str, said: str) -> 
         read(tmp_path, text)
 
 
+@pytest.mark.longer
 @given(st.lists(st.lists(st.integers(0, 3).map(lambda n: 25000 * n), min_size=4, max_size=4), min_size=4, max_size=4))
 def test_any_matrix_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]]) -> None:
     text = topology(

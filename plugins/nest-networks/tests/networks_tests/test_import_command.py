@@ -37,6 +37,7 @@ def test_what_is_assumed_is_told_apart_from_the_result(
     assert "b200-sxm" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 def test_solving_tells_it_too(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def amd(count: int, kind: Callable[[int, int], str], hops: Callable[[int, int], 
     return tables + rows("HOPS", hops, "0") + rows("LINK TYPE", kind, "SELF") + rows("NUMA BW", lambda *_: "0-0", "N/A")
 
 
+@pytest.mark.longer
 def test_a_matrix_at_the_end_of_a_long_log(tmp_path: Path) -> None:
     assert len(LOG) > 2 * 64 * 2**10
     assert levels(of(tmp_path, LOG + table(alike(8, "NV18")))) == [(8, 450e9)]

@@ -124,6 +124,7 @@ def test_paths_over_pci_express_are_a_tree(tmp_path: Path) -> None:
 KINDS = st.sampled_from(["NV1", "NV2", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS"])
 
 
+@pytest.mark.longer
 @given(st.data())
 def test_however_it_is_printed_it_is_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 7))

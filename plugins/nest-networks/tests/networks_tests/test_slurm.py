@@ -280,6 +280,7 @@ def test_lists_of_something_else_are_left_to_others(tmp_path: Path) -> None:
         assert not SlurmYamlImporter().accepts(path)
 
 
+@pytest.mark.longer
 def test_the_importers_conform(tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text(TREE)
     (tmp_path / "topology.yaml").write_text(YAML)

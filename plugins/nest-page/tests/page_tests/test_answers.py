@@ -20,6 +20,7 @@ def plan() -> PlanDocument:
     return uniform_plan(3, "1f1b")
 
 
+@pytest.mark.longer
 def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     told: list[tuple[str, int]] = []
     text = nest.report_page(
@@ -33,11 +34,13 @@ def test_the_frontier_is_on_the_page(plan: PlanDocument) -> None:
     assert told
 
 
+@pytest.mark.longer
 def test_a_plan_that_was_given_is_not_said_to_be_the_best(plan: PlanDocument) -> None:
     page = Page(nest.report_page(plan, without=["frontier", "sensitivity"]))
     assert CHOICES not in {table.caption for table in page.tables}
 
 
+@pytest.mark.longer
 def test_parts_are_left_out(plan: PlanDocument) -> None:
     page = Page(quick(plan))
     assert not {told.get("id") for _, told in page.tags} & set(PARTS)

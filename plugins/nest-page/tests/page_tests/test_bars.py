@@ -92,6 +92,7 @@ def test_collectives_are_what_a_network_that_costs_nothing_saves() -> None:
         assert other.time <= (computed + float(mode.extra[places].sum())) * (1 + 1e-9)
 
 
+@pytest.mark.longer
 def test_measured_layers_keep_their_collectives() -> None:
     plan = uniform_plan(1, "1f1b")
     text = quick(plan)

@@ -28,6 +28,7 @@ def _cells(drawing: str, stage: int) -> int:
     return sum(path.count("M") for path in found)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
 def test_devices_are_those_of_the_ranks(order: str) -> None:
     plan = decided(rank_order=order)

@@ -93,6 +93,7 @@ def test_devices_are_drawn_where_the_plan_has_them() -> None:
     assert len(re.findall("<title>[^<]*: stage", body)) == 8
 
 
+@pytest.mark.longer
 def test_links_carry_what_the_stages_send_hop_by_hop() -> None:
     found = subject(plan("torus"), registry())
     assert found.plan.placement is not None

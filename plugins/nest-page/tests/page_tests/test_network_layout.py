@@ -35,6 +35,7 @@ def _inside(layout: Layout, margin: float) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.longer
 @given(shape=SHAPES, data=st.data(), room=st.sampled_from(WIDTHS))
 def test_grids_have_neighbours_side_by_side_and_stubs_between_cells(
     shape: tuple[int, ...], data: st.DataObject, room: float

@@ -42,6 +42,7 @@ def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
         nest.report_page(both)
 
 
+@pytest.mark.longer
 def test_a_batch_of_no_time_has_a_whole_page() -> None:
     state = {"dense": {"ranks": [0], "weights": [1e9], "gradients": [1e9], "optimizer": [1e9], "update": [0.0]}}
     mode = {"extra": [0.0], "first": [1e9], "more": [1e9], "peak": [0.0]}

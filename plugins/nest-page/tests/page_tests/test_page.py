@@ -137,6 +137,7 @@ def test_tokens_a_day_are_those_of_all_devices() -> None:
     assert plan.summary["tokens_per_second"] > (fact.cell.value or 0.0)
 
 
+@pytest.mark.longer
 def test_names_are_text_whoever_wrote_them() -> None:
     nasty = "<script>alert(1)</script>\"'&`x`"
     levels = [{"name": nasty, "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"}]

@@ -1,6 +1,7 @@
 """Measured pairs as a map: every pair in the shade of its bandwidth, device groups one after the other."""
 
 import numpy
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def _drawing(drawn: PairMap, room: float) -> Drawing:
     return Drawing(width, height, map_body(drawn, room), "", "")
 
 
+@pytest.mark.longer
 @given(
     count=st.integers(2, 12),
     measured=st.lists(st.floats(1e6, 1e12), min_size=1, max_size=66),

@@ -22,6 +22,7 @@ def test_launchers_start_the_ranks_of_the_framework() -> None:
     assert {text for text in together.values() if len(text) <= LONGEST} <= set(listings)
 
 
+@pytest.mark.longer
 def test_a_plan_of_measured_layers_has_a_page() -> None:
     from tests.simulate.uniform_plans import uniform_plan
 

@@ -74,6 +74,7 @@ def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None
             assert right == pytest.approx(max(told[2], left + TENTH), abs=0.051)
 
 
+@pytest.mark.longer
 def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> None:
     found = windows_of_replay(replay)
     parts = sorted([*found.windows, *found.gaps])
@@ -87,6 +88,7 @@ def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> Non
     assert sum(row[3].value or 0.0 for row in told.rows) == pytest.approx(parts[-1][1], rel=1e-12)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_steady_periods_are_alike(name: str) -> None:
     replay = replay_of(name)
@@ -139,6 +141,7 @@ def tables(draw: st.DrawFn) -> TaskTable:
     return TaskTable.of(tasks, stages)
 
 
+@pytest.mark.longer
 def test_many_tasks_of_few_passes_are_bounded() -> None:
     tasks = [
         Task(stage, "forward" if index == 0 else "receive-activations", "forward", index, 0, start, start + 0.5)
@@ -182,6 +185,7 @@ def test_the_strip_is_as_dark_as_stages_are_busy(replay: Replay) -> None:
     assert len(cells) == int((shares > 1e-6).sum())
 
 
+@pytest.mark.longer
 def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
     table = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).table
     assert len(table.rows) == len(replay.stages)
@@ -194,6 +198,7 @@ def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
         assert all(len(cell.text) > 0 for cell in row)
 
 
+@pytest.mark.longer
 def test_the_caption_says_by_how_much_the_closed_form_differs() -> None:
     replay = nest.simulate(long_plan("gpipe", 5, 150))
     caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption

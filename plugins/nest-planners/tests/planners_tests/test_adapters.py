@@ -186,6 +186,7 @@ def test_planners_take_options() -> None:
     assert ours.ratio == 1
 
 
+@pytest.mark.longer
 def test_a_planner_that_takes_too_long_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nest_planners.manual.Manual.plan", lambda *_: Event().wait(30))
     row, other = rows(planners(["manual", "nest"], (), 0.5), [EVEN])

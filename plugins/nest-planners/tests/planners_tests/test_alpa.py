@@ -67,6 +67,7 @@ def test_the_integer_program_chooses_among_shardings_of_one_shape():
     assert instance.candidates[proposal.solution.stages[0].candidate].degrees == {"tp": 2, "ep": 2}
 
 
+@pytest.mark.longer
 def test_stages_have_submeshes_of_their_own_where_plans_may_be_mixed():
     """The first layer takes as long as all others together: it gets a submesh of its own, twice as wide as theirs."""
     wide = [candidate(width, tp=1, batch=width) for width in (1, 2, 4)]

@@ -137,6 +137,7 @@ def test_piper_is_asked_in_its_format_and_its_stages_are_read(name: str, ratio: 
     assert row.ratio == pytest.approx(ratio, abs=1e-3)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "skip": 1.0, "recompute": 1.235}.items())
 def test_dnn_partitioning_is_asked_in_its_format_and_its_split_is_read(name: str, ratio: float, tmp_path: Path) -> None:
     row = answered(command("dnn_partitioning", "--program", stood_in(tmp_path, DNN_PARTITIONING)), TASKS[name])
@@ -224,6 +225,7 @@ def _keys(instance: dict[str, Any]) -> list[Any]:
     return [*map(sorted, found), [each["id"] for each in choices], {type(key) for key in node["TMPCs"]}]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("name", TASKS)
 def test_a_random_plan_is_a_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     example, judge = module("random_planner", monkeypatch), Judge(TASKS[name])

@@ -17,6 +17,7 @@ def test_stages_recompute_as_many_layers_as_the_authors_recurrence_says(seed):
     assert seen.priced.batch_time <= seconds * (1 + 1e-9)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("seed", [11, 12, 24])
 def test_stages_recompute_alike_where_they_must(seed):
     written = {**random_chain(seed), "constraints": ["uniform(recompute)", "pp >= 2"]}
@@ -26,6 +27,7 @@ def test_stages_recompute_alike_where_they_must(seed):
     assert ":" in proposal.solution.stages[0].recompute
 
 
+@pytest.mark.longer
 def test_degrees_are_powers_of_two_and_use_every_device():
     for memory in (1e12, 3e9):
         instance, proposal, seen = planned("galvatron", problem(memory, zero=(0, 3)))

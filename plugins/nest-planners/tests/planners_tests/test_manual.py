@@ -117,6 +117,7 @@ def test_the_sweep_goes_over_all_degrees_inside_the_node():
     assert degrees == {"manual": quick["degrees"], "manual-first": slow["degrees"]}
 
 
+@pytest.mark.longer
 def test_the_sweep_shards_more_only_where_nothing_fits():
     """A single layer's state is too large for a device with the optimizer alone sharded."""
     written = problem(7e8, candidate(1), zero=(0, 1, 3), constraints=["pp == 2"])

@@ -13,6 +13,7 @@ def test_the_same_seed_gives_the_same_plan(seed):
     assert first == second
 
 
+@pytest.mark.longer
 def test_it_keeps_to_its_number_of_evaluations():
     for evaluations in (1, 7, 50):
         _, proposal, _ = planned("mcmc", problem(2e9, zero=(0, 1)), evaluations=evaluations)

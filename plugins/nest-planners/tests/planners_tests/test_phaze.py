@@ -6,6 +6,7 @@ import nest
 from planners_tests.instances import candidate, planned, problem
 
 
+@pytest.mark.longer
 def test_it_is_exact_where_every_link_is_the_same():
     written = problem(1e10)
     for level in written["cluster"]["levels"]:

@@ -44,6 +44,7 @@ def test_a_pool_alone_is_the_problem_without_the_others() -> None:
     assert alone.batch_time == pytest.approx(nest.solve(problem).batch_time)
 
 
+@pytest.mark.longer
 def test_layers_are_in_proportion_to_the_speed_of_devices() -> None:
     """Devices of 3 and 1 times a speed, one stage each: 9 of 12 equal layers on the fast one."""
     problem = two_pools()
@@ -60,6 +61,7 @@ def test_layers_are_in_proportion_to_the_speed_of_devices() -> None:
     assert layers == {"fast": 9, "slow": 3}
 
 
+@pytest.mark.longer
 def test_planners_of_one_kind_of_device_say_so() -> None:
     found = compared(two_pools(), planners=["manual"])
     assert found["manual"].reasons == ("It supports one device type only.",)

@@ -28,6 +28,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.longer
 def test_a_deadline_that_is_met(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "recommend", file, "--tokens", "1B", "--within", "30d", *OWN) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -36,6 +37,7 @@ def test_a_deadline_that_is_met(file: str, monkeypatch: pytest.MonkeyPatch, caps
     assert max(map(len, lines[:3])) <= 100
 
 
+@pytest.mark.longer
 def test_one_that_is_not_names_the_nearest(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

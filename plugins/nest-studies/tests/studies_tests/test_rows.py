@@ -54,6 +54,7 @@ def test_what_a_point_leaves_out_is_what_its_problem_says(result: Path) -> None:
     assert study_point(6, rows[5], varied_columns(result), "").values == (None, None, "nonsense")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_every_format_gives_the_same_page(result: Path, tmp_path: Path, suffix: str) -> None:
     if suffix == "parquet":
@@ -83,6 +84,7 @@ def test_a_study_finds_its_rows(result: Path, tmp_path: Path) -> None:
         nest.study_page(alone)
 
 
+@pytest.mark.longer
 def test_plans_are_written_and_led_to(result: Path, tmp_path: Path) -> None:
     text = nest.study_page(result, output=tmp_path / "page.html", plans=tmp_path / "all plans")
     rows = rows_of(result)

@@ -17,6 +17,7 @@ def failed(exporter: Any) -> dict[str, str]:
     return {finding.check: finding.told for finding in check_exporter(exporter) if not finding.passed}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "limits",
     [
@@ -50,6 +51,7 @@ def test_faults_of_limits_are_found(limits: Any, told: str) -> None:
     assert told in failed(Framework("toy", limits))[SOUND]
 
 
+@pytest.mark.longer
 def test_limits_that_change_are_found() -> None:
     class Wavering(Framework):
         def __init__(self) -> None:
@@ -63,6 +65,7 @@ def test_limits_that_change_are_found() -> None:
     assert "different limits" in failed(Wavering())[SOUND]
 
 
+@pytest.mark.longer
 def test_a_plan_within_the_limits_must_be_exported() -> None:
     class Picky(Framework):
         def export(self, plan: Any) -> dict[str, str]:

@@ -134,6 +134,7 @@ def pairs(bandwidth: float) -> Pairs:
     return Pairs(("a", "b"), matrix, numpy.zeros((2, 2)))
 
 
+@pytest.mark.longer
 def test_networks() -> None:
     def found(load: Callable[[Any], Any]) -> list[str]:
         return [f.check for f in check_topology_importer(Networks(load)) if not f.passed]
@@ -189,6 +190,7 @@ def test_files_that_are_no_text(written: Any) -> None:
     assert not (findings[FILES] and findings["some plan is exported"])
 
 
+@pytest.mark.longer
 def test_exporters_are_pure() -> None:
     def scribbling(plan: PlanDocument) -> dict[str, str]:
         plan.summary["seen"] = len(plan.summary)

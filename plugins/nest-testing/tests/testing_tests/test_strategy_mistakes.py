@@ -236,6 +236,7 @@ def raising(error: BaseException) -> Change:
     return change
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("error", [ValueError("seven"), SystemExit(3), KeyError("heads")])
 def test_what_is_raised_is_told(error: BaseException) -> None:
     found = failed(Faulty(raising(error)))

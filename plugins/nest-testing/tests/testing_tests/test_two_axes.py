@@ -265,6 +265,7 @@ ACROSS = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("mistake", ACROSS)
 def test_axes_of_as_many_ranks_are_told_apart_by_what_they_hold(mistake: str) -> None:
     """By number alone rows are as good as columns there."""
@@ -273,6 +274,7 @@ def test_axes_of_as_many_ranks_are_told_apart_by_what_they_hold(mistake: str) ->
     assert ACROSS[mistake] in failed(square)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("telling", [True, False])
 def test_the_sound_one_conforms(telling: bool) -> None:
     assert failed(Grid(telling)) == {}

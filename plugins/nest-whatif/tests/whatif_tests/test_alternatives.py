@@ -40,6 +40,7 @@ def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
     assert sum(compared.values()) > 5
 
 
+@pytest.mark.longer
 def test_every_decision_of_a_plan_is_asked_about() -> None:
     for plan, problem, solver in solved(range(5), "plain"):
         asked = {each.decision for each in questions(plan, problem, solver)}

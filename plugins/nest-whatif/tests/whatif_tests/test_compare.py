@@ -49,6 +49,7 @@ def test_no_other_plan_is_faster(seed):
     examine(random_problem(random, KINDS[seed % len(KINDS)], sharded=seed % 3 == 0))
 
 
+@pytest.mark.longer
 def test_a_faster_plan_is_called_a_bug():
     found = nest.compare(problem(1e12), planners=["phaze"])
     entry = found.others[0]
@@ -83,6 +84,7 @@ def test_a_plan_that_fits_by_rounding_alone_refutes_nothing(tmp_path):
     assert nest.verify(found.ours).status == "proved"
 
 
+@pytest.mark.longer
 def test_a_search_that_was_stopped_may_be_beaten_down_to_its_bound():
     found = nest.compare(problem(1e12), planners=["phaze"])
     ours = found.ours
@@ -218,6 +220,7 @@ def mixed(instance, context):
     return Proposal(evolve(solution, replicas=2, stages=(*solution.stages[:3], last)))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -245,6 +248,7 @@ def test_a_plan_outside_nests_space_is_priced_and_says_which_decision_nest_canno
     assert "outside the problem" in comparison_text(found.to_dict())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
     known = registry([plugin(lambda instance, _: Proposal(recomputing(instance, "full:1:none"), bound=0))])
@@ -280,6 +284,7 @@ def test_the_closing_sentence_speaks_of_nests_space():
         assert "Outside" not in comparison_text(evolve(found, others=(entry,)).to_dict())
 
 
+@pytest.mark.longer
 def test_a_bound_of_its_own_objective_is_shown():
     found, known = compared(lambda *_: Proposal(None, ("None.",), bound=0.05), planners=["copying", "phaze", "manual"])
     assert known.warnings == ()
@@ -289,6 +294,7 @@ def test_a_bound_of_its_own_objective_is_shown():
     assert "copying: its own lower bound is 50 ms." in comparison_text(found.to_dict())
 
 
+@pytest.mark.longer
 def test_what_is_no_plan_is_told():
     def overlapping(instance, context):
         solution = context.search(instance).solution
@@ -384,6 +390,7 @@ def test_options_that_a_planner_lacks_are_told_before_anything_is_searched(writt
     assert told in str(raised.value)
 
 
+@pytest.mark.longer
 def test_a_reader_that_fails_leaves_the_others(tmp_path: Path):
     class Reader:
         name = "torn"
@@ -432,6 +439,7 @@ def test_seed_and_evaluations_reach_the_planner():
     assert first.to_dict() == nest.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11).to_dict()
 
 
+@pytest.mark.longer
 def test_from_python():
     found = nest.compare(problem(1e12, candidate(1)), planners=["phaze", "manual"])
     assert [each.name for each in found.others] == ["phaze", "manual"]

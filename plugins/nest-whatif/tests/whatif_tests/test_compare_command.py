@@ -43,6 +43,7 @@ def test_json_says_the_same(file: str, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert other["plan"]["problem"] == told["plan"]["problem"]
 
 
+@pytest.mark.longer
 def test_what_does_not_fit_says_by_how_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_what_does_not_fit_says_by_how_much(
     assert any(line.startswith("nest: no feasible plan. ") for line in lines)
 
 
+@pytest.mark.longer
 def test_a_plan_that_beats_ours_is_an_internal_error(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

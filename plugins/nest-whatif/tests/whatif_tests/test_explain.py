@@ -148,6 +148,7 @@ def test_parts_nobody_knows_are_refused() -> None:
         nest.explain(nest.solve(PROBLEM), only=["price"])
 
 
+@pytest.mark.longer
 @on_linux
 def test_a_process_that_is_forked_has_what_this_one_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "can_fork", lambda: True)

@@ -32,6 +32,7 @@ def test_text_and_json(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert {each["decision"] for each in told["alternatives"]} >= {"pp", "zero"}
 
 
+@pytest.mark.longer
 def test_a_plan_may_come_through_a_pipe(
     plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

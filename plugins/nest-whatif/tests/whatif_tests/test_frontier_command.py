@@ -43,6 +43,7 @@ def test_all_plans_are_listed_with_their_proof(
     assert own["cost"] == pytest.approx(best["summary"]["training"]["cost"], rel=1e-12)
 
 
+@pytest.mark.longer
 def test_a_step_that_is_no_share_is_bad_input(
     plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

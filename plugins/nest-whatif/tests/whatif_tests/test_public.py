@@ -8,6 +8,7 @@ from nest.errors import InputError
 from tests.whatif.small import solved
 
 
+@pytest.mark.longer
 def test_a_plan_whose_numbers_do_not_hold_is_refused() -> None:
     plan, _, _ = next(solved(range(5)))
     assert plan.batch_time is not None

@@ -42,6 +42,7 @@ def levels(found: Imported) -> tuple[LevelSpec, ...]:
     return found.network
 
 
+@pytest.mark.longer
 @given(trees())
 def test_no_pair_is_promised_more_than_its_links_have(tree: SwitchTree) -> None:
     found = switched_network(tree, PROFILE)
