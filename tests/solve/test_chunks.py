@@ -12,7 +12,7 @@ from attrs import evolve
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.dp import solve
+from nest.solve.dp import chunk_tables, solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.chunk_stages import least_largest
@@ -168,6 +168,15 @@ def test_no_plan_of_chunks_is_faster(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(40, of=600, first=40_000, now=(40_007, 40_011)))
 def test_no_plan_of_chunks_that_recompute_their_first_blocks_is_faster(seed: int) -> None:
     checked(problem_of_parts(seed))
+
+
+def test_a_rule_on_modes_leaves_chunks_that_are_first_blocks_throughout_to_a_pure_mode(monkeypatch) -> None:
+    found, layouts = [], chunk_tables.layouts
+    monkeypatch.setattr(chunk_tables, "layouts", lambda *shares: found.append(layouts(*shares)) or found[-1])
+    problem = problem_of_parts(40_005)
+    rules = (*problem.space.constraints, parse("recompute != 'none'"))
+    checked(evolve(problem, space=evolve(problem.space, constraints=rules)))
+    assert {len(each) for each in found} == {1}
 
 
 @pytest.mark.parametrize("seed", seeds(60, of=600, first=2000, now=(2008,)))
