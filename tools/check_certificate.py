@@ -34,7 +34,7 @@ Lengths = dict[tuple[str, int], float]  # Seconds by kind of pass and chunk.
 Option = tuple[float, float, float, float, float, Choice]  # Terms, bytes of one micro-batch and of another, choice.
 Link = tuple[int, int, list[float], list[Option]]  # A stage between two cuts.
 Items = Sequence[tuple["Case", tuple[int, ...]]]  # Cases, each with the numbers of its sets of choices.
-Numbers = dict[str, Any]  # Part of the certificate, as it is written.
+Numbers = dict[str, Any]  # Part of the certificate.
 
 ANY = -2  # Level of a boundary that is not decided: the cheapest counts.
 END = -1  # Level of no boundary.
@@ -700,7 +700,7 @@ class Stretch(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What is known of a chunk in all plans of a case."""
+    """Facts on a chunk that hold in all plans of a case."""
 
     free: bool  # The first or last one, of any size up to the others'.
     ends: tuple[int, ...]  # Layers besides the stretch that it holds.
