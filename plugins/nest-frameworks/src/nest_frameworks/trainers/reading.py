@@ -185,7 +185,7 @@ def _recompute(keys: Keys, names: Names) -> str:
 
 
 def _steps(keys: Keys, micro: int) -> int:
-    """Micro-batches of a step; Axolotl's `batch_size` is that of one device."""
+    """Micro-batches of a step; Axolotl's `batch_size` counts one device."""
     steps = keys.integer(STEPS)
     whole = keys.integer("batch_size") if steps is None else None
     return steps or max((whole or micro) // micro, 1)

@@ -108,7 +108,7 @@ class Experiment:
 
 
 def experiment(text: str, folder: Path | None) -> Experiment:
-    """Read an experiment; a model that the catalogue lacks is described by its file, if the experiment lies in Primus.
+    """Read an experiment; a model that the catalogue lacks is described by its file, if Primus contains the experiment.
 
     Raises:
         InputError: it runs another framework, or asks for what nest does not price.
@@ -156,7 +156,7 @@ def _adapters(said: Any) -> dict[str, Any] | None:
 
 
 def _described(model: str, folder: Path | None, depth: int = 0) -> dict[str, Any]:
-    """Arguments of a model's file and of those that it is laid over; none: there is no such file."""
+    """Arguments of a model's file over those of the files it extends; none: there is no such file."""
     places = () if folder is None or not re.fullmatch(r"[\w.-]+", model) else (folder, *folder.parents)
     path = next((file for each in places if there_is(file := each / MODELS / f"{model}.yaml")), None)
     if path is None or depth > DEEPEST:
@@ -183,7 +183,7 @@ LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "
 """Arguments of latent attention, which every file of a model has."""
 
 UNSAID: tuple[Any, ...] = (None, 0, 0.0, "", [], {})
-"""Values in a model's file that leave an argument as it is."""
+"""Values in a model's file that change no argument."""
 
 
 def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ class Files:
     """Files by the name that the script has for them.
 
     Attributes:
-        folder: where the script lies; None: nowhere, and no file is read.
+        folder: of the script; None: it has none, and no file is read.
         written: contents of those that the script writes out of here-documents.
         changed: those that other commands write to, so that nobody knows what is in them.
     """

@@ -1,7 +1,7 @@
 """verl's fine-tuning: commands that run `verl.trainer.fsdp_sft_trainer` under torchrun.
 
 Keys and defaults: volcengine/verl b178a3cd, verl/trainer/config/sft_trainer.yaml and verl/trainer/fsdp_sft_trainer.py
-(`train_batch_size` is that of all ranks; FSDP computes in bf16, and reduces in fp32).
+(`train_batch_size` counts all ranks; FSDP computes in bf16, and reduces in fp32).
 """
 
 from __future__ import annotations
