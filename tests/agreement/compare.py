@@ -5,6 +5,7 @@ The planner is reached through its public interface alone, and imported only whe
 
 import json
 import re
+from collections.abc import Sequence
 from types import ModuleType
 
 from tests.oracle.brute_force import TIE, Answer, solve
@@ -76,10 +77,13 @@ def left_open(problem: dict, document: dict, answer: Answer) -> bool:
     return replays and document["lower_bound"] <= least * TIE and least <= document["batch_time"] * TIE
 
 
-def check_diagnosis(document: dict, answer: Answer) -> list[str]:
-    """Where memory forbids every plan, the diagnosis names the least memory that would do; on pools what lacks."""
+def check_diagnosis(document: dict, answer: Answer, held: Sequence[float] = (0.0,)) -> list[str]:
+    """Where memory forbids every plan, the diagnosis names the least memory that would do.
+
+    Of pools, whose devices hold `held` bytes, the oracle knows how much lacks.
+    """
     numbers = [float(text) for text in NUMBER.findall(document["diagnosis"])]
-    if any(same(number, answer.reachable_memory, 1e-5) for number in numbers):
+    if any(same(number, answer.reachable_memory + each, 1e-5) for number in numbers for each in held):
         return []
     return [f"the diagnosis does not name {answer.reachable_memory!r} bytes: {document['diagnosis']}"]
 
@@ -112,7 +116,8 @@ def disagreements(
     if closed and not wrong and answer.plan is not None:
         wrong += check_tie(answered, answer)
     if not wrong and answer.reachable_memory is not None:
-        wrong += check_diagnosis(document, answer)
+        pools = problem["cluster"].get("pools", ())
+        wrong += check_diagnosis(document, answer, [pool["memory"] for pool in pools] or [0.0])
     if verify and closed and document["verification"]["status"] != "proved":
         wrong.append(f"CP-SAT does not prove the answer: {document['verification']}")
     if checked and not (report := planner().check(document, **plugins_of(problem))).ok:

@@ -174,7 +174,7 @@ def test_without_a_plan_the_pool_that_lacks_least_is_told() -> None:
     plan, answer = nest.solve(problem), oracle(problem)
     assert plan.status == "infeasible"
     assert answer.reachable_memory is not None
-    assert f"{answer.reachable_memory:.6g} bytes" in str(plan.diagnosis)
+    assert f", {answer.reachable_memory:.6g} B less" in str(plan.diagnosis)
     assert "on its fullest device in pool '" in str(plan.diagnosis)
 
 
