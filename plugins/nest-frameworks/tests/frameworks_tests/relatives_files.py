@@ -559,7 +559,23 @@ expert_model_parallel_size: 4
     ),
     File(
         "verl",
+        "volcengine/verl verl/trainer/config/sft_trainer.yaml",
+        "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=64 "
+        "model.partial_pretrain=Qwen/Qwen3-8B ulysses_sequence_parallel_size=2\n",
+        devices=8,
+        fixed={"dp": 4, "micro_batch": 16},
+        training={"global_batch": 256},
+    ),
+    File(
+        "verl",
+        "volcengine/verl verl/trainer/config/optim/fsdp.yaml",
+        "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer optim.optimizer=AdamW8bit\n",
+        refused="optim.optimizer is 'AdamW8bit', and nest knows adamw, adam",
+    ),
+    File(
+        "verl",
         VERL + "tuning/7b/qwen2-7b_grpo-lora_1_h100_fsdp_vllm.sh",
+        "# After fsdp_sft_trainer.\n"
         "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct trainer.nnodes=1 "
         "actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.ppo_micro_batch_size=16 "
         "trainer.n_gpus_per_node=4\n",

@@ -234,6 +234,7 @@ def test_training(changed: dict[str, str | None], training: dict[str, Any]) -> N
         ({"tp_comm_overlap": "", "sequence_parallel": None}, "--tp-comm-overlap needs --sequence-parallel"),
         ({"optimizer_cpu_offload": ""}, "needs --use-precision-aware-optimizer"),
         ({"context_parallel_size": "2", "cp_comm_type": "a2a+p2p"}, "must be two sizes whose product"),
+        ({"context_parallel_size": "2", "cp_comm_type": "a2a a2a+p2p"}, "cannot be priced"),
         ({"micro_batch_size": "one"}, "--micro-batch-size is 'one'"),
         ({"hidden_size": None}, "--hidden-size is missing"),
         ({"num_attention_heads": "7", "num_query_groups": "7"}, "does not divide --hidden-size"),

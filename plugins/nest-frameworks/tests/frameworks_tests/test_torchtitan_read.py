@@ -182,6 +182,20 @@ def test_the_number_of_ranks_is_asked_for_where_it_matters() -> None:
             read(LLAMA.replace(changed, wrong), LaunchOptions(16))
 
 
+def test_sections_of_older_releases_are_read() -> None:
+    """[training] and [experimental] had the degrees up to torchtitan 0.1, and [float8] switched 8 bits on."""
+    degrees = "data_parallel_shard_degree = 2\n{}tensor_parallel_degree = 2\n{}pipeline_parallel_degree = 2\n"
+    degrees += 'pipeline_parallel_schedule = "ZBVZeroBubble"\nenable_async_tensor_parallel = true\n'
+    front = '[model]\nflavor = "8B"\n[float8]\nenable_float8_linear = true\n'
+    older = read(f"{front}[training]\n{degrees.format('', '[experimental]' + chr(10))}")
+    newer = read(f"{front}[parallelism]\n{degrees.format('', '')}")
+    assert older.settings == newer.settings
+    assert (older.settings["fixed"]["schedule"], older.settings["training"]["precision"]) == ("zb-v", "fp8")
+    assert any("of older releases" in note for note in older.notes)
+    with pytest.raises(InputError, match=r"experimental\.pipeline_parallel_degree is 4, which nest does not read"):
+        read(f"[parallelism]\n{degrees.format('', '')}[experimental]\npipeline_parallel_degree = 4\n")
+
+
 def test_blocks_are_split_as_torchtitan_does() -> None:
     """32 blocks and two ends make 34 over 8 parts: 5 for the first two, 4 for others, less an end."""
     text = '[model]\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 2\npipeline_parallel_degree = 4\n'

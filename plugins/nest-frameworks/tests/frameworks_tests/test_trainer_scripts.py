@@ -29,17 +29,28 @@ def read(reader: str, text: str, **options: Any) -> Reading:
         ("transformers", f"torchrun --nnodes 2 --nproc-per-node 8 -m fastchat.train {FLAGS}\n", 16, 128),
         ("transformers", f"deepspeed --num_gpus 4 train.py {FLAGS} --deepspeed z.json\n", 4, 32),
         ("llama-factory", "llamafactory-cli train run.yaml --per_device_train_batch_size 2\n", 8, 16),
+        ("llama-factory", "llamafactory-cli train run.yaml per_device_train_batch_size=2\n", 8, 16),
+        ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS}\n", 4, 32),
+        (
+            "transformers",
+            f'accelerate launch --config_file=z.yaml --num_processes 2 train.py {FLAGS} $MORE "$@"\n',
+            2,
+            16,
+        ),
     ],
 )
 def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch: int, tmp_path: Path) -> None:
     (tmp_path / "z.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}')
+    (tmp_path / "z.yaml").write_text(
+        "{distributed_type: FSDP, mixed_precision: bf16, num_processes: 4, fsdp_config: {fsdp_version: 2}}"
+    )
     (tmp_path / "run.yaml").write_text(
         "{stage: sft, finetuning_type: full, model_name_or_path: Qwen/Qwen3-8B, bf16: true}"
     )
     found = read(reader, text, folder=tmp_path)
     assert (found.devices, found.settings["training"]["global_batch"]) == (devices, batch)
     assert found.settings["model"] == "qwen3-8b"
-    assert found.settings["fixed"]["zero"] == (3 if "full_shard" in text or "z.json" in text else 0)
+    assert found.settings["fixed"]["zero"] == (3 if "full_shard" in text or "z." in text else 0)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +65,21 @@ def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch:
 def test_scripts_that_cannot_be_priced(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read("llama-factory", text, folder=tmp_path)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("launch", "flags", "told"),
+    [
+        ("accelerate launch --config_file y.yaml", "", "names y.yaml, which is not here"),
+        ("accelerate launch --num_processes 8 --use_fsdp", "", "--use_fsdp shards, which nest does not read"),
+        ("accelerate launch --num-processes 8 --use-deepspeed --zero-stage 3", "", "--use-deepspeed shards"),
+        ("deepspeed --num_gpus 8", "--deepspeed", "deepspeed names no file"),
+    ],
+)
+def test_how_a_launch_shards_is_not_passed_over(launch: str, flags: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        read("transformers", f"{launch} train.py {FLAGS} {flags}\n", folder=tmp_path)
     assert told in str(error.value)
 
 

@@ -107,7 +107,7 @@ def test_a_script_in_a_folder_that_is_entered_is_read(call: str, tmp_path: Path)
 
 def test_variables_out_of_a_command_are_told() -> None:
     notes = read_megatron(f"export $(grep -v '#' .env | xargs)\n{RUN} --context-parallel-size ${{CP:-1}}").notes
-    assert any("is not here, nest assumes and to set nothing: $(grep..." in note for note in notes)
+    assert any("is not here, and nest assumes that it sets nothing: $(grep..." in note for note in notes)
 
 
 def test_a_checkpoint_that_may_change_the_model_is_told() -> None:

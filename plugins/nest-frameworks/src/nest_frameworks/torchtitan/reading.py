@@ -4,6 +4,7 @@ Defaults: torchtitan/config/job_config.py of 0.2.2; what they do: torchtitan/dis
 pipeline_parallel}.py and torchtitan/train.py of that version.
 """
 
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -41,10 +42,17 @@ UNPRICED = {
 
 HARMLESS = (
     *("job.*", "profiling.*", "metrics.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "validation.*", "debug.*"),
-    *("memory_estimation.*", "fault_tolerance.*", "experimental.*", "optimizer.lr", "optimizer.eps", "optimizer.beta*"),
+    *(
+        "memory_estimation.*",
+        "fault_tolerance.*",
+        "experimental.custom_*",
+        "optimizer.lr",
+        "optimizer.eps",
+        "optimizer.beta*",
+    ),
     *("optimizer.weight_decay", "optimizer.implementation", "optimizer.fused", "model.*_path", "model.print_*"),
     *("training.max_norm", "training.dataset*", "training.gc_*", "training.seed", "training.deterministic"),
-    *("training.dataloader*", "training.data_*", "compile.backend", "float8.precompute_*"),
+    *("training.dataloader*", "compile.backend", "experimental.enable_compiled_autograd", "float8.precompute_*"),
     *("float8.filter_fqns", "quantize.*.filter_fqns", "float8.force_*", "mx.*", "quantize.linear.float8.precompute_*"),
     *("activation_checkpoint.per_op_*", "activation_checkpoint.preserve_*", "activation_checkpoint.determinism_*"),
     *("activation_checkpoint.early_stop", "activation_checkpoint.debug", "parallelism.enable_compiled_autograd"),
@@ -63,6 +71,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: it is no such file.
     """
     keys = Keys(opened(text, "torchtitan.toml", "torchtitan's sections", ("model", "training", "parallelism")))
+    _older(keys)
     flavor, model = _model(keys)
     layers = flavor.figures[1] if flavor is not None else None
     fixed, devices = _degrees(keys, options or LaunchOptions())
@@ -74,6 +83,24 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}
     return Reading(settings, devices, notes=notes)
+
+
+def _older(keys: Keys) -> None:
+    """Move keys to [parallelism] that releases before 0.2 had in [training] and [experimental]."""
+    sections = {name: dict(each) for name, each in keys.content.items() if isinstance(each, Mapping)}
+    degrees = sections.setdefault("parallelism", {})
+    moved = [
+        f"{name}.{key}"
+        for name in ("training", "experimental")
+        for key in sections.get(name, {})
+        if "parallel" in key and key not in degrees
+    ]
+    for path in moved:
+        name, key = path.split(".")
+        degrees[key] = sections[name].pop(key)
+    if moved:
+        keys.content = {**keys.content, **sections}
+        keys.note(f"these keys of older releases are read as those of [parallelism]: {', '.join(moved)}.")
 
 
 def _model(keys: Keys) -> tuple[Flavor | None, Any]:
@@ -281,7 +308,8 @@ def _formats(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
         precision = "fp32"
     converters = keys.value("model.converters") or ()
     named = " ".join(map(str, converters)) if isinstance(converters, (list, tuple)) else str(converters)
-    precision = "fp8" if "float8" in named else "mxfp8" if "mx" in named else "bf16" if narrow else precision
+    eight = "float8" in named or keys.truth("float8.enable_float8_linear")  # Before there were converters.
+    precision = "fp8" if eight else "mxfp8" if "mx" in named else "bf16" if narrow else precision
     for recipe in ("float8.recipe_name", "quantize.linear.float8.recipe_name"):
         if keys.value(recipe) not in (None, "", "tensorwise") and precision == "fp8":
             keys.note(f"{recipe} {keys.value(recipe)} is priced as tensorwise.")

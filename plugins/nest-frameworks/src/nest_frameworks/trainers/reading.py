@@ -37,7 +37,7 @@ from nest_frameworks.trainers.names import (
     Names,
 )
 from nest_frameworks.trainers.narrow import EIGHT, check_experts
-from nest_frameworks.trainers.scripts import arguments, is_script
+from nest_frameworks.trainers.scripts import Started, arguments, is_script
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
@@ -71,12 +71,12 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         InputErrors: keys contradict each other, or cannot be priced.
         InputError: it is no such file, or one that it names is missing or is none.
     """
-    scripted: list[str] = []
     if names is not AXOLOTL and is_script(text):
-        content, options, scripted = arguments(text, options)
+        started = arguments(text, options)
     else:
         content = opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical)
-    keys = Keys(content, notes=scripted)
+        started = Started(content, options, [])
+    keys, options = Keys(started.content, notes=started.notes), started.options
     if names is LLAMA_FACTORY:
         from nest_frameworks.megatron.relatives import factory
 
@@ -94,7 +94,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     micro = keys.integer(names.micro[0]) or names.micro[1]
     training, steps = _training(keys, names), _steps(keys, micro)
     fixed: dict[str, Any] = {"micro_batch": micro, "recompute": _recompute(keys, names)}
-    launch = _beside(keys, options)
+    launch = _beside(keys, options, started.settings)
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
         # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
         keys.note(
@@ -191,14 +191,20 @@ def _steps(keys: Keys, micro: int) -> int:
     return steps or max((whole or micro) // micro, 1)
 
 
-def _beside(keys: Keys, options: LaunchOptions) -> Mapping[str, Any] | None:
-    """Settings of the `accelerate launch` file, if this one does not say how to shard."""
-    if options.folder is None or any(keys.value(key) for key in ("deepspeed", "fsdp", "fsdp_config")):
+def _beside(keys: Keys, options: LaunchOptions, named: str | None) -> Mapping[str, Any] | None:
+    """Settings of the `accelerate launch` file, if this one does not say how to shard.
+
+    `named`: the file that a script names; None: it may lie beside.
+    """
+    if any(keys.value(key) for key in ("deepspeed", "fsdp", "fsdp_config")):
         return None
-    found = _found(YAML_FILE, options.folder)
-    if found is None or found.parent != options.folder:
+    found = None if options.folder is None else _found(named or YAML_FILE, options.folder)
+    if named is None and (found is None or found.parent != options.folder):
         return None
-    keys.note(f"nest assumes it to be started by `accelerate launch` with {YAML_FILE}, which lies beside.")
+    if found is None:
+        raise InputError(f"`accelerate launch` names {named:.80}, which is not here; put that file beside this one.")
+    if named is None:
+        keys.note(f"nest assumes it to be started by `accelerate launch` with {YAML_FILE}, which lies beside.")
     return opened(read_text_of(found), YAML_FILE, "Accelerate's keys", accelerate.SECTIONS)
 
 
@@ -222,6 +228,8 @@ def _content(keys: Keys, key: str, options: LaunchOptions) -> dict[str, Any]:
     named = keys.value(key)
     if named is None or isinstance(named, Mapping):
         return dict(named or {})
+    if named is True:
+        raise InputError(f"{key} names no file, as the arguments of Hugging Face's Trainer do; write its file there.")
     path = None if options.folder is None else _found(str(named), options.folder)
     if path is None:
         raise InputError(f"{key} is {named!s:.200}, which is not there; put that file beside this one.")

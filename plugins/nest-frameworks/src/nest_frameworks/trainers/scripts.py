@@ -6,10 +6,11 @@ visible device where NPROC_PER_NODE does not say how many).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
@@ -18,6 +19,12 @@ from nest_frameworks.keys import PER_MACHINE
 
 _FLAGS = r"\s--(per_device_train_batch_size|model_name_or_path|cutoff_len)\b"
 _SCRIPT = re.compile(rf"^[^#\n]*({_FLAGS}|\bllamafactory-cli\s+train\b)", re.MULTILINE)
+_SHARDS = re.compile(
+    r"__(use_(fsdp|deepspeed|megatron_lm|parallelism_config)|zero_stage|deepspeed_config_file"
+    r"|(fsdp|offload|parallelism_config)_\w+)"
+)
+"""Flags of `accelerate launch`, with underscores, that say how a run is split."""
+
 CLI = "llamafactory-cli"
 WHAT = "call of a program with per_device_train_batch_size, model_name_or_path or a file"
 
@@ -27,15 +34,32 @@ def is_script(text: str) -> bool:
     return _SCRIPT.search(text) is not None
 
 
-def arguments(text: str, options: LaunchOptions) -> tuple[dict[str, Any], LaunchOptions, list[str]]:
-    """Arguments of the last training that a script starts, on what it starts it, and notes.
+@frozen
+class Started:
+    """The last training that a script starts.
+
+    Attributes:
+        content: its arguments.
+        options: on what it is started.
+        notes: what the reader of the result should know, a sentence each.
+        settings: name of the file of `accelerate launch`; None: it names none.
+    """
+
+    content: dict[str, Any]
+    options: LaunchOptions
+    notes: list[str]
+    settings: str | None = None
+
+
+def arguments(text: str, options: LaunchOptions) -> Started:
+    """Read the last training that a script starts.
 
     Raises:
-        InputError: it starts none, or nothing says on how many devices.
+        InputError: it starts none, shards in a way that is not read, or nothing says on how many devices.
     """
     from nest_frameworks.megatron.reading.flags import read_flags
     from nest_frameworks.megatron.reading.ranks import count_ranks
-    from nest_frameworks.megatron.relatives.commands import command, scalar
+    from nest_frameworks.megatron.relatives.commands import command, overrides, scalar
 
     words, script, notes = command(text, options, _trains, WHAT)
     place = _program(words) or 0
@@ -47,16 +71,35 @@ def arguments(text: str, options: LaunchOptions) -> tuple[dict[str, Any], Launch
         if inner is None:
             raise InputError(f"the script takes its arguments from {name!r:.80}, which is not here.")
         content |= read_mapping_text(inner, name)
+        changes = list(takewhile(lambda word: not word.startswith("--"), rest))  # OmegaConf's `key=value`.
+        content |= overrides(changes)
+        rest = rest[len(changes) :]
     for flag, value in (read_flags(rest).words if rest else {}).items():
-        told = [scalar(word) for word in value]
+        told = [scalar(word) for at, word in enumerate(value) if word or not at]
         content[flag.removeprefix("--").replace("-", "_")] = True if not told else told[0] if len(told) == 1 else told
     if words[place - 1].endswith(CLI):
-        return content, _of_cli(variables, options), notes
+        return Started(content, _of_cli(variables, options), notes)
+    settings, processes = _accelerated(words[:place], content)
+    if settings is not None and not processes:
+        return Started(content, options, notes, settings)
     devices, how = count_ranks(words[:place], variables, options, script.files)
     nodes, over = divmod(devices, PER_MACHINE)
     split = (nodes, PER_MACHINE) if nodes and not over else (1, devices)
     asked = options if options.nodes else evolve(options, nodes=split[0], devices_per_node=split[1])
-    return content, asked, [how, *notes]
+    return Started(content, asked, [how, *notes], settings)
+
+
+def _accelerated(launcher: Sequence[str], content: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """The file of `accelerate launch`, and whether its flags say how many processes there are."""
+    flags = {word.partition("=")[0].replace("-", "_"): at for at, word in enumerate(launcher) if word.startswith("--")}
+    shards = next((launcher[at] for flag, at in flags.items() if _SHARDS.fullmatch(flag)), None)
+    if shards is not None and not {"deepspeed", "fsdp"} & content.keys():
+        raise InputError(f"{shards.partition('=')[0]} shards, which nest does not read; put it into the --config_file.")
+    at, processes = flags.get("__config_file") if "launch" in launcher else None, "__num_processes" in flags
+    if at is None:
+        return None, processes
+    _, equals, name = launcher[at].partition("=")
+    return name if equals else "".join(launcher[at + 1 : at + 2]), processes
 
 
 def _of_cli(variables: dict[str, str], options: LaunchOptions) -> LaunchOptions:

@@ -232,7 +232,7 @@ def undefined_variables(script: Walk) -> list[str]:
             f"line {line} was passed over: what it does hangs on what only a run would tell."
             for line in dict.fromkeys(script.passed_over)
         ),
-        *([f"what the script sources is not here, nest assumes and to set nothing: {absent}."] if absent else []),
+        *([f"what the script sources is not here, and nest assumes that it sets nothing: {absent}."] if absent else []),
     ]
 
 

@@ -223,7 +223,7 @@ def _context_exchange(flags: FlagReader) -> str:
     if (flags.integer("--context-parallel-size") or 1) == 1 or not kinds:
         return "ring"
     strange = [kind for kind in kinds if kind not in EXCHANGES]
-    if strange or len({EXCHANGES[kind] + kind[:3] * kind.startswith("a2a") for kind in kinds}) > 1:
+    if strange or len({kind if kind.startswith("a2a") else EXCHANGES[kind] for kind in kinds}) > 1:
         flags.problem(f"--cp-comm-type {' '.join(kinds)} cannot be priced; nest knows {', '.join(EXCHANGES)} for all.")
         return "ring"
     return EXCHANGES[next(iter(kinds))]

@@ -196,7 +196,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest_frameworks.trainers.models import with_model
 
     asked, notes = options or LaunchOptions(), list[str]()
-    if "fsdp_sft_trainer" in text:
+    if re.search(r"^[^#\n]*fsdp_sft_trainer", text, re.MULTILINE):
         from nest_frameworks.megatron.relatives.verl_sft import read as read_fine_tuning
 
         return read_fine_tuning(text, asked)

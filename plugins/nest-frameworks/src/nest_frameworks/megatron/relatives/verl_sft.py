@@ -61,20 +61,25 @@ def read(text: str, options: LaunchOptions) -> Reading:
         lora = trained(keys, "model.lora_rank", "model.target_modules", (ALL_LINEAR,))
     name, known = with_model(keys, "model.partial_pretrain", options)
     narrow = keys.choice("model.fsdp_config.model_dtype", {"fp32": False, "bf16": True, "bfloat16": True}, False)
-    found = FINE_TUNING.read(keys, devices, _flags(keys), known or options.model)
+    found = FINE_TUNING.read(keys, devices, _flags(keys, devices), known or options.model)
     training = {**found.settings["training"], "stack": "fsdp", **({"trainable": lora} if lora else {})}
     training |= {"master_weights": False, "optimizer": "adam-bf16"} if narrow else {}
     settings = {**found.settings, "training": training, **({"model": name} if name is not None else {})}
     return evolve(found, settings=settings)
 
 
-def _flags(keys: Keys) -> Flags:
+def _flags(keys: Keys, devices: int) -> Flags:
     recomputes, ulysses = keys.truth("model.enable_gradient_checkpointing", True), keys.integer(ULYSSES) or 1
-    micro = keys.integer("data.micro_batch_size_per_gpu") or keys.integer("data.micro_batch_size") or 4
+    micro, shared = keys.integer("data.micro_batch_size_per_gpu"), keys.integer("data.micro_batch_size")
+    if micro is None and shared is not None:  # Older releases' name: samples of all data-parallel ranks.
+        micro, left = divmod(shared, ranks := max(devices // ulysses, 1))
+        if left:
+            keys.problem(f"data.micro_batch_size {shared} is no multiple of the {ranks} data-parallel ranks.")
     full: Flags = {"granularity": "full", "method": "uniform", "num-layers": 1}
     return {
         "--global-batch-size": keys.integer("data.train_batch_size") or 256,
-        "--micro-batch-size": micro,
+        "--micro-batch-size": micro or 4,
+        "--optimizer": keys.choice("optim.optimizer", {"adamw": "adam", "adam": "adam"}, "adam"),
         "--seq-length": keys.integer("data.max_length") or 1024,
         "--context-parallel-size": ulysses,
         "--cp-comm-type": "a2a" if ulysses > 1 else None,
