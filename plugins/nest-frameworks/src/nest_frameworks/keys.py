@@ -64,6 +64,9 @@ class Keys:
         value = self.value(path)
         if value is None:
             return None
+        if isinstance(value, str) and value.startswith("$"):
+            self.problem(f"{path} is {value!r:.60}, which only a run would tell; write its value there.")
+            return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= LARGEST:

@@ -191,6 +191,7 @@ EXPANSIONS = [
     'A=--x; if [ "$A" = "--x" ] && [ ! "$A" = y ]; then call yes; else call no; fi',
     "A=4; [ $A -gt 1 ] && call yes; [ $A -gt 5 ] && call no || call other; [[ -z $A ]] || call set",
     "A=4; [ $A = 4 ] &&\n  call next\ntrue || call never\nfalse && call never; call always",
+    'A=(); B=(""); call "$@" x "${A[@]}" "${B[@]}" "$*" y"$@" "${A[*]}"',
     "A=b; case $A in a) call 1;; [bc]*) call 2;; *) call 3;; esac",
 ]
 
@@ -234,7 +235,7 @@ def test_sourced_files_are_read_where_they_are_and_told_where_not(tmp_path: Path
     text = "source $(dirname $0)/common.sh 3\n. elsewhere.sh\ntorchrun gpt.py --num-layers 2 ${A[@]}\n"
     launch = find_launch(text, LaunchOptions(folder=tmp_path))
     assert launch.words == ("--num-layers", "2", "--bf16", "--lr", "3")
-    assert "to set nothing: elsewhere.sh" in launch.notes[1]
+    assert "sets nothing: elsewhere.sh" in launch.notes[1]
 
 
 def test_a_script_that_a_launcher_runs_is_read(tmp_path: Path) -> None:
@@ -305,6 +306,6 @@ def test_what_a_program_may_be_hidden_behind_is_told(text: str, told: str) -> No
 def test_what_nothing_sets_is_told_where_it_may_be_flags() -> None:
     launch = find_launch("torchrun gpt.py --save $DIR --bf16 $EXTRA --lr 1 $A $@ $B\nif false; then B=1; fi\n")
     assert [note for note in launch.notes if "nothing sets" in note] == [
-        "nothing sets $EXTRA, nest assumes which to be empty; `-- EXTRA=VALUE` says it.",
-        "nothing sets $A, nest assumes which to be empty; `-- A=VALUE` says it.",
+        "nothing sets $EXTRA, and nest assumes it to be empty; `-- EXTRA=VALUE` says it.",
+        "nothing sets $A, and nest assumes it to be empty; `-- A=VALUE` says it.",
     ]

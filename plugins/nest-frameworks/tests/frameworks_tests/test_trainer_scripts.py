@@ -31,6 +31,7 @@ def read(reader: str, text: str, **options: Any) -> Reading:
         ("llama-factory", "llamafactory-cli train run.yaml --per_device_train_batch_size 2\n", 8, 16),
         ("llama-factory", "llamafactory-cli train run.yaml per_device_train_batch_size=2\n", 8, 16),
         ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS}\n", 4, 32),
+        ("transformers", f"torchrun --nproc_per_node=2 sft.py --config small.yaml {FLAGS}\n", 2, 16),
         (
             "transformers",
             f'accelerate launch --config_file=z.yaml --num_processes 2 train.py {FLAGS} $MORE "$@"\n',
@@ -44,13 +45,14 @@ def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch:
     (tmp_path / "z.yaml").write_text(
         "{distributed_type: FSDP, mixed_precision: bf16, num_processes: 4, fsdp_config: {fsdp_version: 2}}"
     )
+    (tmp_path / "small.yaml").write_text("{per_device_train_batch_size: 1, fsdp: full_shard}")
     (tmp_path / "run.yaml").write_text(
         "{stage: sft, finetuning_type: full, model_name_or_path: Qwen/Qwen3-8B, bf16: true}"
     )
     found = read(reader, text, folder=tmp_path)
     assert (found.devices, found.settings["training"]["global_batch"]) == (devices, batch)
     assert found.settings["model"] == "qwen3-8b"
-    assert found.settings["fixed"]["zero"] == (3 if "full_shard" in text or "z." in text else 0)
+    assert found.settings["fixed"]["zero"] == (3 if any(each in text for each in ("full_shard", "z.", "small")) else 0)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,7 @@ def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch:
         ("llamafactory-cli train missing.yaml\n", "takes its arguments from 'missing.yaml', which is not here"),
         ("llamafactory-cli chat --model_name_or_path x\n", "there is no call of a program"),
         (f"{CLI} --stage dpo\n", "stage is dpo"),
+        (f"{CLI} --max_steps $(wc -l x)\n", "max_steps is '$(wc...', which only a run would tell"),
         (f"{CLI} --pipeline_degree 2\n", "pipeline_degree is 2, which nest does not read"),
     ],
 )

@@ -144,6 +144,8 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_torchtitan, f"{TITAN}tensor_shard_degree = 2", "parallelism.tensor_shard_degree"),
         (read_accelerate, "distributed_type: MULTI_GPU\npp_size: 2", "pp_size"),
         (read_axolotl, f"{AXOLOTL}use_tensor_parallel: true", "use_tensor_parallel"),
+        (read_axolotl, f"{AXOLOTL}overrides_of_model_config: {{num_hidden_layers: 4}}", "config.num_hidden_layers"),
+        (read_axolotl, f"{AXOLOTL}adapter: lora\npeft_layers_to_transform: [0, 1]", "peft_layers_to_transform"),
         (read_axolotl, f"{AXOLOTL}relora_steps: 100", "relora_steps"),
         (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
         (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),

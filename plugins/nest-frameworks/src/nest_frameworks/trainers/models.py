@@ -92,6 +92,7 @@ def with_model(
             if place == folder:
                 keys.note(f"nest assumes {path} {said:.120} to be built as config.json beside the file says.")
             return str(file), architecture_of(read_mapping(file).mapping)
-    told = "is not given" if said is None else f"is {said!r:.80}, which the catalogue does not have"
+    lacks = "only a run would tell" if "${" in str(said) else "the catalogue does not have"
+    told = "is not given" if said is None else f"is {said!r:.80}, which {lacks}"
     keys.note(f"{path} {told}: {MODEL_LEFT}")
     return None, None

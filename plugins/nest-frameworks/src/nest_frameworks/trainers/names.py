@@ -289,6 +289,7 @@ AXOLOTL = Names(
         "expert_parallel_size": (1, (1, None), "nest does not read Axolotl's expert parallelism"),
         "qat": (None, (None,), "nest does not price quantisation in training"),
         "lisa_n_layers": (None, (None,), _ALL),
+        "peft_layers_to_transform": (None, (None, []), _ALL),
     },
     unpriced={
         "peft_use_dora": "nest assumes adapters to be those of LoRA",
@@ -298,7 +299,6 @@ AXOLOTL = Names(
         "tiled_mlp": "nest assumes feed-forward networks to run over the whole sequence",
         "fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
         "deepcompile": "nest assumes operators to take what calibration says",
-        "overrides_of_model_config": "nest assumes the model to be as published",
     },
     harmless=(
         *("model_type", "processor_type", "type_of_*", "is_*_derived_model", "strict", "special_tokens.*", "tokens"),
@@ -308,7 +308,7 @@ AXOLOTL = Names(
         *("pretraining_dataset", "streaming*", "pretrain_*", "liger_*", "lora_*", "peft_*", "loraplus_*", "eot_tokens"),
         *("flash_attn_*", "cosine_*", "heads_k_stride", "early_stopping_patience", "fp32_norm*", "skip_prepare_*"),
         *("loss_watchdog_*", "gc_steps", "default_system_message", "xformers_attention"),
-        *("fsdp_final_state_dict_type", "experts_implementation", "model_config.*", "torch_compile_*", "s2_attention"),
+        *("fsdp_final_state_dict_type", "experts_implementation", "torch_compile_*", "s2_attention"),
         *("use_tensorboard", "revision_of_model", "auto_resume_*", "torchdistx_path", "axolotl_config_path"),
         *(
             "bnb_config_kwargs.*",

@@ -32,6 +32,9 @@ _SHOWN = re.compile(r"""\s*(?:cat\s+|<\s*)(["']?)([^\s"'`|;&<>()*?-][^\s"'`|;&<>
 """A command that prints a file, with or without its lines joined."""
 
 _PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^]]*\])?(.*)", re.DOTALL)
+_EVERY = re.compile(r"@|\w+\[@\]")
+"""All arguments, or all elements of an array: no word at all, even in quotes, where there are none."""
+
 _DEFAULT = re.compile(r"(:?[-=+?])(.*)", re.DOTALL)
 
 
@@ -51,9 +54,10 @@ class Expander:
     def words(self, token: Token) -> list[str]:
         """The words a token stands for: none, one, or several where an expansion is not quoted."""
         result: list[str] = []
-        joined = False  # Whether the next text belongs to the last word found.
+        joined = none = False  # Whether the next text belongs to the last word found.
         for piece in token.pieces:
             parts = self._parts(piece)
+            none = none or (not parts and _EVERY.match(piece.text) is not None)
             if not piece.quoted and piece.kind != "text":
                 text = " ".join(parts)
                 joined = joined and text[:1] not in IFS
@@ -69,7 +73,7 @@ class Expander:
                 joined = piece.quoted or piece.kind == "text" or text[-1:] not in IFS
             elif text:
                 joined = False
-        return result
+        return [] if none and result == [""] else result
 
     def value(self, token: Token) -> str:
         """Value of a variable; expansions part no words."""

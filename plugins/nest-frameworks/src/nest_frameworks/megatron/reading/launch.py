@@ -209,7 +209,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     notes += competing_launches(
         call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
     )
-    notes += _unset(rest, text)
+    notes += unset_variables(rest, text)
     if absent and not _flags_known((call, place)):
         raise InputError(
             f"{words[place]} is called without flags that say how it trains, and what the script sources is not here: "
@@ -263,7 +263,7 @@ def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
     return [f"line {call.line} is read; other runs are on line {said}."] if lines else []
 
 
-def _unset(words: Sequence[str], text: str) -> list[str]:
+def unset_variables(words: Sequence[str], text: str) -> list[str]:
     """Notes on variables in place of flags, or after one that may take no value."""
     names = dict[str, None]()
     for before, word in pairwise(("", *words)):
@@ -272,7 +272,7 @@ def _unset(words: Sequence[str], text: str) -> list[str]:
             names[unset[1]] = None
     assigned = set(re.findall(r"\b(\w+)\+?=", text)) if names else set()  # Set where a condition does not hold.
     return [
-        f"nothing sets ${name}, nest assumes which to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
+        f"nothing sets ${name}, and nest assumes it to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
         for name in names
         if name not in assigned
     ]

@@ -28,7 +28,7 @@ def command(
     Raises:
         InputError: it is no script, there is no such command, or a loop makes several of them.
     """
-    from nest_frameworks.megatron.reading.launch import competing_launches, undefined_variables
+    from nest_frameworks.megatron.reading.launch import competing_launches, undefined_variables, unset_variables
     from nest_frameworks.megatron.reading.script import walk
 
     script = walk(text, options)
@@ -42,7 +42,7 @@ def command(
             raise InputError(f"line {call.line}: {unseen(word, 'stands among the arguments')}")
         check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
     notes = competing_launches(call, [other for other in others if other.words != call.words])
-    return call.words, script, [*notes, *undefined_variables(script)]
+    return call.words, script, [*notes, *undefined_variables(script), *unset_variables(call.words[first:], text)]
 
 
 def overrides(words: Sequence[str]) -> dict[str, Any]:
@@ -70,7 +70,8 @@ def overrides(words: Sequence[str]) -> dict[str, Any]:
 
 def scalar(word: str) -> Any:
     """A value as YAML would read it where it is a plain one, or a list of plain ones."""
-    plain = _UNKNOWN.sub(r"${\1}", word).strip().strip("'\"")
+    plain = _UNKNOWN.sub(lambda found: f"${found[1]}" if found[1].startswith("(") else f"${{{found[1]}}}", word)
+    plain = plain.strip().strip("'\"")
     if plain.startswith("[") and plain.endswith("]"):
         return [scalar(each) for each in plain[1:-1].split(",") if each.strip()]
     if plain.lower() in _WORDS:
