@@ -57,13 +57,12 @@ def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str
     """Report that memory is tightest, for the plan that exceeds its devices least, in the named pool if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     margin = f" (estimate {format_bytes(least.bytes)}, margin {cluster.margin:.3g})" if cluster.margin else ""
-    candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
+    candidate = f"is {least.candidate!r} with" if least.candidate else "has"
     where = f" in pool {pool!r}" if pool else ""
     return (
         f"Memory is tightest: every plan needs at least {_exactly(needed)}{margin} on its fullest device{where}. "
         f"That device has {format_bytes(capacity)}, {format_bytes(needed - capacity)} less. "
-        f"The smallest plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
-        f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
+        f"The plan that needs least memory {candidate} PP {least.stages} and DP {least.replicas}."
     )
 
 

@@ -173,7 +173,8 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     return [
         *lines,
         f"Published runs take {usual.median:.3f} times (two thirds of clusters: {low:.3f} to {high:.3f}).",
-        f"nest uses the factor {taken.time:.3f}. Other runs vary by {percent(taken.time_spread)} (standard deviation).",
+        f"The factor of this cluster is {taken.time:.3f}. Further runs vary by {percent(taken.time_spread)} "
+        "(standard deviation).",
     ]
 
 

@@ -50,8 +50,8 @@ def doubt_better(what: str, before: float, after: float, doubt: Doubt) -> None:
     """Tell where a fit's error is not below that before, both relative; `what` says which error."""
     if after >= before:
         doubt(
-            f"No improvement: {what} is {percent(after)} with the fit and {percent(before)} without it. Keep the "
-            "starting values."
+            f"No improvement: {what} is {percent(after)} with the fit and {percent(before)} without it. Do not use "
+            "the fit: measure more runs."
         )
 
 

@@ -193,7 +193,7 @@ def test_what_is_refused_for_one_reason_is_told_once() -> None:
         (
             {"parameter": "memory", "unit": "bytes", "value": 2**36, "same_at": 2**35, "changed_at": 2**35 * (1 - 1e-6),
              "kept": None},
-            ["memory", "64 GiB", "< 32 GiB", "0.5x", "tp 1, pp 8; this plan no longer fits", "2.10 s"],
+            ["memory", "64 GiB", "< 32 GiB", "0.5x", "tp 1, pp 8; today's plan no longer fits", "2.10 s"],
         ),
         (
             {"parameter": "memory", "unit": "bytes", "value": 2**36, "same_at": 2**35, "changed_at": 2**35 * (1 - 1e-6),

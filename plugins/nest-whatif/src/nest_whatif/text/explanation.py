@@ -211,7 +211,8 @@ def _row(each: Answer, best: Decided) -> list[str]:
     elif not best:
         then = whole(outcome["decided"])
     else:
-        then = difference(best, outcome["decided"]) + ("" if each["kept"] is not None else "; this plan no longer fits")
+        kept = "" if each["kept"] is not None else "; today's plan no longer fits"
+        then = difference(best, outcome["decided"]) + kept
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
