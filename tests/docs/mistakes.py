@@ -348,7 +348,8 @@ def row(mistake: Mistake, told: str) -> str:
     """A row of the page's tables."""
     lines = [re.sub(rf"^(nest: )?({re.escape(FILE)}:(\d+:)? )?", "", line) for line in told.splitlines()]
     kept = [line for line in lines if line.strip() and not line.startswith(NOTES)]
-    shown = " ".join(kept).replace("|", "\\|").replace("<", "&lt;")
+    text = " ".join(kept).replace("|", "\\|")
+    shown = re.sub("(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)  # Code has no entities.
     return f"| {_shown(mistake)} | {re.sub(r'Known: .*?[.](?= |$)', 'Known: ...', shown)} |"
 
 

@@ -36,8 +36,9 @@ def summary() -> Iterator[str]:
         f"over {runs} published runs. Of them {percent(covered)} are inside their range of 80 %."
     )
     errors = [percent(own[count]["mean"]) for count in ("0", "1", "3")]
-    yield f"As a mean over sources, the error of {errors[0]} falls to {errors[1]} with one run of your own, and to"
-    yield f"{errors[2]} with three."
+    clusters = f"{len(own['0']['sources'])} clusters with more than three runs"
+    yield f"As a mean over the {clusters}, the error of {errors[0]} falls to {errors[1]}"
+    yield f"with one run of your own, and to {errors[2]} with three."
 
 
 def pairs() -> Iterator[str]:
