@@ -250,10 +250,9 @@ class Changes:
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
-        names = [name for name in decided if name in before.values]
+        removed = {name: before.values[name] for name in decided if name in before.values}
         even = ("stages even",) if before.stages is not None and after.stages is None else ()
-        added = (f"{name} {str(each).lower() if isinstance(each, bool) else each}" for name, each in decided.items())
-        return Change(decided, plan, tuple(f"{name} {before.values[name]}" for name in names), (*added, *even))
+        return Change(decided, plan, _worded(removed), (*_worded(decided), *even))
 
     @cached_property
     def _lines(self) -> "Files | None":
@@ -284,6 +283,10 @@ class Files:
 def _flag(line: str) -> str:
     """The flag or key of a line."""
     return line.split()[0].partition("=")[0]
+
+
+def _worded(decided: Decided) -> Lines:
+    return tuple(f"{name} {str(each).lower() if isinstance(each, bool) else each}" for name, each in decided.items())
 
 
 def _together(decided: Sequence[Decided]) -> dict[str, Any]:

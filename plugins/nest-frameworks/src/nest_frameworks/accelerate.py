@@ -140,10 +140,12 @@ STRATEGIES: dict[Any, tuple[int, bool]] = {
 }
 """ZeRO stage of `fsdp_sharding_strategy`, and whether machines replicate what each shards."""
 
+FILE = "deepspeed_config.deepspeed_config_file"
+"""Key of DeepSpeed's own file, which then says everything of it."""
+
 UNPRICED = {
     "fsdp_config.fsdp_offload_params": "nest assumes parameters to stay on the device",
     "deepspeed_config.offload_param_device": "nest assumes parameters to stay on the device",
-    "deepspeed_config.deepspeed_config_file": "`nest evaluate --from deepspeed` prices that file",
     "deepspeed_config.deepspeed_moe_layer_cls_names": "",
     "dynamo_config.dynamo_backend": "nest assumes operators to take what calibration says",
     "parallelism_config.parallelism_config_sp_size": "",
@@ -204,10 +206,8 @@ def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
     return {"training": said(training), "fixed": said(fixed)}, devices
 
 
-def _precision(keys: Keys) -> str | None:
-    """Left out, single precision (commands/launch.py); None: DeepSpeed's file says it."""
-    if keys.value("deepspeed_config.deepspeed_config_file"):
-        return None
+def _precision(keys: Keys) -> str:
+    """Left out, single precision (commands/launch.py)."""
     if keys.value("mixed_precision") is None:
         keys.note("mixed_precision is left out, which `accelerate launch` takes for no: single precision.")
     return keys.choice("mixed_precision", READ_PRECISIONS, "fp32")
@@ -223,6 +223,14 @@ def _launch(keys: Keys, options: LaunchOptions) -> tuple[int, int | None]:
         return machines, processes
     said_nodes = machines if options.nodes is None else options.nodes
     return said_nodes, launched(keys, evolve(options, nodes=said_nodes, devices_per_node=each))
+
+
+def with_machines(content: Mapping[str, Any], options: LaunchOptions) -> LaunchOptions:
+    """`options` with the machines and processes of a configuration, where they say none."""
+    machines, processes = _launch(Keys(content), options)
+    if options.nodes is not None or processes is None:
+        return options
+    return evolve(options, nodes=machines, devices_per_node=max(processes // machines, 1))
 
 
 def _size(keys: Keys, name: str) -> int:
@@ -264,8 +272,8 @@ def _fsdp(keys: Keys, replicas: int, shards: int | None, cp: int, machines: int,
 
 def _deepspeed(keys: Keys, training: dict[str, Any]) -> dict[str, Any]:
     stage = keys.integer("deepspeed_config.zero_stage", 0)
-    if keys.value("deepspeed_config.deepspeed_config_file"):
-        return {}
+    if (file := keys.value(FILE)) is not None:
+        keys.problem(f"{FILE} is {file!s:.80}; `nest evaluate --from deepspeed` prices that file.")
     offloaded = keys.choice("deepspeed_config.offload_optimizer_device", {"none": 0, "cpu": 1, "nvme": 2}, 0)
     if offloaded == 2:
         keys.note("deepspeed_config.offload_optimizer_device nvme is priced as cpu.")

@@ -717,10 +717,10 @@ LAUNCHED = [
            beside={"launch.sh": IN_CONTAINER}),
     Script("axonn-ai/Megatron-AxoNN/examples/run_axonn.sh", AXONN, refused="or `-- SLURM_JOB_NUM_NODES=VALUE`"),
     Script("axonn-ai/Megatron-AxoNN/examples/run_axonn.sh", AXONN,
-           refused="--depth-tensor-model-parallel-size is of a "
-           "fork", options={"variables": {"SLURM_JOB_NUM_NODES": "4"}}),
+           refused="--depth-tensor-model-parallel-size is no "
+           "flag", options={"variables": {"SLURM_JOB_NUM_NODES": "4"}}),
     Script("databricks/megablocks/exp/dmoe/dmoe_125m_8gpu.sh", MEGABLOCKS % "MOE_ARGUMENTS=\"--moe-num-experts=64 "
-           "--moe-top-k=1 --moe-expert-model-parallelism\"", refused="--moe-num-experts is of a fork"),
+           "--moe-top-k=1 --moe-expert-model-parallelism\"", refused="--moe-num-experts is no flag of Megatron-LM"),
     Script("databricks/megablocks/exp/gpt2/gpt2_760m_8gpu.sh", MEGABLOCKS % "MOE_ARGUMENTS=", 8, {"dp": 8, "zero": 0,
            "micro_batch": 32}, {"global_batch": 512, "precision": "bf16", "attention": "flash"}),
     Script("kb-labb/Megatron-DeepSpeed/run_robin.sh", ROBIN, 8, {"tp": 4, "pp": 2, "dp": 1, "micro_batch": 4,
@@ -743,7 +743,7 @@ LAUNCHED = [
            {"tp": 2, "sp": True, "pp": 2, "dp": 2, "zero": 1, "schedule": "1f1b"}, {"global_batch": 8,
            "precision": "fp16"}, options={"variables": {"GPUS_PER_NODE": "8", "GQA": "8"}}),
     Script("sail-sg/zero-bubble-pipeline-parallelism/examples/pretrain_zero_bubble.sh", ZERO_BUBBLE,
-           refused="--enable-zero-bubble is of a fork", options={"variables": {"GPUS_PER_NODE": "8", "GQA": "8",
+           refused="--enable-zero-bubble is no flag", options={"variables": {"GPUS_PER_NODE": "8", "GQA": "8",
            "ENABLE_ZERO_BUBBLE": "1"}}),
     Script("mlcommons/training/retired_benchmarks/gpt3/megatron-lm/run_gpt3.sh", MLPERF,
            refused="srun is given no number of nodes"),

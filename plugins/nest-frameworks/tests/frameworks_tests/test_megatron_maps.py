@@ -130,7 +130,7 @@ def test_a_model_that_the_catalogue_lacks_is_described_by_its_file(tmp_path: Pat
     (folder / "base.yaml").write_text(base)
     widths = "num_layers: 80, hidden_size: 1024, num_attention_heads: 8, ffn_hidden_size: 4096, vocab_size: 1000"
     (folder / "own.yaml").write_text(
-        f"{{bases: [base.yaml], {widths}, moe_router_topk: 2, position_embedding_type: rope}}"
+        f"{{bases: base.yaml, {widths}, moe_router_topk: 2, position_embedding_type: rope}}"
     )
     options = LaunchOptions(nodes=1, devices_per_node=8, folder=tmp_path / "examples")
     widths_of = read_megatron(PRIMUS.replace("llama3.1_70B", "own"), options).settings["model"]["transformer"]
@@ -151,7 +151,7 @@ def test_a_model_of_primus_that_nobody_knows_is_named() -> None:
         ("patch_zero_bubble: true", "a schedule of its own, which nest does not price"),
         ("decoder_pipeline_manual_split_list: [1, 2]", "stages of its own"),
         ("recompute_layer_ids: [0]", "one by one"),
-        ("use_custom_parallel_mesh: 4", "--use-custom-parallel-mesh is of a fork"),
+        ("use_custom_parallel_mesh: 4", "--use-custom-parallel-mesh is no flag of Megatron-LM that nest reads"),
     ],
 )
 def test_what_primus_does_in_its_own_way_is_refused(line: str, told: str) -> None:

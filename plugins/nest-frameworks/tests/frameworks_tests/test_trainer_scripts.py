@@ -31,6 +31,7 @@ def read(reader: str, text: str, **options: Any) -> Reading:
         ("llama-factory", "llamafactory-cli train run.yaml --per_device_train_batch_size 2\n", 8, 16),
         ("llama-factory", "llamafactory-cli train run.yaml per_device_train_batch_size=2\n", 8, 16),
         ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS}\n", 4, 32),
+        ("transformers", f"accelerate launch --config_file z.deep.yaml train.py {FLAGS}\n", 16, 128),
         ("transformers", f"torchrun --nproc_per_node=2 sft.py --config small.yaml {FLAGS}\n", 2, 16),
         (
             "transformers",
@@ -44,6 +45,10 @@ def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch:
     (tmp_path / "z.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}')
     (tmp_path / "z.yaml").write_text(
         "{distributed_type: FSDP, mixed_precision: bf16, num_processes: 4, fsdp_config: {fsdp_version: 2}}"
+    )
+    (tmp_path / "z.deep.yaml").write_text(
+        "{distributed_type: DEEPSPEED, num_machines: 2, num_processes: 16, deepspeed_config: "
+        "{deepspeed_config_file: z.json, zero3_init_flag: true}}"
     )
     (tmp_path / "small.yaml").write_text("{per_device_train_batch_size: 1, fsdp: full_shard}")
     (tmp_path / "run.yaml").write_text(

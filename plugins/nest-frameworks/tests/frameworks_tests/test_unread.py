@@ -143,6 +143,11 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_axolotl, f"{AXOLOTL}pipeline_parallel_size: 2", "pipeline_parallel_size"),
         (read_torchtitan, f"{TITAN}tensor_shard_degree = 2", "parallelism.tensor_shard_degree"),
         (read_accelerate, "distributed_type: MULTI_GPU\npp_size: 2", "pp_size"),
+        (
+            read_accelerate,
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: z.json}",
+            "`nest evaluate --from deepspeed` prices",
+        ),
         (read_axolotl, f"{AXOLOTL}use_tensor_parallel: true", "use_tensor_parallel"),
         (read_axolotl, f"{AXOLOTL}overrides_of_model_config: {{num_hidden_layers: 4}}", "config.num_hidden_layers"),
         (read_axolotl, f"{AXOLOTL}adapter: lora\npeft_layers_to_transform: [0, 1]", "peft_layers_to_transform"),

@@ -95,6 +95,9 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     training, steps = _training(keys, names), _steps(keys, micro)
     fixed: dict[str, Any] = {"micro_batch": micro, "recompute": _recompute(keys, names)}
     launch = _beside(keys, options, started.settings)
+    if launch is not None and (file := Keys(launch).value(accelerate.FILE)) is not None:
+        options, launch = accelerate.with_machines(launch, options), None
+        keys.content = {**keys.content, "deepspeed": file}
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
         # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
         keys.note(

@@ -208,7 +208,9 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
         plain = name.replace("-", "_")
         if not (DECIDING.search(plain) or _IN_FLAGS.search(flag)) or (told and told[0].lower() in _IDLE):
             continue
-        flags.problem(f"{flag} is of a fork of Megatron-LM, cuts or orders the work in its own way, and is not priced.")
+        flags.problem(
+            f"{flag} is no flag of Megatron-LM that nest reads, and may split or order the work; it is not priced."
+        )
     if 2 * len(others) > len(flags.words) and _TELLING.isdisjoint(flags.words):
         flags.problem(
             f"few flags here are Megatron-LM's, and none says how it trains; others: {', '.join(others[:8])}."

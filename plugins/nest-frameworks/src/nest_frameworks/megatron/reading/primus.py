@@ -19,6 +19,7 @@ from nest.io import read_mapping, read_mapping_text, there_is
 from nest_frameworks.keys import Keys
 from nest_frameworks.limits.relatives import FUSED_MODULES
 from nest_frameworks.megatron.relatives.core import trained
+from nest_frameworks.trainers.adapters import listed
 
 _EXPERIMENT = re.compile(r"^modules:\s*(#.*)?$", re.MULTILINE)
 TRAINER, TUNER = "pre_trainer", "post_trainer"
@@ -162,10 +163,10 @@ def _described(model: str, folder: Path | None, depth: int = 0) -> dict[str, Any
     if path is None or depth > DEEPEST:
         return {}
     content = dict(read_mapping(path).mapping)
-    below = [str(name).removesuffix(".yaml") for key in ("extends", "bases") for name in content.pop(key, None) or ()]
+    below = [each for key in ("extends", "bases") for each in listed(content.pop(key, None))]
     merged: dict[str, Any] = {}
     for name in below:
-        merged |= _described(name, folder, depth + 1)
+        merged |= _described(name.removesuffix(".yaml"), folder, depth + 1)
     merged |= {key: value for key, value in content.items() if key != "includes"}
     if depth:
         return merged
