@@ -58,7 +58,7 @@ def evaluate(
     release: str | None = typer.Option(None, "--for", metavar="RELEASE", help="With --from: release of the framework."),
     vocabulary: int | None = VOCABULARY,
     model: str | None = MODEL,
-    against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the fastest plan."),
+    against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the recommended plan."),
     write_problem: Path | None = typer.Option(
         None, "--write-problem", metavar="FILE", help="With --from: write the run as a problem."
     ),
@@ -89,7 +89,7 @@ def evaluate(
             from nest.io import check_writable
 
             check_writable(write_problem, flags, *problems or [])
-        options = launch_options(context, nodes, devices_per_node, part)
+        options = launch_options(context, nodes, devices_per_node, part, release)
         started = started_run(framework, flags, problems or [], cluster, options, vocabulary, model)
         _evaluate_run(started, framework, flags, decisions, against_best, write_problem, as_json)
         return

@@ -156,7 +156,11 @@ class ScriptCommand(typer.core.TyperCommand):
 
 
 def launch_options(
-    context: typer.Context, nodes: int | None, devices_per_node: int | None, part: str | None
+    context: typer.Context,
+    nodes: int | None,
+    devices_per_node: int | None,
+    part: str | None,
+    release: str | None = None,
 ) -> "LaunchOptions":
     """Return what is stated of a launch beside its file: by options, and after `--`."""
     from nest.deployment import LaunchOptions
@@ -164,4 +168,4 @@ def launch_options(
     behind = context.meta.get(ARGUMENTS, [])
     variables = dict(each.split("=", 1) for each in behind if re.fullmatch(_VARIABLE, each))
     arguments = tuple(each for each in behind if not re.fullmatch(_VARIABLE, each))
-    return LaunchOptions(nodes, devices_per_node, part, arguments, variables)
+    return LaunchOptions(nodes, devices_per_node, part, arguments, variables, release=release)

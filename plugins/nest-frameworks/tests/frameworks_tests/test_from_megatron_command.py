@@ -44,6 +44,8 @@ def test_flags_are_priced(
     assert plan["data_parallel"] == 1
     assert call(monkeypatch, *arguments) == 0
     assert "\nTP 8, PP 2, DP 1, micro-batch 1 x 32, 1F1B" in capsys.readouterr().out
+    assert call(monkeypatch, *arguments, "--for", "0.1") == 2
+    assert "--for 0.1: nest knows megatron-core" in capsys.readouterr().err
 
 
 @pytest.mark.longer
