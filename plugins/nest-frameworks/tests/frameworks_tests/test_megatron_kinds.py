@@ -93,6 +93,11 @@ def test_models_with_mamba_layers_are_built_as_their_pattern_says() -> None:
     experts = built.hybrid[1].feed_forward
     assert (experts.experts, experts.width, experts.latent, experts.shared_width) == (8, 256, 128, 512)
     assert (built.hybrid[0].attention.heads, built.hybrid[0].attention.state) == (32, 64)
+    assert any("--num-layers 24 is ignored" in note for note in read(HYBRID, "pretrain_hybrid.py").notes)
+    with pytest.raises(InputError) as error:
+        read("--hybrid-layer-pattern 'MMM|MMM' --pipeline-model-parallel-size 2", "pretrain_hybrid.py")
+    assert "stages (|)" in str(error.value)
+    assert "multiple" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def read(reader: str, text: str, **options: Any) -> Reading:
         ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS}\n", 4, 32),
         ("transformers", f"accelerate launch --config_file z.deep.yaml train.py {FLAGS}\n", 16, 128),
         ("transformers", f"torchrun --nproc_per_node=2 sft.py --config small.yaml {FLAGS}\n", 2, 16),
+        ("transformers", "A=1 accelerate launch --config_file z.yaml sft.py --config model.yaml\n", 4, 32),
+        ("transformers", "A=1 accelerate launch --config_file z.yaml sft.py model.yaml\n", 4, 32),
         (
             "transformers",
             f'accelerate launch --config_file=z.yaml --num_processes 2 train.py {FLAGS} $MORE "$@"\n',
@@ -49,6 +51,9 @@ def test_flags_of_a_script_are_keys(reader: str, text: str, devices: int, batch:
     (tmp_path / "z.deep.yaml").write_text(
         "{distributed_type: DEEPSPEED, num_machines: 2, num_processes: 16, deepspeed_config: "
         "{deepspeed_config_file: z.json, zero3_init_flag: true}}"
+    )
+    (tmp_path / "model.yaml").write_text(
+        "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\nmodel_name_or_path: Qwen/Qwen3-8B\n"
     )
     (tmp_path / "small.yaml").write_text("{per_device_train_batch_size: 1, fsdp: full_shard}")
     (tmp_path / "run.yaml").write_text(
@@ -83,6 +88,8 @@ def test_scripts_that_cannot_be_priced(text: str, told: str, tmp_path: Path) -> 
         ("accelerate launch --num_processes 8 --use_fsdp", "", "--use_fsdp shards, which nest does not read"),
         ("accelerate launch --num-processes 8 --use-deepspeed --zero-stage 3", "", "--use-deepspeed shards"),
         ("deepspeed --num_gpus 8", "--deepspeed", "deepspeed names no file"),
+        ("torchrun --nproc_per_node 8", "--num_generations 8", "num_generations is 8, but nest prices steps"),
+        ("torchrun --nproc_per_node 8 run_dpo.py", "", "run_dpo.py trains by dpo"),
     ],
 )
 def test_how_a_launch_shards_is_not_passed_over(launch: str, flags: str, told: str, tmp_path: Path) -> None:

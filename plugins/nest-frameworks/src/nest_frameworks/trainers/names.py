@@ -38,6 +38,9 @@ _ATTENTIONS = {
 _ALL = "nest prices trainings of all parameters and of adapters (LoRA)"
 _STEP = "nest prices steps that predict the next token, with one model"
 
+PREFERRING = ("beta", "num_generations", "max_prompt_length", "max_completion_length", "reward_model_path")
+"""Keys of trl's trainers on preferences and rewards (dpo_config.py, grpo_config.py and the like)."""
+
 _HARMLESS = (
     *("output_dir", "overwrite_output_dir", "do_*", "learning_rate", "lr_*", "warmup_*", "weight_decay", "adam_*"),
     *("num_train_epochs", "logging_*", "log_*", "save_*", "eval_*", "evaluation_strategy", "per_device_eval_*"),
@@ -168,6 +171,7 @@ TRANSFORMERS = Names(
     refused={
         "liger_kernel_config": (None, (None, {}), "nest prices all kernels of Liger or none"),
         "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
+        **dict.fromkeys(PREFERRING, (None, (None,), _STEP)),
     },
     unpriced={"use_dora": "nest assumes adapters to be those of LoRA"},
     harmless=(

@@ -20,15 +20,19 @@ from nest_frameworks.keys import PER_MACHINE
 if TYPE_CHECKING:
     from nest_frameworks.megatron.reading.walked import Files
 
-_FLAGS = r"\s--(per_device_train_batch_size|model_name_or_path|cutoff_len)\b"
-_SCRIPT = re.compile(rf"^[^#\n]*({_FLAGS}|\bllamafactory-cli\s+train\b)", re.MULTILINE)
+_FLAGS = r"\s--(per_device_train_batch_size|model_name_or_path|cutoff_len)\b|\s--config[=\s]+\S+\.ya?ml\b"
+_SCRIPT = re.compile(rf"^[^#\n]*({_FLAGS}|\bllamafactory-cli\s+train\b|\baccelerate\s+launch\b)", re.MULTILINE)
 _SHARDS = re.compile(
     r"__(use_(fsdp|deepspeed|megatron_lm|parallelism_config)|zero_stage|deepspeed_config_file"
     r"|(fsdp|offload|parallelism_config)_\w+)"
 )
 """Flags of `accelerate launch`, with underscores, that say how a run is split."""
 
-CLI = "llamafactory-cli"
+_NAMED = re.compile(r"--(per_device_train_batch_size|model_name_or_path|config)(=|$)")
+_PREFERRING = re.compile(r"(^|[/_.-])(dpo|grpo|ppo|kto|orpo|cpo|simpo|rloo|gkd|rlhf|reward)([/_.-]|$)")
+"""Names of programs that train on preferences or rewards."""
+
+CLI, FILES = "llamafactory-cli", (".yaml", ".yml", ".json")
 WHAT = "call of a program with per_device_train_batch_size, model_name_or_path or a file"
 
 
@@ -66,9 +70,11 @@ def arguments(text: str, options: LaunchOptions) -> Started:
 
     words, script, notes = command(text, options, _trains, WHAT)
     place = _program(words) or 0
+    if (other := _PREFERRING.search(words[place].rpartition("/")[2])) is not None:
+        raise InputError(f"{words[place]:.80} trains by {other[2]}, as its name says; nest prices plain fine-tuning.")
     variables = {name: " ".join(value) for name, value in script.variables.items()}
     rest, content = list(words[place + 1 :]), dict[str, Any]()
-    if rest and rest[0].endswith((".yaml", ".yml", ".json")):
+    if _file(words, place):
         content |= _of_file(script.files, rest.pop(0))
         changes = list(takewhile(lambda word: not word.startswith("--"), rest))  # OmegaConf's `key=value`.
         content |= overrides(changes)
@@ -119,9 +125,14 @@ def _of_cli(variables: dict[str, str], options: LaunchOptions) -> LaunchOptions:
 
 
 def _trains(words: Sequence[str]) -> bool:
-    named = any(word.startswith(("--per_device_train_batch_size", "--model_name_or_path")) for word in words)
+    named = any(_NAMED.match(word) for word in words)
     place = _program(words)
-    return place is not None and (words[place - 1].endswith(CLI) or named)
+    return place is not None and (words[place - 1].endswith(CLI) or named or _file(words, place))
+
+
+def _file(words: Sequence[str], place: int) -> bool:
+    """Whether a file of arguments is the first argument."""
+    return "".join(words[place + 1 : place + 2]).endswith(FILES)
 
 
 def _program(words: Sequence[str]) -> int | None:

@@ -24,6 +24,8 @@ def read_hybrid(flags: FlagReader) -> tuple[Architecture, dict[str, Any]]:
     Mistakes are left with `flags`.
     """
     main, further = _patterns(flags)
+    if (layers := flags.integer("--num-layers")) not in (None, len(main)):
+        flags.note(f"--num-layers {layers} is ignored, as {PATTERN} has {len(main)} layers.")
     flags.words["--num-layers"] = (str(len(main)),)
     stand_in = read_architecture(flags)
     hidden = flags.integer("--hidden-size") or 1
@@ -56,7 +58,7 @@ def read_hybrid(flags: FlagReader) -> tuple[Architecture, dict[str, Any]]:
         if attention.window is not None:
             flags.problem("--window-size beside Mamba layers is not priced.")
         if turned or stand_in.positions or stand_in.norm_bias:
-            flags.note(f"of the model, {SMALL}, and rotation, are not priced beside Mamba layers.")
+            flags.note(f"rotation, {SMALL} are not priced beside Mamba layers.")
     if {NETWORK, EXPERTS} & {*main} and any(flags.has(flag) for flag in GATED):
         flags.problem(f"{' or '.join(GATED)} is given: nest prices networks without a gate beside Mamba layers.")
     latent = flags.integer("--moe-latent-size")
@@ -97,7 +99,8 @@ def _patterns(flags: FlagReader) -> tuple[str, str]:
         flags.words["--mtp-num-layers"] = (str(len(further)),)
     if "|" in main:
         flags.problem(f"{PATTERN} has stages (|), which nest does not read; it reads layers that stages share evenly.")
-    if strange := sorted({*main} - {MAMBA, ATTENTION, NETWORK, EXPERTS, "|"}):
+        main = main.replace("|", "")
+    if strange := sorted({*main} - {MAMBA, ATTENTION, NETWORK, EXPERTS}):
         flags.problem(
             f"{PATTERN} has {strange[0]!r}, and nest reads M (Mamba), * (attention), - (network), E (experts)."
         )
