@@ -32,6 +32,7 @@ def read(reader: str, text: str, **options: Any) -> Reading:
         ("llama-factory", "llamafactory-cli train run.yaml per_device_train_batch_size=2\n", 8, 16),
         ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS}\n", 4, 32),
         ("transformers", f"accelerate launch --config_file z.deep.yaml train.py {FLAGS}\n", 16, 128),
+        ("transformers", f"accelerate launch --config_file z.yaml train.py {FLAGS} --deepspeed z.json\n", 4, 32),
         ("transformers", f"torchrun --nproc_per_node=2 sft.py --config small.yaml {FLAGS}\n", 2, 16),
         ("transformers", "A=1 accelerate launch --config_file z.yaml sft.py --config model.yaml\n", 4, 32),
         ("transformers", "A=1 accelerate launch --config_file z.yaml sft.py model.yaml\n", 4, 32),

@@ -95,9 +95,11 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     training, steps = _training(keys, names), _steps(keys, micro)
     fixed: dict[str, Any] = {"micro_batch": micro, "recompute": _recompute(keys, names)}
     launch = _beside(keys, options, started.settings)
-    if launch is not None and (file := Keys(launch).value(accelerate.FILE)) is not None:
+    sharded = any(keys.value(key) for key in SHARDING)
+    if launch is not None and (sharded or Keys(launch).value(accelerate.FILE) is not None):
+        file = {} if sharded else {"deepspeed": Keys(launch).value(accelerate.FILE)}
         options, launch = accelerate.with_machines(launch, options), None
-        keys.content = {**keys.content, "deepspeed": file}
+        keys.content = {**keys.content, **file}
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
         # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
         keys.note(
@@ -194,12 +196,16 @@ def _steps(keys: Keys, micro: int) -> int:
     return steps or max((whole or micro) // micro, 1)
 
 
-def _beside(keys: Keys, options: LaunchOptions, named: str | None) -> Mapping[str, Any] | None:
-    """Settings of the `accelerate launch` file, if this one does not say how to shard.
+SHARDING = ("deepspeed", "fsdp", "fsdp_config")
+"""Keys that say how a run is split, in place of Accelerate's file."""
 
-    `named`: the file that a script names; None: it may lie beside.
+
+def _beside(keys: Keys, options: LaunchOptions, named: str | None) -> Mapping[str, Any] | None:
+    """Settings of the `accelerate launch` file.
+
+    `named`: the file that a script names; None: it may lie beside, unless this one says how to shard.
     """
-    if any(keys.value(key) for key in ("deepspeed", "fsdp", "fsdp_config")):
+    if named is None and any(keys.value(key) for key in SHARDING):
         return None
     found = None if options.folder is None else _found(named or YAML_FILE, options.folder)
     if named is None and (found is None or found.parent != options.folder):
