@@ -159,6 +159,7 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_llama_factory, f"{LLAMA_FACTORY}freeze_language_model: true", "freeze_language_model"),
         (read_swift, f"{SWIFT}model_kwargs: {{num_hidden_layers: 4}}", "model_kwargs.num_hidden_layers"),
         (read_swift, f"{SWIFT}load_in_4bit: true", "load_in_4bit"),
+        (read_swift, "NPROC_PER_NODE=8 megatron sft --config x.yaml --max_length 512\n", "takes its arguments from"),
         (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),
         (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
         (

@@ -8,17 +8,13 @@ visible device where NPROC_PER_NODE does not say how many).
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.io import read_mapping_text
 from nest_frameworks.keys import PER_MACHINE
-
-if TYPE_CHECKING:
-    from nest_frameworks.megatron.reading.walked import Files
 
 _FLAGS = r"\s--(per_device_train_batch_size|model_name_or_path|cutoff_len)\b|\s--config[=\s]+\S+\.ya?ml\b"
 _SCRIPT = re.compile(rf"^[^#\n]*({_FLAGS}|\bllamafactory-cli\s+train\b|\baccelerate\s+launch\b)", re.MULTILINE)
@@ -66,7 +62,7 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     """
     from nest_frameworks.megatron.reading.flags import read_flags
     from nest_frameworks.megatron.reading.ranks import count_ranks
-    from nest_frameworks.megatron.relatives.commands import command, overrides, scalar
+    from nest_frameworks.megatron.relatives.commands import arguments_of, command, overrides, scalar
 
     words, script, notes = command(text, options, _trains, WHAT)
     place = _program(words) or 0
@@ -75,7 +71,7 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     variables = {name: " ".join(value) for name, value in script.variables.items()}
     rest, content = list(words[place + 1 :]), dict[str, Any]()
     if _file(words, place):
-        content |= _of_file(script.files, rest.pop(0))
+        content |= arguments_of(script.files, rest.pop(0))
         changes = list(takewhile(lambda word: not word.startswith("--"), rest))  # OmegaConf's `key=value`.
         content |= overrides(changes)
         rest = rest[len(changes) :]
@@ -83,7 +79,7 @@ def arguments(text: str, options: LaunchOptions) -> Started:
         told = [scalar(word) for word in value]
         content[flag.removeprefix("--").replace("-", "_")] = True if not told else told[0] if len(told) == 1 else told
     if isinstance(named := content.pop("config", None), str):  # TrlParser, trl/scripts/utils.py.
-        content = {**_of_file(script.files, named), **content}
+        content = {**arguments_of(script.files, named), **content}
     if words[place - 1].endswith(CLI):
         return Started(content, _of_cli(variables, options), notes)
     settings, processes = _accelerated(words[:place], content)
@@ -94,13 +90,6 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     split = (nodes, PER_MACHINE) if nodes and not over else (1, devices)
     asked = options if options.nodes else evolve(options, nodes=split[0], devices_per_node=split[1])
     return Started(content, asked, [how, *notes], settings)
-
-
-def _of_file(files: "Files", name: str) -> dict[str, Any]:
-    inner = files.text(name)
-    if inner is None:
-        raise InputError(f"the script takes its arguments from {name!r:.80}, which is not here.")
-    return dict(read_mapping_text(inner, name))
 
 
 def _accelerated(launcher: Sequence[str], content: Mapping[str, Any]) -> tuple[str | None, bool]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
+from nest.io import read_mapping_text
 from nest.io.source import DEEPEST
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, unseen
 
 if TYPE_CHECKING:
-    from nest_frameworks.megatron.reading.walked import Walk
+    from nest_frameworks.megatron.reading.walked import Files, Walk
 
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 _UNKNOWN = re.compile(rf"{UNKNOWN}\$?([^{UNKNOWN}]*){UNKNOWN}?")
@@ -43,6 +44,18 @@ def command(
         check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
     notes = competing_launches(call, [other for other in others if other.words != call.words])
     return call.words, script, [*notes, *undefined_variables(script), *unset_variables(call.words[first:], text)]
+
+
+def arguments_of(files: "Files", name: str) -> dict[str, Any]:
+    """Arguments in a file that a command names.
+
+    Raises:
+        InputError: it is not here, or none.
+    """
+    inner = files.text(name)
+    if inner is None:
+        raise InputError(f"the script takes its arguments from {name!r:.80}, which is not here.")
+    return dict(read_mapping_text(inner, name))
 
 
 def overrides(words: Sequence[str]) -> dict[str, Any]:

@@ -207,21 +207,18 @@ CALL = "call of `megatron sft` or `megatron pt`"
 
 def _of_script(text: str, options: LaunchOptions) -> tuple[dict[str, Any], list[str]]:
     """The arguments of the command, with the environment it is called in, and notes."""
-    from nest.io import read_mapping_text
     from nest_frameworks.megatron.reading.flags import read_flags
-    from nest_frameworks.megatron.relatives.commands import command, scalar
+    from nest_frameworks.megatron.relatives.commands import arguments_of, command, scalar
 
     words, script, notes = command(text, options, lambda each: _place(each) is not None, CALL)
     place = _place(words) or 0
     rest, content = list(words[place + 1 :]), dict[str, Any]()
     if rest and rest[0].endswith((".yaml", ".yml", ".json")):
-        name = rest.pop(0)
-        inner = script.files.text(name)
-        if inner is None:
-            raise InputError(f"the script takes its arguments from {name!r:.80}, which is not here.")
-        content |= read_mapping_text(inner, name)
+        content |= arguments_of(script.files, rest.pop(0))
     given = read_flags(rest).words if rest else {}
     content |= {flag.removeprefix("--").replace("-", "_"): _value(value) for flag, value in given.items()}
+    if isinstance(named := content.pop("config", None), str):
+        content = {**arguments_of(script.files, named), **content}
     variables = {name: scalar(" ".join(value)) for name, value in script.variables.items() if name.isidentifier()}
     said = {name: variables[name] for name in ("NNODES", "NPROC_PER_NODE") if variables.get(name) is not None}
     return {**content, "ENV": {**(content.get("ENV") or {}), **said}}, notes
