@@ -280,6 +280,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
         report = report.with_(CheckReport(faults, 1))
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
+    if report.ok:
         report = report.with_(CheckReport((*wrong_nearness(plan, problem), *wrong_unknown(plan, problem, known)), 2))
     if report.ok and plan.runs_on is not None:
         summed = evolve(plan, summary={**plan.summary, "devices": instance.size})

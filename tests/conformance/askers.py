@@ -117,7 +117,8 @@ def check(case):
     written = json.loads(case["files"]["deepspeed.json"])
     stages = case["stages"]
     if stages > 1:
-        topology = PipeModelDataParallelTopology(num_pp=stages, num_mp=1, num_dp=case["world"] // stages)
+        topology = PipeModelDataParallelTopology(num_pp=stages, num_mp=case["tp"],
+                                                   num_dp=case["world"] // stages // case["tp"])
         DeepSpeedConfig(written, mpu=PipelineParallelGrid(topology=topology))
     else:
         DeepSpeedConfig(written)

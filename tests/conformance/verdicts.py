@@ -49,6 +49,7 @@ def case(plan: PlanDocument, files: Mapping[str, str]) -> dict[str, Any]:
         "files": dict(files),
         "world": shape.world_size,
         "stages": shape.stages,
+        "tp": shape.tp,
         "blocks": shape.blocks,
     }
     if FLAGS in files:

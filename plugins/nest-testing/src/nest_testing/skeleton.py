@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from string import Template
 
+from nest import __version__
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.checks import DISTRIBUTION, KINDS, Kind, reserved_names
-from nest.version import __version__
 
 LONGEST = 60  # Most characters of a name: it becomes part of file names, which some file systems limit to 255.
 
