@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from nest.hooks.kinds import KINDS
 from nest.hooks.registry import registry
-from nest.public.checks import DISTRIBUTION
+from nest.public.checks import DISTRIBUTION, KINDS
 from nest.testing import assert_conforms, check
 from nest_testing.conformance import check_within, kind_of
 
