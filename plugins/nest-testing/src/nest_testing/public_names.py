@@ -74,11 +74,11 @@ PAGE = "docs/reference/public.md"
 
 
 def check_imports(item: Any) -> tuple[Finding, ...]:
-    """Check the package or file that defines an object's class, unless it is nest's own or a test's."""
+    """Check the package or file that defines an object's class, unless it is nest's own, tests or a test."""
     *_, last = names = type(item).__module__.split(".")
     top = names[0]
     place = getattr(sys.modules.get(top), "__file__", None)
-    if top == "nest" or last.startswith("test_") or place is None or not Path(place).is_file():
+    if top == "nest" or top.endswith("tests") or last.startswith("test_") or place is None or not Path(place).is_file():
         return ()
     files = sorted(Path(place).parent.rglob("*.py")) if Path(place).name == "__init__.py" else [Path(place)]
     private = [f"{path.name}: {line}" for path in files for line in private_imports(path.read_text(encoding="utf-8"))]
