@@ -152,6 +152,7 @@ def test_a_model_of_primus_that_nobody_knows_is_named() -> None:
         ("decoder_pipeline_manual_split_list: [1, 2]", "stages of its own"),
         ("recompute_layer_ids: [0]", "one by one"),
         ("use_custom_parallel_mesh: 4", "--use-custom-parallel-mesh is no flag of Megatron-LM that nest reads"),
+        ("turbo_tensor_parallel_size: 4", "--turbo-tensor-parallel-size is no flag of Megatron-LM that nest reads"),
     ],
 )
 def test_what_primus_does_in_its_own_way_is_refused(line: str, told: str) -> None:

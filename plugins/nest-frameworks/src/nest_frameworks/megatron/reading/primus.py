@@ -81,9 +81,17 @@ torch_profiler_* dump_pp_data pp_warmup mlflow_* trainable multiprocessing_conte
 *_data_path sft_* hf_path stage model_type [A-Z]* mtp_use_separate_hc_head hybrid_attention_enabled use_v4_* hc_*
 attn_sink swiglu_limit async_tensor_model_parallel_allreduce use_pytorch_profiler use_packed_attention lora
 enable_packed_sequences enable_experimental masked_softmax_fusion bias_dropout_fusion apply_rope_fusion barrier_*
-clone_scatter_* conv_L_cache perform_initialization
+clone_scatter_* conv_L_cache perform_initialization sink_window_even_layers_only
 """.split()  # noqa: SIM905
-"""Patterns of Primus' own arguments that change no cost that nest counts."""
+"""Patterns of Primus' own arguments that change no cost that nest counts, unless they name what decides one."""
+DECISIVE = re.compile("tensor|pipeline|context_par|expert_par|_size|layers|hidden|heads|_experts|recomput|batch|length")
+
+
+def _is_harmless(name: str) -> bool:
+    """Return whether an argument of Primus changes no cost that nest counts."""
+    return name in HARMLESS or (
+        any(fnmatchcase(name, pattern) for pattern in HARMLESS) and not DECISIVE.search(name.lower())
+    )
 
 
 def is_experiment(text: str) -> bool:
@@ -192,7 +200,7 @@ def _flags(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if name in DENIED:
             if value is False:
                 yield f"--{DENIED[name]}", True
-        elif name in RENAMED or not any(fnmatchcase(name, pattern) for pattern in HARMLESS):
+        elif name in RENAMED or not _is_harmless(name):
             flag = RENAMED.get(name, name).replace("_", "-")
             yield f"--{flag}", bool(value) if name == "sequence_parallel" else value
         if name == "use_turbo_deepep" and value is True:
