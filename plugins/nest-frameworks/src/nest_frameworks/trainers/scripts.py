@@ -68,7 +68,6 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     place = _program(words) or 0
     if (other := _PREFERRING.search(words[place].rpartition("/")[2])) is not None:
         raise InputError(f"{words[place]:.80} trains by {other[2]}, as its name says; nest prices plain fine-tuning.")
-    variables = {name: " ".join(value) for name, value in script.variables.items()}
     rest, content = list(words[place + 1 :]), dict[str, Any]()
     if _file(words, place):
         content |= arguments_of(script.files, rest.pop(0))
@@ -81,11 +80,11 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     if isinstance(named := content.pop("config", None), str):  # TrlParser, trl/scripts/utils.py.
         content = {**arguments_of(script.files, named), **content}
     if words[place - 1].endswith(CLI):
-        return Started(content, _of_cli(variables, options), notes)
+        return Started(content, _of_cli(script.texts, options), notes)
     settings, processes = _accelerated(words[:place], content)
     if settings is not None and not processes:
         return Started(content, options, notes, settings)
-    devices, how = count_ranks(words[:place], variables, options, script.files)
+    devices, how = count_ranks(words[:place], script.texts, options, script.files)
     nodes, over = divmod(devices, PER_MACHINE)
     split = (nodes, PER_MACHINE) if nodes and not over else (1, devices)
     asked = options if options.nodes else evolve(options, nodes=split[0], devices_per_node=split[1])

@@ -194,7 +194,7 @@ def _flag_words(flag: str, value: Any) -> list[str]:
 def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
-    variables = {name: " ".join(words) for name, words in script.variables.items()}
+    variables = script.texts
     notes, absent = undefined_variables(script), ", ".join(dict.fromkeys(script.absent))
     if not calls:
         flags = () if absent else _arrays(script)

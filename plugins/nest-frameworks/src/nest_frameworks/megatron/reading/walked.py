@@ -95,6 +95,11 @@ class Walk:
     walks: int = 0
     passed_over: list[int] = field(factory=list)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Values of the variables, arrays as one text."""
+        return {name: " ".join(words) for name, words in self.variables.items()}
+
     def declare(self, words: Sequence[str]) -> None:
         """`export $(cat .env)`: what is printed is set; what only a run would tell is as a file that is not here."""
         for word in words:

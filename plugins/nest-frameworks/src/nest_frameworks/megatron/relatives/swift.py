@@ -219,7 +219,7 @@ def _of_script(text: str, options: LaunchOptions) -> tuple[dict[str, Any], list[
     content |= {flag.removeprefix("--").replace("-", "_"): _value(value) for flag, value in given.items()}
     if isinstance(named := content.pop("config", None), str):
         content = {**arguments_of(script.files, named), **content}
-    variables = {name: scalar(" ".join(value)) for name, value in script.variables.items() if name.isidentifier()}
+    variables = {name: scalar(text) for name, text in script.texts.items() if name.isidentifier()}
     said = {name: variables[name] for name in ("NNODES", "NPROC_PER_NODE") if variables.get(name) is not None}
     return {**content, "ENV": {**(content.get("ENV") or {}), **said}}, notes
 

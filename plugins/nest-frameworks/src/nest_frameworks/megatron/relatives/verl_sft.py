@@ -19,7 +19,7 @@ from nest_frameworks.megatron.relatives.verl import DIALECT, OFFLOADED
 if TYPE_CHECKING:
     from nest_frameworks.keys import Keys
 
-PROGRAM = "fsdp_sft_trainer"
+PROGRAM, ULYSSES = "fsdp_sft_trainer", "ulysses_sequence_parallel_size"
 
 HARMLESS = """
 data.* trainer.* optim.* use_remove_padding model.lora_alpha model.use_shm model.trust_remote_code model.external_lib
@@ -53,8 +53,7 @@ def read(text: str, options: LaunchOptions) -> Reading:
 
     words, script, notes = command(text, options, lambda each: _place(each) is not None, f"call of verl's {PROGRAM}")
     place = _place(words) or 0
-    variables = {name: " ".join(value) for name, value in script.variables.items()}
-    devices, told = count_ranks(words[:place], variables, options, script.files)
+    devices, told = count_ranks(words[:place], script.texts, options, script.files)
     keys = Keys(overrides(words[place + 1 :]), notes=[told, *notes])
     lora = None
     if keys.integer("model.lora_rank", 0):
@@ -85,9 +84,6 @@ def _flags(keys: Keys, devices: int) -> Flags:
         "--cp-comm-type": "a2a" if ulysses > 1 else None,
         **{f"--recompute-{name}": value for name, value in full.items() if recomputes},
     }
-
-
-ULYSSES = "ulysses_sequence_parallel_size"
 
 
 def _place(words: Sequence[str]) -> int | None:
