@@ -1067,17 +1067,8 @@ class Rules:
         fronts = [(inst.layers - 1, inst.layers)] * sum(stretch.ends[0] in chunk.ends for chunk in chunks)
         backs = [(0, 1)] * sum(stretch.ends[1] in chunk.ends for chunk in chunks)
         runs = (*([(stretch.start, stretch.start + count)] if count else []), *fronts, *backs)
-        key = (
-            "shared",
-            case.candidate,
-            case.replicas,
-            case.order,
-            case.size,
-            case.degree,
-            case.schedule,
-            choice[1],
-            runs,
-        )
+        placed = case.candidate, case.replicas, case.order, case.size, case.degree, case.schedule
+        key = ("shared", placed, choice[1], runs)
         if key not in self.cache:
             self.cache[key] = inst.sharding(case, runs, choice[1])
         return self.cache[key]
@@ -1100,40 +1091,21 @@ class Rules:
         inst, s = self.instance, case.stages
         if len(inst.cuts) != inst.layers + 1 or inst.data.get("partition"):
             return 0.0
-        a, w, inputs = inst.weights(case)[0], inst.weights(case)[1:], inst.weights(case)[2]
+        a, *w = inst.weights(case)
         slowest, filling, sync = self.terms(case, choices)
-        limit, stretch, route = (
-            (self.claim - filling - sync) / a if a > 0 else inf,
-            self.stretch(case),
-            inst.route(case),
-        )
-        least = min(
-            inst.candidates[case.candidate].modes[name]["extra"][stretch.layer] for name, _ in self.pure(case, choices)
-        )
-        parts: list[list[Chunk]] = [[] for _ in range(s)]
-        last, alike = len(route) - 1, len(set(w)) == 1
-        for place, stage in enumerate(route):
-            ends = [stretch.ends[side] for side, there in ((0, place == 0), (1, place == last)) if there]
-            sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
-            parts[stage].append(Chunk(place in (0, last), tuple(end for end in ends if end is not None), sides))
-        stages = [tuple(own) for own in parts]
+        limit = (self.claim - filling - sync) / a if a > 0 else inf
+        stretch, stages = self.stretch(case), self.chunks_of(case)
+        modes = inst.candidates[case.candidate].modes
+        least = min(modes[name]["extra"][stretch.layer] for name, _ in self.pure(case, choices))
         moments = [max(inst.held(case, stage), key=sum) for stage in range(1, s + 1)]
         found, times = inf, {}
         for size in self.sizes(case):
             fewest = [size[0] * sum(not chunk.free for chunk in own) for own in stages]
             tops = []
             for stage, own in enumerate(stages):
-                top = -1
                 if (own, size) not in times:
-                    ways = times[own, size] = []
-                    fast, most = fewest[stage], min(len(own) * size[1], stretch.count)
-                    for choice in choices:  # Choices side by side are about as fast.
-                        while fast < most and self.pace(case, choice, own, size, fast + 1)[0] < limit:
-                            fast += 1
-                        while fast >= fewest[stage] and self.pace(case, choice, own, size, fast)[0] >= limit:
-                            fast -= 1
-                        ways.append((fast, choice))
-                    ways.sort(reverse=True)
+                    times[own, size] = self.fastest(case, choices, own, size, limit)
+                top = -1
                 for fast, choice in times[own, size]:
                     if fast <= top:
                         break
@@ -1152,13 +1124,12 @@ class Rules:
                         if not behind[1] <= stretch.count - used - number <= behind[0]:
                             continue
                         if number not in options:
-                            options[number] = []
-                            for fast, choice in times[own, size]:
-                                if number <= min(fast, self.capacity(case, choice, own, moments[stage], size)):
-                                    time, extra, shown = self.pace(case, choice, own, size, number)
-                                    more = inputs * max(0.0, extra - number * least) + (w[0] * shown if alike else 0.0)
-                                    _, _, once, update, _ = self.shared(case, choice, own, number)
-                                    options[number].append((time, more, update + inst.data["exposed"] * once[0]))
+                            ways = [
+                                choice
+                                for fast, choice in times[own, size]
+                                if number <= min(fast, self.capacity(case, choice, own, moments[stage], size))
+                            ]
+                            options[number] = [self.added(case, each, own, size, number, least, w) for each in ways]
                         for time, more, y in options[number]:
                             for mt, mf, my in before:
                                 self.states += 1
@@ -1170,6 +1141,47 @@ class Rules:
                 labels = following
             found = min([found, *(a * t + filling + f + y for own in labels.values() for t, f, y in own)])
         return found
+
+    def chunks_of(self, case: Case) -> list[tuple[Chunk, ...]]:
+        """Chunks of each stage."""
+        stretch, route = self.stretch(case), self.instance.route(case)
+        parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
+        last = len(route) - 1
+        for place, stage in enumerate(route):
+            ends = [stretch.ends[side] for side, there in ((0, place == 0), (1, place == last)) if there]
+            sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
+            parts[stage].append(Chunk(place in (0, last), tuple(end for end in ends if end is not None), sides))
+        return [tuple(own) for own in parts]
+
+    def fastest(
+        self, case: Case, choices: Choices, own: tuple[Chunk, ...], size: tuple[int, int], limit: float
+    ) -> list[tuple[int, Choice]]:
+        """Most layers of the stretch that a stage runs in less than `limit` by each choice, the most first."""
+        fewest, most = size[0] * sum(not chunk.free for chunk in own), min(len(own) * size[1], self.stretch(case).count)
+        fast, ways = fewest, []
+        for choice in choices:  # Choices side by side are about as fast.
+            while fast < most and self.pace(case, choice, own, size, fast + 1)[0] < limit:
+                fast += 1
+            while fast >= fewest and self.pace(case, choice, own, size, fast)[0] >= limit:
+                fast -= 1
+            ways.append((fast, choice))
+        return sorted(ways, reverse=True)
+
+    def added(
+        self,
+        case: Case,
+        choice: Choice,
+        own: tuple[Chunk, ...],
+        size: tuple[int, int],
+        count: int,
+        least: float,
+        w: Sequence[float],
+    ) -> Terms:
+        """Terms of a stage with so many layers of the stretch; `least`: recomputation that the filling counts."""
+        time, extra, shown = self.pace(case, choice, own, size, count)
+        more = w[1] * max(0.0, extra - count * least) + (w[0] * shown if len(set(w)) == 1 else 0.0)
+        _, _, once, update, _ = self.shared(case, choice, own, count)
+        return time, more, update + self.instance.data["exposed"] * once[0]
 
     def recurrence(self, case: Case, choices: Choices) -> float:
         """Rule 3: stages between any cuts, with every boundary at its cheapest level."""
