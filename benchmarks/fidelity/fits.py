@@ -28,7 +28,7 @@ SOURCES = (
     "nest calibrate memory measured.jsonl measured_2.jsonl out_of_memory.jsonl: likelihood of 579 runs, 12 sources "
     "alike",
 )
-"""Origin of the error of all stacks, which stays as it is."""
+"""Origin of the error of all stacks, which this command does not fit."""
 
 
 @frozen

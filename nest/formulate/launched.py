@@ -34,7 +34,8 @@ def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) 
     if devices % inner:
         split = " x ".join(f"{name.upper()} {degree}" for name, degree in new.items() if degree > 1)
         raise InputError(f"{split} needs a multiple of {inner} devices, and the run has {devices}; also pass --fix dp.")
-    values: dict[str, int | float | str | bool] = {**after.values, "dp": (data := devices // inner)}
+    data = devices // inner
+    values: dict[str, int | float | str | bool] = {**after.values, "dp": data}
     if new["tp"] == 1 and "sp" in values:
         values["sp"] = False
     if "etp" not in decisions and before.values.get("etp") == old["tp"] != new["tp"]:

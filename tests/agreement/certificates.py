@@ -18,7 +18,7 @@ MUTATIONS = 2
 
 
 def examine(seed: int, kind: str | None) -> tuple[Counter[str], list[str]]:
-    """What the certificate of a problem and its mutations count under, and what claims too much or crashes."""
+    """Count verdicts on the certificate of a problem and its mutations; list false claims and crashes."""
     from certificate_tests.certified import InputError, certificate_of, mutated, outcome
     from nest.errors import NoPlanYet
 

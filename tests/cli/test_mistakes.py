@@ -14,7 +14,7 @@ ROWS = [each for _, each in rows()]
 
 @pytest.mark.parametrize(
     "mistake",
-    # A mistake that is told beside an answer takes a search.
+    # nest tells other mistakes beside an answer, which takes a search.
     [each if each.exit == 2 else pytest.param(each, marks=pytest.mark.longer) for each in ROWS],
     ids=[row(each, "")[2:-4][:60] for each in ROWS],
 )

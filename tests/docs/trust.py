@@ -126,9 +126,9 @@ def fits() -> Iterator[str]:
             shares = " | ".join(percent(part[share]) for share in ("said", "ran", "error"))
             yield f"| {name} | {part['low']:.2f} to {part['high']:.2f} | {part['plans']} | {shares} |"
     yield ""
-    yield f"The Brier score over {figures['ran']} plans that ran and {figures['failed']} that failed is"
+    yield f"{figures['ran']} plans ran and {figures['failed']} failed."
     former, left_out = (figures[key]["brier"] for key in ("former", "left_out"))
-    yield f"{former:.4f} with the error of all stacks, and {left_out:.4f} with that of the stack."
+    yield f"One error for all stacks gives a Brier score of {former:.4f}, an error for each stack {left_out:.4f}."
     for name, each in figures["stacks"].items():
         yield f"Fitted to all of them, {name} has median {each['median']:.2f} and deviation {each['spread']:.2f}."
 

@@ -93,9 +93,8 @@ def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> 
     often, once, updates, forward = [0.0], [0.0], 0.0, 0.0
     for group in groups:
         rs, ag, ar, z = group.scattered, group.gathered, group.reduced_across, group.shards
-        add_often, add_once = [([], [group.all_reduced]), ([], [rs, ar, ag]), ([rs], [ar, ag]), ([rs, ag, ag], [ar])][
-            zero
-        ]
+        stages = ([], [group.all_reduced]), ([], [rs, ar, ag]), ([rs], [ar, ag]), ([rs, ag, ag], [ar])
+        add_often, add_once = stages[zero]
         often, once = added([often, *add_often]), added([once, *add_once])
         updates += group.update / (z if zero else 1)
         forward += ag[0] if zero == 3 else 0.0

@@ -215,7 +215,7 @@ SOON = (
     *("qwen3_next", "deepseek_v4", "transformer"),
 )
 EARLY = [c if c.values[0] in SOON else pytest.param(*c.values, marks=[pytest.mark.longer, *c.marks]) for c in CASES]
-"""Of these families alone, the default run takes that one."""
+"""The same cases; the default run takes families of `SOON` only."""
 
 
 @pytest.mark.parametrize(("family", "exchange"), EARLY)
