@@ -144,11 +144,8 @@ FILE = "deepspeed_config.deepspeed_config_file"
 """Key of DeepSpeed's own file, which then says everything of it."""
 
 UNPRICED = {
-    "fsdp_config.fsdp_offload_params": "nest assumes parameters to stay on the device",
-    "deepspeed_config.offload_param_device": "nest assumes parameters to stay on the device",
     "deepspeed_config.deepspeed_moe_layer_cls_names": "",
     "dynamo_config.dynamo_backend": "nest assumes operators to take what calibration says",
-    "parallelism_config.parallelism_config_sp_size": "",
     "fp8_config": "8-bit training is priced as nest's precision fp8",
 }
 """Assumptions for set keys; empty: the key is only named."""
@@ -199,9 +196,14 @@ def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
     fixed |= {"zero": 0} if kind == PLAIN else {}
     if kind == FSDP:
         fixed |= _fsdp(keys, replicas, shards, cp, machines, devices)
+        if keys.truth("fsdp_config.fsdp_offload_params"):
+            training["offload"] = ["optimizer"]
+            keys.on_host("fsdp_config.fsdp_offload_params", state=True)
     if kind == DEEPSPEED:
         fixed |= _deepspeed(keys, training)
     fixed["dp"] = None if shards is None else replicas * shards
+    for path in ("parallelism_config.parallelism_config_sp_size", "parallelism_config.sp_size"):
+        keys.refuse({path: "nest does not read Accelerate's sequence parallelism"})
     keys.unpriced(UNPRICED)
     return {"training": said(training), "fixed": said(fixed)}, devices
 
@@ -278,6 +280,8 @@ def _deepspeed(keys: Keys, training: dict[str, Any]) -> dict[str, Any]:
     if offloaded == 2:
         keys.note("deepspeed_config.offload_optimizer_device nvme is priced as cpu.")
     training["offload"] = ["optimizer"] if offloaded else []
+    if keys.choice("deepspeed_config.offload_param_device", {"none": False, "cpu": True, "nvme": True}, False):
+        keys.on_host("deepspeed_config.offload_param_device", bool(offloaded))
     training["gradients"] = {"fp8": "bf16"}.get(training["precision"], training["precision"])  # As DeepSpeed does.
     steps = keys.value("deepspeed_config.gradient_accumulation_steps")
     counted = None if steps == "auto" else keys.integer("deepspeed_config.gradient_accumulation_steps")

@@ -14,7 +14,7 @@ from nest.deployment import Deployment, LaunchOptions, Reading
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 from nest_frameworks.common import check_trained, checked, data_ranks, problem_of, samples
-from nest_frameworks.keys import Keys, launched, opened, said
+from nest_frameworks.keys import UNKNOWN_OPTIMIZER, Keys, launched, opened, said
 from nest_frameworks.limits import ULYSSES, Asked, gradient_format, sharded
 
 JSON_FILE = "deepspeed.json"
@@ -162,29 +162,32 @@ STACK = "deepspeed"
 SECTIONS = (BATCH, MICRO, STEPS, "zero_optimization", "bf16", "fp16")
 
 UNPRICED = {
-    "zero_optimization.offload_param": "nest assumes parameters to stay on the device",
-    "zero_optimization.mics_shard_size": "nest assumes state to be sharded over all data-parallel ranks",
+    "data_efficiency.data_sampling.curriculum_learning.enabled": "nest assumes samples to be of full length",
+    "curriculum_learning.enabled": "nest assumes samples to be of full length",
+    "compile.enabled": "nest assumes operators to take what calibration says",
+}
+"""Assumptions for set keys."""
+
+CHANGING = {
+    "sparse_attention": "nest assumes every query to attend to every key",
+    "data_efficiency.data_routing.random_ltd.enabled": "nest assumes all tokens to pass all layers",
+    "compression_training": "nest assumes weights to be neither pruned nor quantised",
     "zero_optimization.zero_quantized_weights": "nest assumes weights to be gathered in 16 bits",
     "zero_optimization.zero_quantized_gradients": "nest assumes gradients to be reduced in their own format",
-    "zero_optimization.zero_quantized_nontrainable_weights": "",
+    "zero_optimization.zero_quantized_nontrainable_weights": "nest assumes frozen weights to be gathered in 16 bits",
     **dict.fromkeys(
         ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
         "nest assumes the optimizer and its weights to be in single precision",
     ),
-    "tensor_parallel.tp_overlap_comm": "tensor-parallel communication is taken not to overlap",
+    "tensor_parallel.tp_overlap_comm": "nest assumes tensor-parallel communication not to overlap",
     "activation_checkpointing.partition_activations": "nest assumes every rank to keep the inputs of its layers",
     "activation_checkpointing.cpu_checkpointing": "nest assumes inputs of layers to stay on the device",
-    "compression_training": "",
-    "data_efficiency.data_sampling.curriculum_learning.enabled": "nest assumes samples to be of full length",
-    "curriculum_learning.enabled": "",
-    "elasticity.enabled": "",
-    "amp.enabled": "",
-    **dict.fromkeys(("compile.enabled", "compile.deepcompile", "autotuning.enabled"), ""),
+    "elasticity.enabled": "nest assumes the batch that the file gives",
+    "amp.enabled": "nest reads the sections bf16 and fp16",
+    "compile.deepcompile": "nest assumes weights to be gathered layer by layer",
+    "autotuning.enabled": "nest assumes the settings of the file",
 }
-"""Assumptions for set keys; empty: the key is only named."""
-
-CHANGING = ("sparse_attention", "data_efficiency.data_routing.random_ltd.enabled")
-"""Keys that change what layers compute."""
+"""Keys that change layout, memory or model, with what nest prices."""
 
 HARMLESS = (
     *("optimizer.params.*", "scheduler.*", "gradient_clipping", "prescale_gradients", "steps_per_print", "dump_state"),
@@ -194,7 +197,7 @@ HARMLESS = (
     *("zero_optimization.*_bucket_size", "zero_optimization.stage3_*", "zero_optimization.sub_group_size"),
     *("zero_optimization.contiguous_gradients", "zero_optimization.reduce_scatter", "zero_optimization.round_robin_*"),
     *("zero_optimization.allgather_partitions", "zero_optimization.load_from_*", "zero_optimization.elastic_*"),
-    *("zero_optimization.ignore_unused_parameters", "zero_optimization.offload_optimizer.*", "amp.*", "compile.*"),
+    *("zero_optimization.ignore_unused_parameters", "zero_optimization.offload_*", "amp.*", "compile.*"),
     *("zero_optimization.gather_16bit_*", "zero_optimization.memory_efficient_linear", "sparse_gradients"),
     *("zero_optimization.max_*", "_comment", "tensor_parallel.preset_model", "tensor_parallel.partition_config.*"),
     *(f"tensor_parallel.{key}" for key in ("use_*", "tp*.tp_grain_size", "dtype", "vocab_parallel_ce_backend")),
@@ -220,6 +223,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if stage > 3:
         keys.problem(f"zero_optimization.stage is {stage}; it must be 0, 1, 2 or 3.")
     fixed: dict[str, Any] = {"zero": stage, **_degrees(keys)}
+    if (shard := keys.integer("zero_optimization.mics_shard_size", -1)) is not None and shard > 0:
+        fixed["zero_degree"] = shard
     batch, devices = _batch(
         keys, fixed, launched(keys, options or LaunchOptions()), any(path in filled for path in (BATCH, MICRO, STEPS))
     )
@@ -235,9 +240,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     }
     if filled:
         keys.note(f"these keys are auto, and the problem says what of them matters: {', '.join(sorted(filled))}.")
-    for path in CHANGING:
-        if keys.value(path) not in (None, False, {}):
-            keys.problem(f"{path} changes what layers compute, which nest does not price; delete it.")
+    if keys.choice("zero_optimization.offload_param.device", {"none": False, "cpu": True, "nvme": True}, False):
+        keys.on_host("zero_optimization.offload_param", bool(training["offload"]))
+    keys.refuse(CHANGING)
     keys.unpriced(UNPRICED)
     settings = {"training": said(training), "fixed": said(fixed)}
     return Reading(settings, devices, notes=keys.finish(HARMLESS))
@@ -363,9 +368,11 @@ def _precision(keys: Keys, filled: list[str]) -> str | None:
 
 def _optimizer(keys: Keys) -> str | None:
     name = str(keys.value("optimizer.type") or "")
-    known = {"adam": "adam", "adamw": "adamw", "sgd": "sgd", "": None}
+    known = {"adam": "adam", "adamw": "adamw", "sgd": "sgd", "lion": "lion", "lamb": "adam", "": None}
     if name.lower() not in known:
-        keys.note(f"optimizer.type {name:.60} is not priced: the optimizer is the problem's.")
+        keys.problem(f"optimizer.type is {name:.60}, {UNKNOWN_OPTIMIZER}.")
+    if name.lower() == "lamb":
+        keys.note("optimizer.type Lamb is priced as Adam, which keeps as much state.")
     return known.get(name.lower())
 
 
@@ -374,10 +381,9 @@ def _offload(keys: Keys) -> list[str] | None:
     device = keys.choice(path, {"none": None, "cpu": "cpu", "nvme": "nvme"}, None)
     if device == "nvme":
         keys.note(f"{path} nvme is priced as cpu.")
-    if device and keys.value("zero_optimization.offload_optimizer.ratio") not in (None, 1):
-        keys.note(
-            "zero_optimization.offload_optimizer.ratio is not priced: nest assumes the whole state to be on the host."
-        )
+    ratio = keys.value("zero_optimization.offload_optimizer.ratio")
+    if device and ratio not in (None, 1):
+        keys.problem(f"{path.replace('device', 'ratio')} is {ratio!s:.20}; nest prices 1, the whole state on the host.")
     return ["optimizer"] if device else []
 
 

@@ -27,6 +27,8 @@ SCRIPT = re.compile(r"\A#!|^\s*(deepspeed|torchrun|accelerate launch|python3?|sr
 IDLE: tuple[Any, ...] = (None, False, 0, 1, "", "none", "no", "null", "false", "off", "disabled", "auto", [], {})
 """Values that ask for nothing, or for one device."""
 
+UNKNOWN_OPTIMIZER = "whose state and step nest does not price; delete it, and say training.optimizer in a problem"
+
 Chosen = TypeVar("Chosen")
 
 
@@ -100,6 +102,20 @@ class Keys:
         for path, assumed in paths.items():
             if self.value(path) not in (None, False, 0, "", "none", "disabled", [], {}):
                 self.note(f"{path} is not priced{': ' + assumed if assumed else ''}.")
+
+    def refuse(self, paths: Mapping[str, str]) -> None:
+        """Refuse those of the keys that ask for something, with what is assumed in its place."""
+        for path, assumed in paths.items():
+            if _asks(self.value(path)):
+                self.problem(f"{path} is {self.value(path)!r:.60}, but {assumed}; delete it to price the run so.")
+
+    def on_host(self, path: str, state: bool) -> None:
+        """Tell how parameters on the host are priced: not at all, but for the optimizer's `state` there."""
+        if state:
+            self.note(f"{path}: the optimizer's state and step are on the host; shards of weights and gradients are "
+                      "priced on the device, and their copies as free.")  # fmt: skip
+        else:
+            self.refuse({path: "nest assumes parameters to stay on the device"})
 
     def problem(self, text: str) -> None:
         """Note a mistake: a sentence."""

@@ -62,17 +62,15 @@ MODEL_KEYS = (
 
 FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 
-UNPRICED = {
-    "parameter_memory_host_offload": "nest assumes parameters to stay on the device",
+CHANGING = {
     "num_vocab_tiling": "nest assumes all logits to be stored",
-    "mu_dtype": "nest assumes both moments to be in single precision",
     "pipeline_fsdp_ag_once": "nest assumes weights to be gathered for every micro-batch",
-    "custom_mesh": "",
-    "custom_mesh_and_rule": "",
-    "attention_type": "nest assumes every query to attend to every key",
+    **dict.fromkeys(("custom_mesh", "custom_mesh_and_rule"), "nest reads the sizes of MaxText's own axes"),
     "sliding_window_size": "nest assumes every query to attend to every key",
-    "use_qwix_quantization": "",
 }
+"""Keys that change layout, memory or model, with what nest prices."""
+
+UNPRICED = {"use_qwix_quantization": ""}
 """Assumptions for set keys; empty: the key is only named."""
 
 HARMLESS = (
@@ -108,6 +106,11 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if fixed.get("ep", 1) > 1 or experts:
         fixed["etp"] = fixed["tp"]
     training = _training(keys, fixed, devices)
+    if keys.truth("parameter_memory_host_offload"):
+        keys.on_host("parameter_memory_host_offload", bool(training["offload"]))
+    if keys.value("attention_type") != "global":
+        keys.refuse({"attention_type": "nest assumes every query to attend to every key"})
+    keys.refuse(CHANGING)
     keys.unpriced(UNPRICED)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
     return Reading(settings, devices, notes=keys.finish(HARMLESS))
@@ -303,7 +306,10 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
 def _optimizer(keys: Keys) -> str:
     """Moments are in `weight_dtype` where `mu_dtype` is left out (base.yml)."""
     name = keys.choice("opt_type", {"adamw": "adamw", "adam_pax": "adam", "sgd": "sgd"}, "adamw")
-    narrow = keys.value("weight_dtype") == "bfloat16" and not keys.value("mu_dtype")
+    weights = str(keys.value("weight_dtype") or "float32")
+    if (moment := str(keys.value("mu_dtype") or weights)) != weights:
+        keys.problem(f"mu_dtype is {moment:.40}, but nest prices both moments in weight_dtype {weights:.40}.")
+    narrow = weights == "bfloat16"
     return "adam-bf16" if narrow and name != "sgd" else name
 
 

@@ -136,10 +136,14 @@ MOST_LAYERS = 10_000
 
 CONFIG = "model.model_config"
 
-UNPRICED = {
+CHANGING = {
     "parallelism.moe_layer_recompute": "nest assumes it to recompute nothing",
     f"{CONFIG}.sliding_window_size": "nest assumes queries to attend to every key",
     f"{CONFIG}.flex_attention_mask": "nest assumes queries to attend to every key",
+}
+"""Keys that change layout, memory or model, with what nest prices."""
+
+UNPRICED = {
     f"{CONFIG}.no_rope_layer": "nest assumes all layers to rotate queries and keys",
     f"{CONFIG}.z_loss_enabled": "",
 }
@@ -177,6 +181,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     there = launched(keys, options or LaunchOptions())
     if there is not None and there != ranks:
         keys.problem(f"the degrees of parallelism make {ranks} ranks, and the launch has {there}.")
+    keys.refuse(CHANGING)
     keys.unpriced(UNPRICED)
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}

@@ -27,6 +27,7 @@ class Row:
         facts: keys and values that decide.
         nodes: machines of eight devices that it is read with; None: it says its own.
         part: the part of its model that it is read with; None: all of it.
+        model: configuration of a model that lies elsewhere, given with it; None: none.
         refused: part of the reason why it is refused; empty: it is read.
     """
 
@@ -35,6 +36,7 @@ class Row:
     facts: Mapping[str, Any]
     nodes: int | None = None
     part: str | None = None
+    model: Mapping[str, Any] | None = None
     refused: str = ""
 
     @property

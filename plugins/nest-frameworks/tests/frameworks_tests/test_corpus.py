@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from frameworks_tests.corpus import STYLES, Row, decided, rows, written
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
+from nest.hooks.architectures import architecture_of
 from nest_frameworks import nest_plan_readers
 
 READERS = {each.name: each for each in nest_plan_readers()}
@@ -27,6 +29,8 @@ def test_public_files_are_read_right_or_refused_for_the_true_reason(index: int, 
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     options = LaunchOptions(row.nodes, 8 if row.nodes else None, row.part, folder=tmp_path)
+    if row.model is not None:
+        options = evolve(options, model=architecture_of(dict(row.model)))
     text = next(iter(files.values()))
     if row.refused:
         with pytest.raises(InputError) as error:

@@ -192,8 +192,8 @@ def test_other_files_are_told() -> None:
         read("speed: 3")
     with pytest.raises(InputError, match="never closed"):
         read("python train.py base.yml steps='3")
-    found = read(f"{LLAMA}ici_fsdp_parallelism: 8\nspeed: 3\nmu_dtype: bfloat16\n")
-    assert [note.split()[0] for note in found.notes] == ["mu_dtype", "these"]
+    found = read(f"{LLAMA}ici_fsdp_parallelism: 8\nspeed: 3\nuse_qwix_quantization: true\nattention_type: global\n")
+    assert [note.split()[0] for note in found.notes] == ["use_qwix_quantization", "these"]
 
 
 STAGES = """
@@ -253,7 +253,7 @@ def test_the_stack_keeps_16_bytes_a_parameter() -> None:
     assert (twice - once) * 4 == pytest.approx(bytes_kept[0] - bytes_kept[1], rel=0.01)
 
 
-@pytest.mark.parametrize(("more", "optimizer"), [("", "adam-bf16"), ("mu_dtype: float32\n", "adamw")])
+@pytest.mark.parametrize(("more", "optimizer"), [("", "adam-bf16"), ("mu_dtype: bfloat16\n", "adam-bf16")])
 def test_moments_are_in_the_format_of_the_weights_where_nothing_is_said(more: str, optimizer: str) -> None:
     found = read(f"{LLAMA}weight_dtype: bfloat16\n{more}", LaunchOptions(1, 8))
     assert found.settings["training"]["optimizer"] == optimizer

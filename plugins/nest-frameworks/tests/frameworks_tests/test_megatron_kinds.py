@@ -208,10 +208,9 @@ def test_shorter_sequences_of_deepspeed_are_told(tmp_path: Any) -> None:
 
 
 def test_old_flags_and_what_is_read_of_them_are_told() -> None:
-    told = " ".join(read("--checkpoint-activations --deepspeed --zero-stage 1 --partition-activations").notes)
+    told = " ".join(read("--checkpoint-activations --deepspeed --zero-stage 1").notes)
     assert "--checkpoint-activations of older versions" in told
     assert "ZeRO 1, as --zero-stage says" in told
-    assert "--partition-activations (nest assumes every rank to keep" in told
 
 
 def test_the_first_versions_called_a_micro_batch_the_batch_size() -> None:

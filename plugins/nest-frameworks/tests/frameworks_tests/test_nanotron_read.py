@@ -159,8 +159,8 @@ def test_mistakes_are_told(line: str, other: str, told: str) -> None:
 def test_launches_and_keys_that_do_not_fit_are_told() -> None:
     with pytest.raises(InputError, match="make 16 ranks, and the launch has 8"):
         read(TINY, LaunchOptions(1, 8))
-    found = read(TINY.replace("hidden_act: silu", "hidden_act: silu\n    sliding_window_size: 64\n    depth: 3"))
-    assert [note.split()[0] for note in found.notes] == ["model.model_config.sliding_window_size", "these"]
+    found = read(TINY.replace("hidden_act: silu", "hidden_act: silu\n    z_loss_enabled: true\n    depth: 3"))
+    assert [note.split()[0] for note in found.notes] == ["model.model_config.z_loss_enabled", "these"]
     assert "model.model_config.depth" in found.notes[1]
 
 

@@ -225,7 +225,7 @@ def test_a_local_batch_that_is_left_out_is_torchtitan_s() -> None:
     ("line", "told"),
     [
         ("[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'", "priced as nest's selective"),
-        ("[training]\nenable_cpu_offload = true", "training.enable_cpu_offload is not priced"),
+        ("[training]\nenable_cpu_offload = true", "enable_cpu_offload: the optimizer's state and step are on the"),
         ("[training]\ndtype = 'bfloat16'", "kept in the format in which they are reduced"),
         ("[model]\nflavor = 'debugmodel'", "no figures of torchtitan's llama3 debugmodel"),
         ("[warp]\nspeed = 9", "these keys were not read: warp.speed"),

@@ -219,7 +219,8 @@ def test_what_accelerate_is_told_lies_beside(tmp_path: Path) -> None:
     ("line", "other", "told"),
     [
         # examples/train_lora/qwen3_lora_sft_ds3.yaml, qwen3_lora_dpo.yaml and extras/galore/llama3_full_sft.yaml
-        ("finetuning_type: full", "finetuning_type: freeze", "finetuning_type is freeze, but nest prices trainings of"),
+        ("finetuning_type: full", "finetuning_type: oft", "finetuning_type is oft, but nest prices full, lora and"),
+        ("finetuning_type: full", "finetuning_type: freeze\nfreeze_trainable_modules: mlp", "name parts of layers"),
         ("bf16: true", "quantization_bit: 4", "quantization_bit asks for weights in 4 or 8 bits, which only"),
         ("finetuning_type: full", "additional_target: norm", "additional_target has norm, and nest knows embed_tokens"),
         ("stage: sft", "stage: dpo", "stage is dpo, but nest prices steps"),
@@ -419,11 +420,27 @@ def test_the_trainers_arguments_as_people_write_them() -> None:
         "precision": "bf16",
         "optimizer": "adamw",
         "stack": "transformers",
+        "offload": ["optimizer"],
     }
     assert {"recompute": "full", "zero": 3, "dp": 8, "micro_batch": 4}.items() <= found.settings["fixed"].items()
-    assert any("fsdp_offload_params is not priced" in note for note in found.notes)
+    assert any("fsdp_offload_params: the optimizer's state and step are on the host" in note for note in found.notes)
     adapted = read_transformers(json.dumps({**arguments, "use_peft": True, "lora_r": 4}), LaunchOptions(1, 8))
     assert adapted.settings["training"]["trainable"] == {"lora": {"rank": 4, "targets": ["q_proj", "v_proj"]}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "layers"),
+    [
+        ("", [30, 31]),
+        ("freeze_trainable_layers: -3", [0, 1, 2]),
+        ("freeze_trainable_layers: 8\nuse_llama_pro: true", [3, 7, 11, 15, 19, 23, 27, 31]),
+    ],
+)
+def test_layers_that_llama_factory_leaves_trained(lines: str, layers: list[int]) -> None:
+    """`_setup_freeze_tuning` of src/llamafactory/model/adapter.py, of a model of 32 layers."""
+    head = "model_name_or_path: meta-llama/Llama-3.1-8B\nstage: sft\nfinetuning_type: freeze\nbf16: true\n"
+    found = read_llama_factory(f"{head}freeze_extra_modules: lm_head\n{lines}\n", LaunchOptions(1, 8))
+    assert found.settings["training"]["trainable"] == [*(f"layers.{number}" for number in layers), "head"]
 
 
 def test_what_fsdp_keeps_between_micro_batches_is_told() -> None:

@@ -15,6 +15,7 @@ from nest_frameworks.megatron.reading.read import read_megatron
 from nest_frameworks.megatron.reading.script import walk
 from nest_frameworks.megatron.relatives.swift import read as read_swift
 from nest_frameworks.megatron.relatives.verl import read as read_verl
+from nest_frameworks.nanotron import read as read_nanotron
 from nest_frameworks.torchtitan.reading import read as read_torchtitan
 from nest_frameworks.trainers.reading import read_axolotl, read_llama_factory, read_transformers
 
@@ -132,6 +133,7 @@ LLAMA_FACTORY = "model_name_or_path: x\nstage: sft\nfinetuning_type: full\ncutof
 AXOLOTL = "base_model: x\nmicro_batch_size: 1\nsequence_len: 512\n"
 TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n'
 SWIFT = "model: meta-llama/Llama-3.1-8B\nmax_length: 4096\nENV: {NPROC_PER_NODE: 8}\n"
+NANOTRON = "parallelism: {dp: 2, pp: 1, tp: 4}\ntokens: {micro_batch_size: 1, sequence_length: 256}\n"
 TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
 
 
@@ -168,6 +170,56 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
             "override_model_config has base_emb_dim change llama3-8b",
         ),
         (read_megatron, f"{RUN} --virtual-shard-degree 2", "--virtual-shard-degree"),
+        (read_axolotl, f"{AXOLOTL}activation_offloading: true", "activation_offloading is True"),
+        (read_axolotl, f"{AXOLOTL}gradient_checkpointing: offload", "gradient_checkpointing is 'offload'"),
+        (read_axolotl, f"{AXOLOTL}layer_offloading: true", "layer_offloading is True"),
+        (read_axolotl, f"{AXOLOTL}tiled_mlp: true", "tiled_mlp is True"),
+        (read_axolotl, f"{AXOLOTL}optimizer: muon", "optimizer is muon, whose state"),
+        (read_axolotl, f"{AXOLOTL}adapter: lora\npeft_use_dora: true", "peft_use_dora is True"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_muon: true", "use_muon is True"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_adam_mini: true", "use_adam_mini is True"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_unsloth_gc: true", "use_unsloth_gc is True"),
+        (read_llama_factory, f"{LLAMA_FACTORY}shift_attn: true", "shift_attn is True"),
+        (read_transformers, f"{TRAINER}optim: adafactor", "optim is adafactor, whose state"),
+        (read_transformers, f"{TRAINER}use_peft: true\nuse_dora: true", "use_dora is True"),
+        (read_accelerate, "distributed_type: FSDP\nparallelism_config: {sp_size: 2}", "sp_size is 2"),
+        (
+            read_accelerate,
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, offload_param_device: cpu}",
+            "offload_param_device is 'cpu'",
+        ),
+        (read_torchtitan, f"{TITAN}[optimizer]\nearly_step_in_backward = true", "early_step_in_backward is True"),
+        (read_torchtitan, f"{TITAN}[fault_tolerance]\nenable = true", "fault_tolerance.enable is True"),
+        (
+            read_torchtitan,
+            f"{TITAN}tensor_parallel_degree = 2\ndisable_loss_parallel = true",
+            "disable_loss_parallel is True",
+        ),
+        (
+            read_torchtitan,
+            f"{TITAN}pipeline_parallel_expert_parallel_overlap = true",
+            "parallel_overlap is True",
+        ),
+        (read_nanotron, f"{NANOTRON}model: {{model_config: {{sliding_window_size: 64}}}}", "sliding_window_size is 64"),
+        (
+            maxtext_reading.read,
+            f"{MAXTEXT} parameter_memory_host_offload=true",
+            "memory_host_offload is True",
+        ),
+        (maxtext_reading.read, f"{MAXTEXT} num_vocab_tiling=4", "num_vocab_tiling is 4"),
+        (maxtext_reading.read, f"{MAXTEXT} mu_dtype=bfloat16", "mu_dtype is bfloat16"),
+        (maxtext_reading.read, f"{MAXTEXT} attention_type=local_sliding", "attention_type is 'local_sliding'"),
+        (read_swift, f"{SWIFT}fine_grained_activation_offloading: true", "fine_grained_activation_offloading is True"),
+        (read_swift, f"{SWIFT}mtp_num_layers: 1", "mtp_num_layers is 1"),
+        (read_verl, f"{VERL} actor_rollout_ref.model.enable_activation_offload=True", "enable_activation_offload is"),
+        (read_megatron, f"{RUN} --cpu-offloading-num-layers 1", "--cpu-offloading-num-layers 1 is not priced"),
+        (read_megatron, f"{RUN} --fp32-residual-connection", "--fp32-residual-connection is not priced"),
+        (read_megatron, f"{RUN} --outer-dp-sharding-strategy optim", "--outer-dp-sharding-strategy optim is not"),
+        (
+            read_megatron,
+            f"{RUN} --optimizer-cpu-offload --use-precision-aware-optimizer --optimizer-offload-fraction 0.5",
+            "--optimizer-offload-fraction is 0.5",
+        ),
     ],
 )
 def test_unread_keys_that_split_the_model_are_refused(reader: Any, text: str, key: str) -> None:
@@ -180,6 +232,8 @@ def test_unread_keys_that_split_the_model_are_refused(reader: Any, text: str, ke
 def test_unread_keys_that_ask_for_nothing_are_not(value: str) -> None:
     read_axolotl(f"{AXOLOTL}pipeline_parallel_size: {value}")
     read_axolotl(f"{AXOLOTL}colour: {value}")
+    idle = "--cpu-offloading-num-layers 0 --outer-dp-sharding-strategy no_shard --megatron-fsdp-main-params-dtype fp32"
+    read_megatron(f"{RUN} {idle}")
 
 
 FULL = {"recompute_granularity": "full", "recompute_method": "block"}
@@ -210,9 +264,12 @@ def test_blocks_that_are_recomputed_count_in_each_chunk(
     assert not any("predict further tokens" in note for note in found.notes)
 
 
-def test_a_fork_that_counts_recomputed_blocks_by_the_stage_is_told() -> None:
-    found = read(DENSE, **FULL, recompute_num_layers="3", enable_recompute_layers_per_pp_rank="")
-    assert any("--enable-recompute-layers-per-pp-rank" in note and "each chunk" in note for note in found.notes)
+def test_a_fork_that_counts_recomputed_blocks_by_the_stage_is_refused_where_stages_have_chunks() -> None:
+    told = {**FULL, "recompute_num_layers": "3"}
+    by_stage = {**told, "enable_recompute_layers_per_pp_rank": ""}
+    assert read(DENSE, **by_stage).settings == read(DENSE, **told).settings
+    with pytest.raises(InputError, match=r"per-pp-rank is not priced: nest counts .* in each chunk"):
+        read(DENSE, **by_stage, num_virtual_stages_per_pipeline_rank="2")
 
 
 def test_more_blocks_than_stand_beside_those_that_predict_further_tokens_are_told() -> None:

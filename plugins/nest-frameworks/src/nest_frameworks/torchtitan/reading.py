@@ -29,16 +29,18 @@ GIVEN = ("pipelineschedulesingle", "pipelineschedulemulti", "_pipelinescheduleru
 """Names of schedules that come from a file."""
 
 UNPRICED = {
-    "training.enable_cpu_offload": "parameters, nest assumes gradients and the optimizer's state to stay on the device",
-    "parallelism.disable_loss_parallel": "nest assumes the head's products to be split",
-    "optimizer.early_step_in_backward": "",
-    "fault_tolerance.enable": "",
     "experimental.custom_args_module": "",
     "float8.enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
     "quantize.linear.float8.enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
-    "parallelism.pipeline_parallel_expert_parallel_overlap": "",
 }
 """Assumptions for set keys; empty: the key is only named."""
+
+CHANGING = {
+    "optimizer.early_step_in_backward": "nest assumes gradients to be kept for the step",
+    "fault_tolerance.enable": "nest assumes one group of replicas, which reduces its gradients in every step",
+    "parallelism.pipeline_parallel_expert_parallel_overlap": "nest assumes the exchange with experts not to overlap",
+}
+"""Keys that change layout, memory or model, with what nest prices."""
 
 HARMLESS = (
     *("job.*", "profiling.*", "metrics.*", "lr_scheduler.*", "checkpoint.*", "comm.*", "validation.*", "debug.*"),
@@ -79,6 +81,12 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     fixed |= pipeline
     training = _training(keys, fixed)
     fixed |= _recompute(keys, blocks)
+    keys.refuse(CHANGING)
+    if fixed["tp"] > 1:
+        keys.refuse({"parallelism.disable_loss_parallel": "nest assumes the head's products to be split"})
+    if keys.truth("training.enable_cpu_offload"):
+        training["offload"] = ["optimizer"]
+        keys.on_host("training.enable_cpu_offload", state=True)
     keys.unpriced(UNPRICED)
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}

@@ -11,7 +11,7 @@ from typing import Any
 from nest.spec import Architecture
 from nest.spec.architecture import GroupedQueryAttention, MixtureOfExperts
 from nest.spec.training import ALL_LINEAR
-from nest_frameworks.keys import Keys
+from nest_frameworks.keys import LARGEST, Keys
 from nest_frameworks.limits import mixture
 from nest_frameworks.trainers.names import AXOLOTL, SAVED, Names
 from nest_frameworks.trainers.narrow import stored
@@ -49,6 +49,27 @@ def adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
     layers = [SAVED[each] for each in saved if each in SAVED]
     lora = {"rank": keys.integer(wide) or rank, "targets": linear}
     return {"lora": lora, **({"layers": layers} if layers else {}), **({"stored": kept} if kept else {})}
+
+
+def thawed(keys: Keys, model: Architecture | None) -> list[str] | None:
+    """Trained layers of LLaMA-Factory's freeze-tuning, the others being frozen (src/llamafactory/model/adapter.py)."""
+    count = keys.integer("freeze_trainable_layers", -LARGEST)
+    count = 2 if count is None else count
+    modules, extra = listed(keys.value("freeze_trainable_modules")), listed(keys.value("freeze_extra_modules"))
+    if {*modules} - {"all"} or {*extra} - {*SAVED}:
+        keys.problem("freeze_trainable_modules and freeze_extra_modules name parts of layers; nest prices whole ones.")
+    if model is None:
+        keys.problem("which layers are trained follows from the model's number of them: give --model.")
+        return None
+    blocks = range(len(model.blocks or model.hybrid))
+    if keys.truth("use_llama_pro"):
+        step, left = divmod(len(blocks), max(count, 1))
+        if left or count < 1:
+            keys.problem(f"freeze_trainable_layers {count} does not divide the {len(blocks)} layers of the model.")
+        layers = blocks[step - 1 :: step] if step else blocks
+    else:
+        layers = blocks[-count:] if count > 0 else blocks[: max(-count, 1)]
+    return [f"layers.{number}" for number in layers] + [SAVED[each] for each in extra if each in SAVED]
 
 
 def listed(value: Any) -> list[str]:

@@ -36,7 +36,7 @@ def hugging_face_name(model: Any) -> str:
 
 PUBLISHED = re.compile(
     r"[-_.](?:(?P<double>(unsloth[-_])?bnb[-_]4bit)|(?P<grouped>(gptq|awq)([-_]int4)?|int4)|aqlm.*"
-    r"|(nv|mx)fp4|(?P<eight>fp8)(-dynamic)?|w\d+a\d+)$",
+    r"|(?P<scaled>nvfp4)|mxfp4|(?P<eight>fp8)(-dynamic)?|w\d+a\d+)$",
     re.IGNORECASE,
 )
 """Ends of the names of models whose weights are published in 8 bits or fewer."""
@@ -50,6 +50,11 @@ _QWEN = re.compile(r"(?i)(qwen[\d.]*)-(vl|omni)(?=-)")
 def vocabulary_of(name: str) -> int:
     """Tokens of the vocabulary of a model of the catalogue."""
     return int(library_models()[name].config["vocab_size"])
+
+
+def predicted(name: str) -> int:
+    """Layers of a model of the catalogue that predict further tokens."""
+    return int(library_models()[name].config.get("num_nextn_predict_layers") or 0) if name in library_models() else 0
 
 
 def with_model(

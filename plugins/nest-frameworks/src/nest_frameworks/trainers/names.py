@@ -60,6 +60,9 @@ _UNPRICED = {
     "auto_find_batch_size": "nest assumes the micro-batch to fit",
 }
 
+INPUTS = "nest assumes inputs of layers to stay on the device"
+_PLAIN = "nest assumes adapters to be those of LoRA"
+
 
 @frozen
 class Adapters:
@@ -114,6 +117,7 @@ class Names:
         double: key of double quantisation, and its default.
         refused: by key, what it is where it is not given, what nest prices, and why nothing else.
         unpriced: what is assumed where a key is set; empty: it is only named.
+        changing: what is assumed in place of keys that change layout, memory or model, which are refused.
         harmless: patterns of further keys that change no cost that nest counts.
     """
 
@@ -139,6 +143,7 @@ class Names:
     double: tuple[str, bool] = ("use_bnb_nested_quant", False)
     refused: Mapping[str, tuple[Any, tuple[Any, ...], str]] = field(factory=dict)
     unpriced: Mapping[str, str] = field(factory=dict)
+    changing: Mapping[str, str] = field(factory=dict)
     harmless: tuple[str, ...] = ()
 
     def patterns(self) -> tuple[str, ...]:
@@ -173,7 +178,7 @@ TRANSFORMERS = Names(
         "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
         **dict.fromkeys(PREFERRING, (None, (None,), _STEP)),
     },
-    unpriced={"use_dora": "nest assumes adapters to be those of LoRA"},
+    changing={"use_dora": _PLAIN},
     harmless=(
         "lora_*",
         "bnb_4bit_quant_type",
@@ -221,36 +226,47 @@ LLAMA_FACTORY = Names(
     narrow={"quantization_bit": 4},
     double=("double_quantization", True),
     refused={
-        "finetuning_type": ("lora", ("full", "lora"), _ALL),
+        "finetuning_type": ("lora", ("full", "lora", "freeze"), "nest prices full, lora and freeze"),
         "quantization_method": ("bnb", ("bnb",), "nest reads bitsandbytes alone"),
         "quantization_device_map": (None, (None,), "nest assumes each device to hold a whole replica"),
         "stage": ("sft", ("pt", "sft", "rm"), _STEP),
         **dict.fromkeys(
-            ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_unsloth"),
+            ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_unsloth"),
             (False, (False,), "nest does not read what it does"),
         ),
         "freeze_language_model": (False, (False,), _ALL),
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
     },
-    unpriced={
-        "use_dora": "nest assumes adapters to be those of LoRA",
+    changing={
+        "use_dora": _PLAIN,
         "use_muon": "nest assumes the optimizer to be the one of optim",
         "use_adam_mini": "nest assumes the optimizer to be the one of optim",
-        "use_unsloth_gc": "nest assumes the inputs of layers to stay on the device",
+        "use_unsloth_gc": INPUTS,
         "shift_attn": "nest assumes queries to attend to every key",
+    },
+    unpriced={
         "fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
         "resize_vocab": "",
     },
     harmless=(
         *("template", "preprocessing_*", "overwrite_cache", "max_samples", "plot_loss", "val_size", "media_dir"),
         *("streaming", "buffer_size", "mix_strategy", "interleave_probs", "ray_*", "swanlab_*", "use_swanlab"),
-        *("freeze_*", "image_*", "video_*", "enable_thinking", "mask_history", "train_on_prompt", "use_reentrant_gc"),
+        *(
+            "freeze_*",
+            "use_llama_pro",
+            "image_*",
+            "video_*",
+            "enable_thinking",
+            "mask_history",
+            "train_on_prompt",
+            "use_reentrant_gc",
+        ),
         *("use_v1_kernels", "fp8_backend", "*_token", "predict_with_generate", "rope_scaling", "print_param_status"),
         *("upcast_*", "use_dft_loss", "use_fast_tokenizer", "default_system", "tool_format", "profiler_*"),
         *("ignore_pad_token_for_loss", "compute_accuracy", "disable_shuffling", "tokenized_path", "model_revision"),
         *("early_stopping_steps", "infer_*", "data_shared_file_system", "enable_torch_profiler", "profile_modules"),
         *("split_special_tokens", "add_tokens", "add_special_tokens", "lora_*", "loraplus_*", "use_rslora", "pissa_*"),
-        *("create_new_adapter", "quantization_type"),
+        *("create_new_adapter", "quantization_type", "use_llama_pro"),
     ),
 )
 
@@ -295,15 +311,15 @@ AXOLOTL = Names(
         "lisa_n_layers": (None, (None,), _ALL),
         "peft_layers_to_transform": (None, (None, []), _ALL),
     },
-    unpriced={
-        "peft_use_dora": "nest assumes adapters to be those of LoRA",
+    changing={
+        "peft_use_dora": _PLAIN,
         "selective_checkpointing": "nest assumes all of a layer to run again",
-        "activation_offloading": "nest assumes the inputs of layers to stay on the device",
+        "activation_offloading": INPUTS,
         "layer_offloading": "nest assumes weights to stay on the device",
         "tiled_mlp": "nest assumes feed-forward networks to run over the whole sequence",
-        "fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits",
-        "deepcompile": "nest assumes operators to take what calibration says",
+        "deepcompile": "nest assumes weights to be gathered layer by layer",
     },
+    unpriced={"fp8_enable_fsdp_float8_all_gather": "nest assumes weights to be gathered in 16 bits"},
     harmless=(
         *("model_type", "processor_type", "type_of_*", "is_*_derived_model", "strict", "special_tokens.*", "tokens"),
         *("test_datasets", "val_set_size", "evals_per_epoch", "saves_per_epoch", "num_epochs", "wandb_*", "mlflow_*"),

@@ -16,6 +16,9 @@ from nest_frameworks.trainers.names import AXOLOTL, LLAMA_FACTORY, Names
 DOUBLE, SINGLE, EIGHT, GROUPED = "nf4-double", "nf4", "int8", "int4"
 """Formats of `training.trainable.stored`; fp4 takes as much as nf4."""
 
+PACKED = ("use_sonicmoe", "use_scattermoe")
+"""Axolotl's kernels that keep experts in NVFP4 where they are published in it (pull requests 3747 and 3780)."""
+
 CONFIG = "model_quantization_config"
 """Axolotl's key of the format in which a model is published."""
 
@@ -28,7 +31,7 @@ def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
     bits = {key: keys.value(key) for key in names.narrow}
     on = [key for key, value in bits.items() if value not in (None, False)]
     if found is not None:
-        if found["double"] is None and found["grouped"] is None:
+        if found["double"] is None and found["grouped"] is None and found["scaled"] is None:
             keys.problem(f"{names.model} is {model:.80}, whose weights are in a format that nest does not know.")
             return None
         on = on or [names.model]
@@ -36,11 +39,14 @@ def stored(keys: Keys, names: Names, model: str, adapted: bool) -> str | None:
         if keys.value(names.adapters.switch[0]) == "qlora":
             keys.problem("adapter is qlora, but load_in_4bit is not true; Axolotl refuses that.")
         return None
-    if not adapted and keys.value(names.adapters.switch[0]) in (None, "", False, "full"):
+    if not adapted and keys.value(names.adapters.switch[0]) in (None, "", False, "full", "freeze"):
         keys.problem(f"{on[0]} asks for weights in 4 or 8 bits, which only trainings of adapters (LoRA) can have.")
     if len(on) > 1:
         keys.problem(f"{' and '.join(on)} are both given; nest prices one format of frozen weights.")
     if found is not None:
+        if found["scaled"]:  # 4 bits, and 8 for each 16: as many bytes.
+            keys.note(f"{names.model} is in NVFP4, which is priced as {SINGLE}.")
+            return SINGLE
         return DOUBLE if found["double"] else GROUPED
     wanted = bits[on[0]] if names is LLAMA_FACTORY else names.narrow[on[0]]
     if wanted not in (4, 8):
@@ -56,6 +62,8 @@ def check_experts(keys: Keys, names: Names, format_name: str | None, architectur
     if names is AXOLOTL and keys.truth("quantize_moe_experts"):
         if format_name is None:
             keys.problem("quantize_moe_experts needs load_in_4bit or load_in_8bit; Axolotl refuses it without.")
+    elif str(keys.value(names.model)).lower().endswith("nvfp4") and any(keys.truth(each) for each in PACKED):
+        return
     elif format_name is not None and mixture(architecture) is not None:
         keys.problem(
             "weights in 4 or 8 bits of a model with experts are not priced: transformers 5 keeps the experts in 16 "

@@ -21,13 +21,14 @@ from nest.spec import Architecture
 from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.accelerate import YAML_FILE
 from nest_frameworks.deepspeed import BATCH, MICRO
-from nest_frameworks.keys import PER_MACHINE, Keys, launched, opened, said
-from nest_frameworks.trainers.adapters import adapters, of_experts
+from nest_frameworks.keys import PER_MACHINE, UNKNOWN_OPTIMIZER, Keys, launched, opened, said
+from nest_frameworks.trainers.adapters import adapters, of_experts, thawed
 from nest_frameworks.trainers.kernels import ON, kernels
 from nest_frameworks.trainers.models import UNKNOWN, with_model
 from nest_frameworks.trainers.names import (
     AXOLOTL,
     FLASH,
+    INPUTS,
     LLAMA_FACTORY,
     OPTIMIZERS,
     STEPS,
@@ -117,6 +118,8 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     if launch is not None and names is not TRL and not [key for key in names.formats if keys.value(key) in ON]:
         training["precision"] = inner.settings["training"].get("precision", training["precision"])
     training = {**inner.settings["training"], **ours, "precision": training["precision"], **kernels(keys, names)}
+    if training["optimizer"] is None:
+        keys.problem(f"{names.optimizer} is {keys.value(names.optimizer)!s:.60}, {UNKNOWN_OPTIMIZER}.")
     fixed = {**fixed, **inner.settings["fixed"]}
     if fixed.get("dp") is None:
         keys.problem("how many processes there are is not known, and the batch follows from it: give --nodes.")
@@ -133,8 +136,11 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     kept = (training.get("trainable") or {}).get("stored")
     model, built = _model(keys, names, asked, kept)
     training["trainable"] = of_experts(keys, names, training.get("trainable"), built or options.model)
+    if names is LLAMA_FACTORY and keys.value("finetuning_type") == "freeze":
+        training["trainable"] = thawed(keys, built or options.model)
     if kept == EIGHT and fixed.get("zero") == 3:
         keys.problem("ZeRO 3 cannot shard weights in 8 bits; bitsandbytes shards those in 4.")
+    keys.refuse(names.changing)
     keys.unpriced(names.passed_over())
     fixed.pop("micro_batches", None)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
@@ -151,8 +157,6 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
     if pure and keys.value("deepspeed"):
         keys.note(f"{pure[0]} is priced as if DeepSpeed kept weights in single precision beside.")
     optimizer = str(keys.value(names.optimizer) or "adamw_torch")
-    if optimizer not in OPTIMIZERS:
-        keys.note(f"{names.optimizer} {optimizer:.60} is not priced: the optimizer is the problem's.")
     lengths = [length for key in names.lengths if (length := keys.integer(key)) is not None]
     if not [key for key in names.filled if keys.value(key)]:
         keys.note(f"nest assumes samples to be of {names.lengths[0]} tokens each; shorter ones take less.")
@@ -184,8 +188,8 @@ def _recompute(keys: Keys, names: Names) -> str:
         return "full"
     if names.kept:
         return "none" if keys.truth(names.kept) else "full"
-    if [value for value in told if str(value).startswith("offload")]:
-        keys.note("gradient_checkpointing offload is not priced: nest assumes inputs of layers to stay on the device.")
+    if str(keys.value("gradient_checkpointing")).startswith(("offload", "unsloth")):
+        keys.refuse({"gradient_checkpointing": INPUTS})
     return "full" if any(told) else "none"
 
 

@@ -170,6 +170,10 @@ def _recompute(flags: FlagReader, blocks: Blocks) -> dict[str, Any]:
     return _full(flags, method, count, blocks)
 
 
+PER_RANK = "--enable-recompute-layers-per-pp-rank"
+"""Of MindSpeed, which counts by the stage then."""
+
+
 def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[str, Any]:
     """Full recomputation of all layers, or of the first of each chunk of the pipeline.
 
@@ -178,6 +182,8 @@ def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[st
     """
     said = f"--recompute-method {method} --recompute-num-layers {count}"
     most = max((own for own, _ in blocks), default=0)
+    if flags.has(PER_RANK) and len(blocks) > (flags.integer("--pipeline-model-parallel-size") or 1):
+        flags.problem(f"{PER_RANK} is not priced: nest counts {said} in each chunk; delete it to price the run so.")
     if method == "uniform":
         if count == 0:
             flags.problem(f"{said}: it must be at least 1.")

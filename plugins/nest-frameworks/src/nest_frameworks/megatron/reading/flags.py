@@ -9,7 +9,7 @@ from attrs import define, field
 
 from nest.errors import InputError, InputErrors
 from nest_frameworks.keys import DECIDING, IDLE
-from nest_frameworks.megatron.notation import COSTLY, HARMLESS
+from nest_frameworks.megatron.notation import CHANGING, COSTLY, HARMLESS, USUAL
 from nest_frameworks.megatron.reading.kinds import FLAGS
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, unseen
 from nest_frameworks.releases import releases_of
@@ -183,6 +183,10 @@ _VALUED = re.compile(
 
 _IDLE = ("0", "1", *(word for word in IDLE if isinstance(word, str)))
 
+_NOTHING = tuple(word for word in _IDLE if word not in ("", "1"))
+
+_GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
+
 _IN_FLAGS = re.compile(r"bubble|(^|-)(num-layers|hidden-size)")
 """Flags that change the plan, whosever they are, beside `DECIDING`: `--depth-tensor-model-parallel-size`."""
 
@@ -200,6 +204,11 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     costly = [f"{flag} ({assumed})" if assumed else flag for flag, assumed in COSTLY.items() if flags.has(flag)]
     if costly:
         flags.note(f"given, and not priced: {'; '.join(costly)}.")
+    usual = {**USUAL, _GROUP: " ".join(flags.words.get("--pipeline-model-parallel-size", ()))}
+    for flag, assumed in CHANGING.items():
+        value = " ".join(flags.words.get(flag, ()))
+        if flags.has(flag) and not (value and value.lower() in (*_NOTHING, usual.get(flag))):
+            flags.problem(f"{flag} {value:.40}".rstrip() + f" is not priced: {assumed}; delete it to price the run so.")
     others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
     for flag in others:
         told, name = flags.words[flag], flag.removeprefix("--")

@@ -149,9 +149,7 @@ def _offloads_optimizer(flags: FlagReader) -> bool:
     if not aware:
         flags.problem("--optimizer-cpu-offload needs --use-precision-aware-optimizer.")
     if share not in (None, 1.0):
-        flags.note(
-            f"--optimizer-offload-fraction {share:g} is not priced: nest assumes the whole state to be on the host."
-        )
+        flags.problem(f"--optimizer-offload-fraction is {share:g}; nest prices 1, the whole state on the host.")
     return True
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.spec.training import ALL_LINEAR
 from nest_frameworks.limits.relatives import FUSED_MODULES, MODULES
-from nest_frameworks.megatron.notation import COSTLY, HARMLESS
+from nest_frameworks.megatron.notation import CHANGING, COSTLY, HARMLESS, USUAL
 from nest_frameworks.megatron.relatives.dialect import Row
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ WIDTHS: Mapping[str, Row] = {
 
 COSTS = {flag.removeprefix("--").replace("-", "_"): assumed for flag, assumed in COSTLY.items()}
 """Fields that change costs and are not priced, with what is assumed."""
+
+CHANGES = {
+    flag.removeprefix("--").replace("-", "_"): f"{assumed}; delete it to price the run so"
+    for flag, assumed in CHANGING.items()
+    if flag not in USUAL
+}
+"""Fields that change layout, memory or model, with why they are refused."""
 
 FREE = tuple(pattern.replace("-", "_") for pattern in HARMLESS.split())
 """Patterns of fields that change no cost that nest counts."""

@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.megatron.notation import OLD_STACK, Flags
-from nest_frameworks.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, KERNELS, WIDTHS, under
+from nest_frameworks.megatron.relatives.core import CHANGES, COSTS, DEGREES, EXPERTS, FREE, KERNELS, WIDTHS, under
 from nest_frameworks.megatron.relatives.dialect import Dialect, Row, machines
 
 if TYPE_CHECKING:
@@ -135,7 +135,12 @@ DIALECT = Dialect(
     },
     defaults={},
     implied=("--sgd-momentum", "--fp4-recipe", "--use-precision-aware-optimizer"),
-    refused={
+    refused=under("model", CHANGES)
+    | {
+        "model.sliding_window": "nest assumes queries to attend to every key",
+        "model.cpu_offloading": "nest assumes activations to stay on the device",
+        "model.mtp_num_layers": "nest assumes no layers to predict further tokens",
+        "model.num_micro_batches_with_partial_activation_checkpoints": "nest assumes equal recomputation",
         "model.fsdp": "nest does not read NeMo's own FSDP; it reads its distributed optimizers",
         "model.peft.peft_scheme": "nest does not read the adapters of NeMo",
         "model.hybrid_override_pattern": "nest prices decoders like GPT's, and this has Mamba layers",
@@ -143,12 +148,8 @@ DIALECT = Dialect(
     },
     assumed=under("model", COSTS)
     | {
-        "model.num_micro_batches_with_partial_activation_checkpoints": "nest assumes equal recomputation",
         "model.activations_checkpoint_layers_per_pipeline": "nest assumes all stages to recompute alike",
         "model.fp8_params": "nest assumes weights to be kept in bf16",
-        "model.sliding_window": "nest assumes queries to attend to every key",
-        "model.cpu_offloading": "nest assumes activations to stay on the device",
-        "model.mtp_num_layers": "nest assumes no layers to predict further tokens",
         "model.optim.dtype": "nest assumes the optimizer's state to be in single precision",
     },
     harmless=(*ELSEWHERE.split(), *under("model", dict.fromkeys((*FREE, *IN_MODEL.split())))),

@@ -17,9 +17,9 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.limits.relatives import FUSED_MODULES
-from nest_frameworks.megatron.notation import COSTLY, Flags
+from nest_frameworks.megatron.notation import Flags
 from nest_frameworks.megatron.parallel_flags import FSDP_GRADIENTS
-from nest_frameworks.megatron.relatives.core import FREE, KERNELS
+from nest_frameworks.megatron.relatives.core import CHANGES, COSTS, FREE, KERNELS
 from nest_frameworks.megatron.relatives.dialect import Dialect, Row, machines
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ DIALECT = Dialect(
         *("--init-model-with-meta-device", "--reuse-grad-buf-for-mxfp8-param-ag", "--data-parallel-sharding-strategy"),
         *("--expert-tensor-parallel-size", "--moe-token-dispatcher-type", *FSDP_GRADIENTS),
     ),
-    refused={
+    refused={key: why for key, why in CHANGES.items() if not key.startswith("lora_")}  # Which `trained` reads.
+    | {
         "adapters": ONLY_ALL,
         "mcore_adapter": ONLY_ALL,
         "freeze_llm": ONLY_ALL,
@@ -122,12 +123,7 @@ DIALECT = Dialect(
         "freeze_parameters_ratio": ONLY_ALL,
     },
     assumed={
-        flag.removeprefix("--").replace("-", "_"): assumed
-        for flag, assumed in COSTLY.items()
-        if not flag.startswith("--lora-")  # Which SWIFT's adapters have, and `trained` reads.
-    }
-    | {
-        "mtp_num_layers": "the layers that predict further tokens are left out",
+        **COSTS,
         "megatron_extra_kwargs": "",
         "cp_partition_mode": "",
         "sequence_packing_scheduler": "nest assumes every sequence to be split alike",
@@ -151,7 +147,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest_frameworks.keys import Keys
     from nest_frameworks.megatron.relatives.commands import scalar
     from nest_frameworks.megatron.relatives.core import trained
-    from nest_frameworks.trainers.models import with_model
+    from nest_frameworks.trainers.models import predicted, with_model
 
     asked = options or LaunchOptions()
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)
@@ -177,10 +173,15 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if task == "seq_cls" or reward == "rm":
         keys.note("nest assumes the vocabulary projection in place of the head that classifies, which takes longer.")
     name, known = with_model(keys, "model", asked)
+    further = keys.integer("mtp_num_layers", 0) or 0
+    if further and (name is None or predicted(name) != further):
+        keys.problem(f"mtp_num_layers is {further}, and nest knows no model here with as many; delete it.")
     found = DIALECT.read(keys, devices, _extra(keys), known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}
+    if further:
+        settings["training"] = {**settings["training"], "mtp": True}
     return evolve(found, settings=settings)
 
 

@@ -21,6 +21,7 @@ from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.limits.relatives import FUSED_MODULES
 from nest_frameworks.megatron.notation import Flags
 from nest_frameworks.megatron.relatives.core import (
+    CHANGES,
     COSTS,
     DEGREES,
     EXPERTS,
@@ -144,7 +145,11 @@ DIALECT = Dialect(
         *("--global-batch-size", "--use-tp-pp-dp-mapping", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
         *FUSED,
     ),
-    refused={
+    refused=under(f"{ACTOR}.megatron.override_transformer_config", CHANGES)
+    | {
+        f"{MODEL}.enable_activation_offload": "nest assumes activations to stay on the device",
+        f"{MODEL}.tiled_mlp.enabled": "nest assumes layers to run in one piece",
+        f"{MODEL}.mtp.enable_train": "nest assumes no layers to predict further tokens",
         f"{FSDP}.offload_policy": OFFLOADED,
         f"{ACTOR}.megatron.dynamic_context_parallel": "nest splits all sequences alike",
     },
@@ -154,9 +159,6 @@ DIALECT = Dialect(
             f"{ACTOR}.megatron.override_transformer_config.{name}": "verl does not set up what it needs"
             for name in ("tp_comm_overlap", "overlap_moe_expert_parallel_comm")
         },
-        f"{MODEL}.mtp.enable_train": "the layers that predict further tokens are left out",
-        f"{MODEL}.enable_activation_offload": "nest assumes activations to stay on the device",
-        f"{MODEL}.tiled_mlp.enabled": "nest assumes layers to run in one piece",
         f"{ACTOR}.freeze_vision_tower": "nest assumes the model to be a decoder like GPT's",
         **dict.fromkeys(
             (f"{where}.qat.enable" for where in (ACTOR, FSDP, f"{ACTOR}.megatron")),
