@@ -171,7 +171,7 @@ def _degrees(decided: Decided, words: Words) -> dict[str, str]:
     """Name the strategies' degrees above 1; for stages that are split differently, their candidates."""
     names = dict.fromkeys(unpooled_name(stage) for stage in decided.stages)
     if len(names) > 1:
-        return {"candidates": listed([*names]) if len(names) <= MOST_NAMED else f"{len(names)} candidates mixed"}
+        return {"candidates": listed([*names]) if len(names) <= MOST_NAMED else f"{len(names)} ways to split a layer"}
     degrees = decided.candidate.degrees if decided.candidate is not None else {}
     tp, ep = degrees.get("tp", 1), degrees.get("ep", 1)
     said = {name: f"{words.degrees.get(name, name.upper())} {degrees[name]}" for name in in_usual_order(degrees)}

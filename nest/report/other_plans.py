@@ -15,7 +15,7 @@ from nest.report.decisions import degrees_text
 from nest.report.plan_summary import time_shares
 from nest.spec import Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
-from nest.units import percent
+from nest.units import listed, percent
 
 _WORDS = {
     "compute": "computation of its slowest stage",
@@ -53,12 +53,12 @@ def label(instance: Instance, solution: Solution) -> str:
     """Return the plan's degrees in short: `tp 8, pp 4, replicas 4, micro-batch 1`.
 
     If stages differ in a degree, all its values in pipeline order: `tp 8/4`; of mixed candidates with the same degrees,
-    their number.
+    their names.
     """
     used = [instance.candidates[index] for index in dict.fromkeys(stage.candidate for stage in solution.stages)]
     degrees = degrees_text([candidate.degrees for candidate in used])
     if len(used) > 1 and not any("/" in degree for degree in degrees):
-        degrees.append(f"{len(used)} candidates mixed")
+        degrees.append(f"candidates {listed([candidate.name for candidate in used])}")
     shape = [
         f"pp {len(solution.stages)}",
         f"replicas {solution.replicas}",

@@ -38,7 +38,7 @@ def test_disturbances_are_shown(plan: str, monkeypatch: pytest.MonkeyPatch, caps
     arguments = ("simulate", plan, "--jitter", "0.1", "--runs", "9", "--seed", "4", "--slow-device", "1=1.5")
     assert call(monkeypatch, *arguments) == 0
     shown = capsys.readouterr().out
-    assert "jitter 0.1 (seed 4) and stage 1 of replica 0 1.5x as slow" in shown
+    assert "jitter 0.1 (seed 4) and stage 1 of replica 0 slowed 1.5x" in shown
     assert "9 runs:" in shown
     assert "99 %" in shown
     assert call(monkeypatch, "simulate", plan, "--slow-device", "1/0=1.5") == 0

@@ -97,8 +97,8 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
         f"{trust.percent(alike)} with every source weighted equally",
         f"On {len(own['1']['sources'])} clusters, the error falls from {trust.percent(own['0']['mean'])} to "
         f"{trust.percent(own['1']['mean'])} with [one run of your own]",
-        f"{100 * spreads['covered']:.0f} % of these runs are inside their range of 80 %",
-        f"for plans predicted to differ by {100 * spreads['apart']:.0f} % or more",
+        f"nest states 80 %; {100 * spreads['covered']:.0f} % of the measured times are inside",
+        f"whose predicted times differ by {100 * spreads['apart']:.0f} % or more",
         f"wrongly rejects {rejected} of {ran} runs that worked, wrongly accepts {accepted} of {failed} that ran out",
     ):
         assert claim in README, f"README.md should say: {claim}"

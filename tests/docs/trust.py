@@ -32,12 +32,12 @@ def summary() -> Iterator[str]:
     own, covered = figures["spreads"]["own"], figures["spreads"]["covered"]
     runs = sum(row["runs"] for row in figures["rows"])
     yield (
-        f"On a cluster that nest has never seen, its step time is off by {percent(figures['mean'])} on average "
-        f"over {runs} published runs. Of them {percent(covered)} are inside their range of 80 %."
+        f"On clusters that nest has never seen, predicted step times are off by {percent(figures['mean'])} on average, "
+        f"over {runs} published runs. The 80 % range contains the measured time of {percent(covered)} of them."
     )
     errors = [percent(own[count]["mean"]) for count in ("0", "1", "3")]
     clusters = f"{len(own['0']['sources'])} clusters with more than three runs"
-    yield f"As a mean over the {clusters}, the error of {errors[0]} falls to {errors[1]}"
+    yield f"On the {clusters}, the mean error is {errors[0]}. It falls to {errors[1]}"
     yield f"with one run of your own, and to {errors[2]} with three."
 
 
@@ -136,7 +136,7 @@ def fits() -> Iterator[str]:
 def choices() -> Iterator[str]:
     """Plans taken by launching several, and their regret."""
     figures = found("choices")
-    yield "| launched | sets | first that runs, slower than the best | launches | best of all | launches |"
+    yield "| order | sets | first plan that runs, slower than best | launches | best plan launched, slower | launches |"
     yield "|---|---|---|---|---|---|"
     for name, each in figures.items():
         yield (

@@ -25,7 +25,7 @@ PROBLEM = instance(
         ((1, 1, 1), "tp 2, "),
         ((1, 0, 1), "tp 2/1, "),
         ((0, 2, 1), "tp 1/2, batch 1/2, "),
-        ((1, 3, 1), "tp 2, 2 candidates mixed, "),
+        ((1, 3, 1), "tp 2, candidates b and d, "),
     ],
 )
 def test_degrees_that_differ_are_listed_in_pipeline_order(used: tuple[int, ...], degrees: str) -> None:

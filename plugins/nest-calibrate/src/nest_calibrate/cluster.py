@@ -169,10 +169,12 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     usual = seen[0].usual
     low, high = (usual.median * exp(side * usual.between) for side in (-1, 1))
+    known = "with" if usual.median == 1 else "without"
     lines = [f"Your runs take {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
     return [
         *lines,
-        f"Published runs take {usual.median:.3f} times (two thirds of clusters: {low:.3f} to {high:.3f}).",
+        f"Published runs {known} a calibration of their device take {usual.median:.3f} times "
+        f"(two thirds of clusters: {low:.3f} to {high:.3f}).",
         f"The factor of this cluster is {taken.time:.3f}. Further runs vary by {percent(taken.time_spread)} "
         "(standard deviation).",
     ]

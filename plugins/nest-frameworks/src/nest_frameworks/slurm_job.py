@@ -40,7 +40,7 @@ def sbatch(plan: PlanDocument) -> Mapping[str, str]:
     own = stand_ins(nodes)
     if not own and not all(node.named for node in nodes):
         place = "hosts of each of cluster.pools" if plan.problem["cluster"].get("pools") else "cluster.hosts"
-        raise InputError(f"nodes use other accelerators than each other, so that hosts must have names: {place}.")
+        raise InputError(f"nodes with different accelerators need host names: list them as {place}.")
     groups = components(plan, placed)
     several = len(groups) > 1
     lines = [

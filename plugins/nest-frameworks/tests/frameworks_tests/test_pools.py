@@ -104,7 +104,7 @@ def test_hosts_are_those_of_each_pool(plan: PlanDocument) -> None:
     assert hosts == [rank.node for rank in placement(given)]
     assert {name: hosts.count(name) for name in hosts} == {"h1": 4, "a1": 4, "a2": 4}
     assert "--nodelist=a1,a2,h1" in files(given, "megatron", "sbatch")["slurm_job.sh"]
-    with pytest.raises(InputError, match=r"hosts must have names: hosts of each of cluster\.pools"):
+    with pytest.raises(InputError, match=r"need host names: list them as hosts of each of cluster\.pools"):
         files(named(plan, new=["h1"]), "megatron", "sbatch")
 
 

@@ -47,7 +47,7 @@ class Alpa:
     def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
         """The plan of least latency by its own model that fits."""
         ranked = _Passes(instance, context, instance.cluster.size).ranked(memory=True)
-        return first_that_fits(context, ranked, "it expects {:.4g} s of its network.")
+        return first_that_fits(context, ranked, "it predicts {:.4g} s with its model of the network.")
 
 
 class AlpaE:

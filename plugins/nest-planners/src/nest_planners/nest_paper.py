@@ -37,7 +37,7 @@ class NestPaper:
         seen = evolve(instance, candidates=tuple(_without_ports(each) for each in inside))
         ranked = list(_Program(seen).ranked(sharded=False))
         # ZeRO is reached only where nothing fits without, and the first that fits is taken.
-        return first_that_fits(context, ranked or _Program(seen).ranked(sharded=True), "it expects {:.4g} s.")
+        return first_that_fits(context, ranked or _Program(seen).ranked(sharded=True), "it predicts {:.4g} s.")
 
 
 def _without_ports(candidate: Candidate) -> Candidate:

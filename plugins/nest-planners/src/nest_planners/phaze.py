@@ -24,5 +24,5 @@ class Phaze:
             return Proposal(None, (result.diagnosis or "it finds no plan.",))
         orders = (result.solution.rank_order, *instance.space.rank_orders)
         found = fastest_of(context, (evolve(result.solution, rank_order=order) for order in orders))
-        remark = f"it expects {result.batch_time:.4g} s of its network."
+        remark = f"it predicts {result.batch_time:.4g} s with its model of the network."
         return Proposal(result.solution if found is None else found[0], (remark,), result.lower_bound)

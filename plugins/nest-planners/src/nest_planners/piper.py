@@ -35,7 +35,7 @@ class Piper:
         """The plan of least seconds per sample by its own model that fits."""
         objective = _Objective(instance, flat(instance, context))
         ranked = objective.ranked() if objective.in_one_order else objective.over_downsets(context.search)
-        return first_that_fits(context, ranked, "it expects {:.4g} s of a pipeline that is always full.")
+        return first_that_fits(context, ranked, "it predicts {:.4g} s without a bubble.")
 
 
 class _Objective:

@@ -30,7 +30,9 @@ class SlowestDevice:
         result = context.search(instance if instance.pools is None else _all_slow(instance, instance.pools))
         if result.solution is None or result.batch_time is None:
             return Proposal(None, (result.diagnosis or "it finds no plan.",))
-        return Proposal(result.solution, (f"it expects {result.batch_time:.4g} s of such devices.",))
+        return Proposal(
+            result.solution, (f"it predicts {result.batch_time:.4g} s with all devices of the slowest kind.",)
+        )
 
 
 class Proportional:

@@ -62,7 +62,7 @@ def test_it_decides_as_the_recurrence_written_again(chains: range) -> None:
             assert seen is None or not seen.admitted, seed
             continue
         assert seen.admitted, seed
-        assert proposal.remarks == (f"it expects {seconds:.4g} s.",), seed
+        assert proposal.remarks == (f"it predicts {seconds:.4g} s.",), seed
         decided = proposal.solution
         assert {stage.candidate for stage in decided.stages} == {index}, seed
         assert (decided.replicas, tuple(stage.layers[0] for stage in decided.stages[1:])) == (replicas, cuts), seed

@@ -94,8 +94,8 @@ def test_answers_are_those_of_solving_every_mixture(
         counts = tuple(found[name]["pools"].values())
         assert found[name]["batch_time"] == pytest.approx(solved[counts][0], rel=1e-9)
         assert nest.check(found[name]["plan"]).ok
-    used = " + ".join(f"{count} {pool}" for pool, count in found["fewest"]["pools"].items() if count)
-    assert f"{used} of 5" in recommendation_text(made.to_dict())
+    used = ", ".join(f"{count} {pool}" for pool, count in found["fewest"]["pools"].items() if count)
+    assert f"{found['fewest']['nodes']} of 5 ({used})" in recommendation_text(made.to_dict())
 
 
 def test_no_plan_beats_the_floor_of_its_mixture(solved: dict[tuple[int, int], tuple[float, float]]) -> None:

@@ -21,7 +21,7 @@ def test_the_table(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert call(monkeypatch, "compare", file, "--evaluations", "20", "--seed", "2") == 0
     told = capsys.readouterr().out
     lines = told.splitlines()
-    assert lines[0].split()[:4] == ["planner", "step", "time", "of"]
+    assert lines[0].split()[:4] == ["planner", "step", "time", "vs"]
     assert [line.split()[0] for line in lines[2:15]] == ["nest", *PLANNERS]
     assert "mcmc: 20 plans priced, seed 2." in lines
     assert lines[-1].startswith("Optimal plan: ")

@@ -232,7 +232,7 @@ def memory(
 
 
 def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
-    header = ("source", "ran", "refused", "without it", "failed", "promised", "without it", "peaks off by")
+    header = ("source", "ran", "rejected", "if left out", "failed", "accepted", "if left out", "peaks off by")
     rows = [
         (
             each.group,

@@ -36,18 +36,17 @@ def _rows(cluster: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for name in ANSWERS:
         if cluster[name] is not None:
-            found.setdefault(_nodes(cluster[name]), []).append(name)
+            found.setdefault(_nodes(cluster[name], cluster), []).append(name)
     for place, names in enumerate(found.values()):
         answer = cluster[names[0]]
         title = cluster["cluster"] if place == 0 else ""
-        yield (title, ", ".join(names), f"{_nodes(answer)} of {cluster['nodes']}", *_figures(answer))
+        yield (title, ", ".join(names), _nodes(answer, cluster), *_figures(answer))
 
 
-def _nodes(answer: Mapping[str, Any]) -> str:
-    """Number of nodes, of several kinds by their pools."""
-    if "pools" not in answer:
-        return str(answer["nodes"])
-    return " + ".join(f"{count} {name}" for name, count in answer["pools"].items() if count)
+def _nodes(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
+    """Number of nodes, in all and in each pool: `3 of 5 (2 new, 1 old)`."""
+    pools = ", ".join(f"{count} {name}" for name, count in answer.get("pools", {}).items() if count)
+    return f"{answer['nodes']} of {cluster['nodes']}" + (f" ({pools})" if pools else "")
 
 
 def _figures(answer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -64,8 +63,8 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
 
     training = f"{format_tokens(document['tokens'])} tokens in {within}"
     if document["met"]:
-        claim = " per cluster. Fewer nodes are proved too slow."
-        return opening(f"The fewest nodes for {training}", Tone.GOOD, claim, screen)
+        claim = f" that trains {training}. Fewer nodes are proved too slow."
+        return opening("The fewest nodes of each cluster", Tone.GOOD, claim, screen)
     nearest = next((each for each in document["clusters"] if each["cluster"] == document["nearest"]), None)
     single = [each["cluster"] for each in document["clusters"] if each["nodes"] == 1 and not each["fewest"]]
     if nearest is None:
@@ -73,7 +72,7 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
     answer = nearest["nearest"]
     times = answer["time"] / document["within"]
     text = (
-        f" {training}. {nearest['cluster']} is nearest: {_nodes(answer)} of {nearest['nodes']} nodes take "
+        f" {training}. {nearest['cluster']} is nearest: {answer['nodes']} of {nearest['nodes']} nodes take "
         f"{format_seconds(answer['time'])}, {times:.3g}x as long.{_one_machine(single, document['batch'])}"
     )
     return opening("No cluster manages", Tone.BAD, text, screen)

@@ -12,7 +12,7 @@ from nest.units import format_bytes, format_seconds, listed, percent
 HEADER = (
     "planner",
     "step time",
-    "of ours",
+    "vs nest",
     "samples/s",
     "degrees",
     "pp",
@@ -56,7 +56,7 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
         lines += ["", *_claim(comparison, screen), *_outside(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
         if close:
-            lines.append(paragraph(f"Too close to nest's plan to call: {listed(close)}. Measure them.", screen))
+            lines.append(paragraph(f"Too close to call: nest's plan and {listed(close)}. Measure them.", screen))
     return "\n".join(lines)
 
 
@@ -100,14 +100,14 @@ def _row(
     if plan is None or plan["batch_time"] is None:
         return (name, "no plan", *("",) * (len(HEADER) - 2))
     stages, candidate = plan["stages"], plan["candidate"]
-    mixed = len({stage["candidate"] for stage in stages})
+    splits = dict.fromkeys(stage["candidate"].removeprefix(f"{stage.get('pool')}-") for stage in stages)
     degrees = " ".join(each.replace(" ", "") for each in degrees_text([candidate["degrees"]])) or "-"
     return (
         name,
         format_seconds(plan["batch_time"]),
         "" if relative is None else f"{relative:.3f}",
         f"{plan['throughput']:.4g}" if plan["throughput"] else "",
-        degrees if mixed == 1 else f"{mixed} candidates mixed",
+        degrees if len(splits) == 1 else listed([*splits]),
         str(len(stages)),
         str(plan["data_parallel"]),
         f"{candidate['micro_batch'] or candidate['samples']} x {plan['micro_batches']}",

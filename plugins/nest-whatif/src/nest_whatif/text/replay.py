@@ -35,10 +35,10 @@ def replay_text(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen = 
 
 
 def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
-    chunks = f" of {replay['chunks']} chunks" if replay["chunks"] > 1 else ""
+    chunks = f", {replay['chunks']} chunks per stage" if replay["chunks"] > 1 else ""
     replicas = f"; one of {replay['replicas']} equal replicas" if replay["replicas"] > 1 else ""
     return (
-        f"Simulation of {replay['schedule']}{chunks}: {counted(len(plan.stages), 'stage')}, "
+        f"Simulation ({replay['schedule']}{chunks}): {counted(len(plan.stages), 'stage')}, "
         f"{counted(replay['micro_batches'], 'micro-batch', 'es')}"
         f"{replicas}"
     )
@@ -130,7 +130,7 @@ def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     disturbed, planned = replay["disturbed"], replay["batch_time"]
     causes = [f"jitter {disturbed['jitter']:g} (seed {disturbed['seed']})"] if disturbed["jitter"] else []
     causes += [
-        f"stage {each['stage']} of replica {each['replica']} {each['factor']:g}x as slow"
+        f"stage {each['stage']} of replica {each['replica']} slowed {each['factor']:g}x"
         for each in disturbed["slow_devices"]
     ]
     runs = f", {disturbed['runs']} runs" if disturbed["runs"] > 1 else ""
