@@ -181,7 +181,7 @@ def _training(whole: Mapping[str, Any] | None, device: str) -> str:
         text += f", cost {_whole(whole['cost'])}"
         if "cost_low" in whole:
             text += f" ({_whole(whole['cost_low'])} to {_whole(whole['cost_high'])})"
-        text += " (currency of cluster.price)"
+        text += ", in the currency of cluster.price"
     return text
 
 
