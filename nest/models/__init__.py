@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
@@ -26,13 +26,12 @@ class InFile(Record):
     """An importer whose module is loaded once a model needs it."""
 
     name: str  # As `nest models` lists it.
-    place: str  # Module and variable of the importer in this package.
+    module: str  # Of the importer, in this package.
 
     @property
     def importer(self) -> Any:
         """Return the importer."""
-        module, _, variable = self.place.partition(".")
-        return getattr(import_module(f"nest.models.{module}"), variable)
+        return import_module(f"nest.models.{self.module}").importer
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """Build the operator graph of one sample."""
@@ -88,6 +87,11 @@ class Family(InFile):
     also: tuple[str, ...] = ()  # Further `model_type`s of the same architecture.
 
     @property
+    def importer(self) -> Any:
+        """Return the importer."""
+        return evolve(import_module(f"nest.models.{self.module}").FAMILIES[self.name], name=self.name)
+
+    @property
     def examples(self) -> tuple[Mapping[str, Any], ...]:
         """Return configurations to try it on (`nest.testing`), for families missing in the model library."""
         given: tuple[Mapping[str, Any], ...] = self.importer.examples
@@ -104,26 +108,19 @@ class Family(InFile):
 
 
 FAMILIES = {
-    "bert": "bert=importer",
-    "composed": (
-        "ernie4_5_moe=ernie_moe gemma4_text=gemma4 hunyuan_v1_dense=dense hunyuan_v1_moe=moe llama4_text=llama4 "
-        "minimax_m3_vl=minimax_m3 step3p5=step3"
-    ),
+    "composed": "bert falcon gemma4_text gpt2 gpt_neox llama4_text mimo_v2_flash minimax_m3_vl step3p5",
     "deepseek": "deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 glm4_moe_lite glm_moe_dsa mistral4 youtu",
-    "gpt2": "gpt2=importer",
-    "gpt_neox": "falcon gpt_neox",
     "hybrids": (
         "bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba "
         "mamba2 minimax nemotron_h qwen3_5 qwen3_5_moe qwen3_next"
     ),
-    "qwen": "mimo mimo_v2_flash=mimo_v2 qwen2 qwen2_moe qwen3 qwen3_moe",
     "rows": (
-        "apertus arcee cohere cohere2 ernie4_5=ernie exaone4 exaone_moe gemma gemma2 gemma3_text=gemma3 glm4 "
-        "glm4_moe gpt_oss granite granitemoe llama minimax_m2 ministral3 mistral mixtral olmo2 olmo3 phi3 "
-        "seed_oss smollm3 solar_open"
+        "apertus arcee cohere cohere2 ernie4_5 ernie4_5_moe exaone4 exaone_moe gemma gemma2 gemma3_text glm4 "
+        "glm4_moe gpt_oss granite granitemoe hunyuan_v1_dense hunyuan_v1_moe llama mimo minimax_m2 ministral3 mistral "
+        "mixtral olmo2 olmo3 phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open"
     ),
 }
-"""Families by the module of their importers; `name=variable` where an importer is not called like its `model_type`."""
+"""Families by the module of their importers."""
 
 ALSO = {
     "deepseek_v3": "kimi_k2",
@@ -143,11 +140,11 @@ ALSO = {
 @hook
 def nest_model_importers() -> list[ModelImporter]:
     """Return the families nest knows without plug-ins."""
-    named = ((module, *word.partition("=")) for module, words in FAMILIES.items() for word in words.split())
     families: list[ModelImporter] = [
-        Family(name, f"{module}.{variable or name}", tuple(ALSO.get(name, "").split()))
-        for module, name, _, variable in named
+        Family(name, module, tuple(ALSO.get(name, "").split()))
+        for module, names in FAMILIES.items()
+        for name in names.split()
     ]
-    families.append(Operators("operator_graph", "operator_graph.importer"))
-    families.append(Described("transformer", "transformer.importer"))
+    families.append(Operators("operator_graph", "operator_graph"))
+    families.append(Described("transformer", "transformer"))
     return sorted(families, key=lambda importer: importer.name)

@@ -1,11 +1,14 @@
-"""Families with details of their own: Llama 4, Gemma 4, MiniMax-M3, Step 3.5 and 3.7, ERNIE 4.5, Hunyuan.
+"""Families with details of their own: MiMo-V2, Llama 4, Gemma 4, MiniMax-M3, Step 3.5 and 3.7, and with LayerNorm.
 
-Classes of Hugging Face transformers 5.24.0, whose defaults stand for missing keys.
+Classes of Hugging Face transformers 5.24.0, whose defaults stand for missing keys. With LayerNorm and biases: BERT
+without pooler (arXiv 1810.04805), GPT-2 and GPT-3's shape (arXiv 2005.14165), GPT-NeoX and Pythia (arXiv 2204.06745),
+Falcon (arXiv 2311.16867).
 """
 
 from attrs import evolve
 
 from nest.models.building.config import (
+    ATTENTION,
     FULL,
     SLIDING,
     ConfigImporter,
@@ -14,14 +17,15 @@ from nest.models.building.config import (
     decoder,
     decoder_widths,
     dense_and_sparse,
+    experts_behind_dense_layers,
     grouped_query_attention,
     layer_kinds,
     layer_words,
     mixture_of_experts,
     rotated_layers,
 )
-from nest.models.rows import example
-from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer, MixtureOfExperts
+from nest.models.building.left_out import MOST_LAYERS
+from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer, TransformerBlock
 
 
 def _read_gemma4(config: ConfigReader) -> Architecture:
@@ -29,9 +33,8 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
     config.fill(tie_word_embeddings=True, head_dim=256, num_key_value_heads=4, hidden_size_per_layer_input=256)
     if config.config.get("use_bidirectional_attention") == "all":
         config.problem("`use_bidirectional_attention` is 'all', but only causal attention is built")
-    widths, bias = decoder_widths(config, tied=True), config.boolean("attention_bias", False)
-    near = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
-    near = evolve(near, value_norm=True, window=config.integer("sliding_window", 512))
+    widths, window = decoder_widths(config), config.integer("sliding_window", 512)
+    near = grouped_query_attention(config, widths, ATTENTION, normalised=True, value_norm=True, window=window)
     same = config.boolean("attention_k_eq_v", False)
     kv_heads = (config.optional_integer("num_global_key_value_heads") if same else None) or near.kv_heads
     config.divides("num_global_key_value_heads", kv_heads, "num_attention_heads", widths.heads)
@@ -103,9 +106,8 @@ def _read_step3(config: ConfigReader) -> Architecture:
     config.rename(n_routed_experts="num_experts", num_experts_per_tok="moe_top_k", share_expert_dim="share_expert_dims")
     config.fill(head_dim=128, num_key_value_heads=8, n_routed_experts=288, num_experts_per_tok=8)
     config.fill(moe_intermediate_size=1280, first_k_dense_replace=3)
-    widths, bias = decoder_widths(config), config.boolean("attention_bias", False)
-    full = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
-    full = evolve(full, gate=1)
+    widths = decoder_widths(config)
+    full = grouped_query_attention(config, widths, ATTENTION, normalised=True, gate=1)
     other = config.nested("attention_other_setting").optional_integer("num_attention_heads")
     heads = config.optional_integer("num_sliding_attention_heads", other) or widths.heads
     config.divides("num_key_value_heads", full.kv_heads, "num_sliding_attention_heads", heads)
@@ -123,21 +125,14 @@ def _read_step3(config: ConfigReader) -> Architecture:
     return decoder(config, widths, attentions, dense_and_sparse(config, visited, mixture))
 
 
-gemma4 = ConfigImporter("gemma4_text", "Gemma4ForCausalLM", _read_gemma4, examples=example("gemma4_text"))
-M3, STEP = "MiniMaxM3SparseForCausalLM", "Step3p5ForCausalLM Step3p7FlashForCausalLM"
-minimax_m3 = ConfigImporter("minimax_m3_vl", M3, _read_minimax_m3, examples=example("minimax_m3_vl"))
-step3 = ConfigImporter("step3p5", STEP, _read_step3, examples=example("step3p5"))
-
-
 def _read_llama4(config: ConfigReader) -> Architecture:
     """Read Llama 4's text model, whose layers differ in rotation, attention within chunks and experts.
 
     Queries and keys are normalised in rotated layers. The scale of queries in others, one pass, is left out.
     """
+    config.fill(head_dim=128, num_key_value_heads=8)
     widths = decoder_widths(config)
-    bias = config.boolean("attention_bias", False)
-    # 8 key-value heads of 128 channels, chunks of 8192 tokens: defaults of Llama4TextConfig.
-    attention = grouped_query_attention(config, widths, head=128, kv_heads=8, bias=bias, output_bias=bias)
+    attention = grouped_query_attention(config, widths, ATTENTION)
     rotated = evolve(attention, normalised=config.boolean("use_qk_norm", True), norm="unlearned")
     chunk, rotates = config.optional_integer("attention_chunk_size", 8192), rotated_layers(config, widths.layers)
     chunked = layer_kinds(
@@ -155,46 +150,97 @@ def _read_llama4(config: ConfigReader) -> Architecture:
     return decoder(config, widths, attentions, networks)
 
 
-llama4 = ConfigImporter("llama4_text", "Llama4ForCausalLM", _read_llama4)
-
-
-def _read_ernie(config: ConfigReader) -> Architecture:
-    """Read a mixture of experts; the router's correction bias and layers for further tokens are left out."""
-    widths = decoder_widths(config, tied=True)
-    if config.boolean("use_bias", False):
-        config.problem("`use_bias` is true, but mixtures of experts are only built without biases")
-    # 4 key-value heads, 2 shared experts, experts from the second layer on: defaults of Ernie4_5_MoeConfig.
-    attention = grouped_query_attention(config, widths, kv_heads=4)
-    shared = config.integer("moe_num_shared_experts", 2, minimum=0) * config.integer("moe_intermediate_size")
-    mixture = mixture_of_experts(config, experts="moe_num_experts", top_k="moe_k", shared_width=shared)
-    first, every = config.integer("moe_layer_start_index", 1, minimum=0), config.integer("moe_layer_interval", 1)
-    last = config.integer("moe_layer_end_index", -1, minimum=-1)
-    last = widths.layers if last == -1 else last
-    sparse = [first <= index <= last and (index + 1) % every == 0 for index in range(widths.layers)]
-    return decoder(config, widths, attention, dense_and_sparse(config, sparse, mixture))
-
-
-ernie_moe = ConfigImporter("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", _read_ernie)
-
-
-def _read_hunyuan(config: ConfigReader) -> Architecture:
+def _read_mimo_v2(config: ConfigReader) -> Architecture:
+    """Read MiMo-V2-Flash (`MiMoV2FlashConfig`): windows with sinks and twice the key-value heads, and narrow values."""
     widths = decoder_widths(config)
-    config.builds(use_qk_norm=True, use_cla=False)
-    bias = config.boolean("attention_bias", False)
-    attention = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
-    network: Network = FeedForward(config.integer("intermediate_size"))
-    if config.family == "hunyuan_v1_moe":
-        network = _hunyuan_experts(config)
-    return decoder(config, widths, evolve(attention, norm="rotated"), network)
+    config.fill(first_k_dense_replace=1, head_dim=192, num_key_value_heads=4)
+    value = config.integer("v_head_dim", 128)
+    attention = grouped_query_attention(config, widths, ("attention_bias", False), value=value)
+    # The window counts the token itself, `sliding_window_size` does not: 129 in the class.
+    window = config.integer("sliding_window_size", config.integer("sliding_window", 129) - 1) + 1
+    narrow = evolve(attention, kv_heads=2 * attention.kv_heads, window=window, sinks=True)
+    config.divides("num_key_value_heads, doubled,", narrow.kv_heads, "num_attention_heads", widths.heads)
+    for key, built in (("num_attention_heads", widths.heads), ("num_key_value_heads", narrow.kv_heads)):
+        config.builds(**{f"swa_{key}": built})
+    config.builds(swa_head_dim=attention.head, swa_v_head_dim=attention.value)
+    pattern = config.integers("hybrid_layer_pattern")
+    slides = layer_kinds(
+        config,
+        widths.layers,
+        SLIDING,
+        lambda index: bool(pattern[index] if index < len(pattern) else index and (index + 1) % 6),
+    )
+    attentions = tuple(narrow if each else attention for each in slides)
+    return decoder(config, widths, attentions, experts_behind_dense_layers(config, widths))
 
 
-def _hunyuan_experts(config: ConfigReader) -> MixtureOfExperts:
-    """Read the experts of every layer and the one all tokens visit, each as wide as `intermediate_size`."""
-    width = config.integer("intermediate_size")
-    config.builds(moe_intermediate_size=width, num_shared_expert=1)
-    alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)
-    return mixture_of_experts(alike, top_k="moe_topk", width="intermediate_size", shared_width=width)
+def _read_neox(config: ConfigReader) -> Architecture:
+    widths = decoder_widths(config)
+    config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
+    bias = config.boolean("attention_bias", True)
+    attention = GroupedQueryAttention(widths.heads, widths.heads, max(widths.hidden // widths.heads, 1), bias, bias)
+    network = FeedForward(config.integer("intermediate_size"), gated=False, bias=True)
+    parallel = 2 if config.boolean("use_parallel_residual", True) else 0
+    return decoder(config, widths, attention, network, norm_bias=True, parallel=parallel)
 
 
-dense = ConfigImporter("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", _read_hunyuan)
-moe = ConfigImporter("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", _read_hunyuan)
+def _read_falcon(config: ConfigReader) -> Architecture:
+    """Read a Falcon of either architecture: 7B with one key-value head, 40B and 180B with groups."""
+    widths = decoder_widths(config, tied=True)
+    config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
+    if config.boolean("alibi", False):
+        config.problem("`alibi` is true, but only rotary positions are built")
+    grouped, bias = config.boolean("new_decoder_architecture", False), config.boolean("bias", False)
+    shared = config.boolean("multi_query", True) and not grouped
+    kv_heads = 1 if shared else config.integer("num_kv_heads", widths.heads)
+    config.divides("num_kv_heads", kv_heads, "num_attention_heads", widths.heads)
+    attention = GroupedQueryAttention(widths.heads, kv_heads, max(widths.hidden // widths.heads, 1), bias, bias)
+    network = FeedForward(config.integer("ffn_hidden_size", 4 * widths.hidden), gated=False, bias=bias)
+    parallel = int(grouped or config.boolean("parallel_attn", True))
+    if grouped:
+        parallel = config.integer("num_ln_in_parallel_attn", 2, maximum=2)
+    return decoder(config, widths, attention, network, norm_bias=True, parallel=parallel)
+
+
+def _read_learned_positions(
+    config: ConfigReader, hidden: str, heads: str, layers: str, inner: str, positions: str
+) -> Architecture:
+    """Read GPT-2, or BERT with its head of a masked language model, by the keys of their widths."""
+    masked, width, number = config.family == "bert", config.integer(hidden), config.integer(heads)
+    config.divides(heads, number, hidden, width)
+    if masked and config.word("position_embedding_type", "absolute") != "absolute":
+        config.problem("`position_embedding_type` must be absolute; relative positions are not built")
+    head = max(width // number, 1)
+    attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=not masked)
+    network = FeedForward(config.integer(inner, None if masked else 4 * width), gated=False, bias=True)
+    return Architecture(
+        config.family,
+        width,
+        config.integer("vocab_size"),
+        (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS),
+        tied=config.boolean("tie_word_embeddings", True),
+        norm_bias=True,
+        positions=config.integer(positions),
+        types=config.integer("type_vocab_size", 2) if masked else 0,
+        post_norm=masked,
+        masked_head=masked,
+    )
+
+
+BERT = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
+MIMO = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 2048}
+
+FAMILIES = {
+    "bert": ConfigImporter("BertForMaskedLM", lambda config: _read_learned_positions(config, *BERT)),
+    "falcon": ConfigImporter("FalconForCausalLM", _read_falcon),
+    "gemma4_text": ConfigImporter("Gemma4ForCausalLM", _read_gemma4, {}),
+    "gpt2": ConfigImporter(
+        "GPT2LMHeadModel",
+        lambda config: _read_learned_positions(config, "n_embd", "n_head", "n_layer", "n_inner", "n_positions"),
+    ),
+    "gpt_neox": ConfigImporter("GPTNeoXForCausalLM", _read_neox),
+    "llama4_text": ConfigImporter("Llama4ForCausalLM", _read_llama4),
+    "mimo_v2_flash": ConfigImporter("MiMoV2FlashForCausalLM", _read_mimo_v2, MIMO),
+    "minimax_m3_vl": ConfigImporter("MiniMaxM3SparseForCausalLM", _read_minimax_m3, {}),
+    "step3p5": ConfigImporter("Step3p5ForCausalLM Step3p7FlashForCausalLM", _read_step3, {}),
+}

@@ -1,9 +1,11 @@
 """DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), and their like, as Kimi K2 (arXiv 2507.20534).
 
 Latent attention, routed and shared experts behind a few dense layers. DeepSeek-V3.2 (arXiv 2512.02556) and
-GLM-5 have an indexer that chooses the keys of each query. Classes: Hugging Face transformers 5.23.0.
+GLM-5 have an indexer that chooses the keys of each query. Classes: Hugging Face transformers 5.23.0. The router's
+correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
@@ -22,32 +24,24 @@ from nest.models.building.config import (
 from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, HybridBlock, Indexer, LatentAttention
 
 
-def _like(name: str, head: str, *, dense: bool = False, **missing: Any) -> ConfigImporter:
+def _like(
+    head: str, example: Mapping[str, Any] | None = None, *, dense: bool = False, **missing: Any
+) -> ConfigImporter:
     """Return the importer of a family built like DeepSeek-V3, perhaps `dense`, with the values of `missing` keys."""
 
     def read(config: ConfigReader) -> Architecture:
         config.fill(**missing)
-        if not dense:
-            return _read(config)
         widths = decoder_widths(config)
-        return decoder(
-            config, widths, latent_attention(config, widths), FeedForward(config.integer("intermediate_size"))
-        )
+        attention = latent_attention(config, widths)
+        if dense:
+            return decoder(config, widths, attention, FeedForward(config.integer("intermediate_size")))
+        networks = experts_behind_dense_layers(config, widths)
+        if config.family not in ("deepseek_v32", "glm_moe_dsa"):
+            return decoder(config, widths, attention, networks)
+        attentions = [evolve(attention, indexer=indexer) for indexer in _indexer(config, widths.layers)]
+        return decoder(config, widths, attentions, networks)
 
-    return ConfigImporter(name, head, read, examples=({**LITE, "q_lora_rank": 1536, "model_type": name},))
-
-
-def _read(config: ConfigReader) -> Architecture:
-    """Read a DeepSeek configuration.
-
-    The router's correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter. Layers that predict further
-    tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
-    """
-    widths = decoder_widths(config)
-    attention, networks = latent_attention(config, widths), experts_behind_dense_layers(config, widths)
-    if config.family not in ("deepseek_v32", "glm_moe_dsa"):
-        return decoder(config, widths, attention, networks)
-    return decoder(config, widths, [evolve(attention, indexer=i) for i in _indexer(config, widths.layers)], networks)
+    return ConfigImporter(head, read, example)
 
 
 def latent_attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
@@ -78,14 +72,17 @@ def _indexer(config: ConfigReader, layers: int) -> list[Indexer]:
     if len(kinds) < layers or kinds[0] not in ("full", "F") or not {*kinds} <= {"full", "shared", "F", "S"}:
         config.problem(f"`indexer_types` must name `full`, first, or `shared` for each of the {layers} layers")
         kinds = ("full",) * layers
-    # 64 heads of 128 channels and 2048 keys: defaults of DeepseekV32Config.
-    heads, head = config.integer("index_n_heads", 64), config.integer("index_head_dim", 128)
-    own = Indexer(heads, head, config.integer("index_topk", 2048))
-    found, last = [], 0
+    own, found, last = _own_indexer(config, 2048), [], 0
     for index, kind in enumerate(kinds[:layers]):
         last = index if kind in ("full", "F") else last
         found.append(own if last == index else evolve(own, choice_of=last))
     return found
+
+
+def _own_indexer(config: ConfigReader, keys: int) -> Indexer:
+    # 64 heads of 128 channels: defaults of DeepseekV32Config and DeepseekV4Config.
+    heads, head = config.integer("index_n_heads", 64), config.integer("index_head_dim", 128)
+    return Indexer(heads, head, config.integer("index_topk", keys))
 
 
 COMPRESSED, HEAVILY = "compressed_sparse_attention", "heavily_compressed_attention"
@@ -103,18 +100,10 @@ def _read_v4(config: ConfigReader) -> Architecture:
     config.builds(num_key_value_heads=1, attention_bias=False, mlp_bias=False, n_shared_experts=1)
     widths, groups = decoder_widths(config), config.integer("o_groups", 8)
     config.divides("o_groups", groups, "num_attention_heads", widths.heads)
-    near = CompressedAttention(
-        widths.heads,
-        config.integer("head_dim", 512),
-        config.integer("q_lora_rank", 1024),
-        groups,
-        config.integer("o_lora_rank", 1024),
-        config.integer("sliding_window", 128),
-    )
-    said = config.nested("compress_rates")
-    indexer = Indexer(
-        config.integer("index_n_heads", 64), config.integer("index_head_dim", 128), config.integer("index_topk", 512)
-    )
+    head, window = config.integer("head_dim", 512), config.integer("sliding_window", 128)
+    query_rank, output_rank = config.integer("q_lora_rank", 1024), config.integer("o_lora_rank", 1024)
+    near = CompressedAttention(widths.heads, head, query_rank, groups, output_rank, window)
+    said, indexer = config.nested("compress_rates"), _own_indexer(config, 512)
     kinds = {
         SLIDING: near,
         COMPRESSED: evolve(near, rate=said.integer(COMPRESSED, 4), indexer=indexer),
@@ -123,42 +112,24 @@ def _read_v4(config: ConfigReader) -> Architecture:
     ratios = config.integers("compress_ratios")[: widths.layers]
     if ratios and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [RATES.get(each, str(each)) for each in ratios]}
-    words = layer_words(
-        config, widths.layers, tuple(kinds), lambda index: COMPRESSED if index > 1 and index % 2 else HEAVILY
-    )
+    usual = [COMPRESSED if index > 1 and index % 2 else HEAVILY for index in range(widths.layers)]
+    words = layer_words(config, widths.layers, kinds, usual.__getitem__)
     mixture = routed_experts(config, "n_routed_experts", config.integer("moe_intermediate_size"))
     config.further = HybridBlock(near, mixture)
     return decoder(config, widths, [kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
 
 
-LITE = {
-    "model_type": "deepseek_v2",
-    "vocab_size": 102400,
-    "hidden_size": 2048,
-    "intermediate_size": 10944,
-    "num_hidden_layers": 27,
-    "num_attention_heads": 16,
-    "q_lora_rank": None,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "first_k_dense_replace": 1,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 6,
-    "moe_intermediate_size": 1408,
-}
-"""DeepSeek-V2-Lite (appendix B.1 of the paper)."""
+LITE = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+LITE |= {"first_k_dense_replace": 1, "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
+V4 = {**LITE, "q_lora_rank": 1024, "head_dim": 128}
 
-deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
-deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read)
-deepseek_v32 = ConfigImporter("deepseek_v32", "DeepseekV32ForCausalLM", _read)
-V4 = {**LITE, "model_type": "deepseek_v4", "q_lora_rank": 1024, "n_shared_experts": 1, "head_dim": 128}
-deepseek_v4 = ConfigImporter("deepseek_v4", "DeepseekV4ForCausalLM", _read_v4, examples=(V4,))
-glm4_moe_lite = _like("glm4_moe_lite", "Glm4MoeLiteForCausalLM", first_k_dense_replace=1, n_shared_experts=1)
-glm_moe_dsa = _like(
-    "glm_moe_dsa", "GlmMoeDsaForCausalLM", first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32
-)
-mistral4 = _like("mistral4", "Mistral4ForCausalLM", n_shared_experts=1)
-youtu = _like("youtu", "YoutuForCausalLM", dense=True, tie_word_embeddings=True)
+FAMILIES = {
+    "deepseek_v2": _like("DeepseekV2ForCausalLM", {**LITE, "q_lora_rank": None, "n_shared_experts": 2}),
+    "deepseek_v3": _like("DeepseekV3ForCausalLM"),
+    "deepseek_v32": _like("DeepseekV32ForCausalLM"),
+    "deepseek_v4": ConfigImporter("DeepseekV4ForCausalLM", _read_v4, V4),
+    "glm4_moe_lite": _like("Glm4MoeLiteForCausalLM", LITE, first_k_dense_replace=1, n_shared_experts=1),
+    "glm_moe_dsa": _like("GlmMoeDsaForCausalLM", LITE, first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32),
+    "mistral4": _like("Mistral4ForCausalLM", LITE, n_shared_experts=1),
+    "youtu": _like("YoutuForCausalLM", LITE, dense=True, tie_word_embeddings=True),
+}

@@ -4,12 +4,12 @@ Qwen3-Next and Qwen3.5 (gated delta nets); Nemotron-H (arXiv 2504.03624) and Nem
 (arXiv 2507.22448) and Mamba-2. Classes of Hugging Face transformers 5.24.0, whose defaults stand for missing keys.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from attrs import evolve
 
 from nest.models.building.config import (
+    ATTENTION,
     FULL,
     LINEAR,
     ConfigImporter,
@@ -25,8 +25,7 @@ from nest.models.building.config import (
     routed_experts,
 )
 from nest.models.deepseek import latent_attention
-from nest.models.qwen import feed_forwards
-from nest.models.rows import EXPERTS, example
+from nest.models.rows import EXPERTS, experts, qwen_experts
 from nest.spec.architecture import (
     Architecture,
     DeltaNet,
@@ -54,21 +53,17 @@ def _read_qwen(config: ConfigReader) -> Architecture:
     dense, older = config.family == "qwen3_5", config.family == "qwen3_next"
     config.fill(head_dim=256, num_key_value_heads=4 if dense else 2, mlp_only_layers=[])
     config.builds(attn_output_gate=True, **({} if older else {"mlp_only_layers": []}))
-    widths, bias = decoder_widths(config), config.boolean("attention_bias", False)
-    full = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
+    widths = decoder_widths(config)
+    full = grouped_query_attention(config, widths, ATTENTION, normalised=True)
     every = config.integer("full_attention_interval", 4)
     words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: LINEAR if (index + 1) % every else FULL)
     mixers: dict[str, Mixer] = {LINEAR: delta_net(config), FULL: evolve(full, gate=full.head)}
-    networks: Network | tuple[Network, ...]
+    attentions, (experts, top_k) = [mixers[word] for word in words], (512, 10) if older else (256, 8)
     if dense:
-        networks = FeedForward(config.integer("intermediate_size"))
-    else:
-        experts, top_k = (512, 10) if older else (256, 8)
-        config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
-        shared = config.integer("shared_expert_intermediate_size", 512)
-        mixture = mixture_of_experts(config, shared_width=shared, shared_gate=True)
-        networks = (mixture,) * widths.layers if not older else feed_forwards(config, widths.layers, mixture)
-    return decoder(config, widths, [mixers[word] for word in words], networks)
+        return decoder(config, widths, attentions, FeedForward(config.integer("intermediate_size")))
+    config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
+    config.fill(shared_expert_intermediate_size=512)
+    return decoder(config, widths, attentions, qwen_experts(config, widths, shared=True))
 
 
 def state_space(config: ConfigReader, keys: Mapping[str, str], inner: int | None = None) -> StateSpace:
@@ -83,23 +78,16 @@ def state_space(config: ConfigReader, keys: Mapping[str, str], inner: int | None
     if inner is not None and config.config.get(name, "auto") in ("auto", None):
         config.divides(keys.get("n_heads", "mamba_n_heads"), heads, "the inner width", inner)
         head = inner // heads
+    head = head or config.integer(name, 64)
     bias = config.boolean(keys.get("proj_bias", "mamba_proj_bias"), False)
-    return StateSpace(
-        heads,
-        head or config.integer(name, 64),
-        groups,
-        number("d_state", 256),
-        number("d_conv", 4),
-        number("chunk_size", 256),
-        bias,
-        bias,
-        config.boolean(keys.get("conv_bias", "mamba_conv_bias"), True),
-    )
+    taps_bias = config.boolean(keys.get("conv_bias", "mamba_conv_bias"), True)
+    state, taps, chunk = number("d_state", 256), number("d_conv", 4), number("chunk_size", 256)
+    return StateSpace(heads, head, groups, state, taps, chunk, bias, bias, taps_bias)
 
 
-NEMOTRON = {"d_head": "mamba_head_dim", "n_heads": "mamba_num_heads", "n_groups": "n_groups", "proj_bias": "use_bias"}
-NEMOTRON |= {"d_state": "ssm_state_size", "d_conv": "conv_kernel", "chunk_size": "chunk_size"}
-NEMOTRON |= {"conv_bias": "use_conv_bias"}
+MAMBA_2 = {"d_head": "head_dim", "n_heads": "num_heads", "n_groups": "n_groups", "d_state": "state_size"}
+MAMBA_2 |= {"d_conv": "conv_kernel", "chunk_size": "chunk_size", "proj_bias": "use_bias", "conv_bias": "use_conv_bias"}
+NEMOTRON = {**MAMBA_2, "d_head": "mamba_head_dim", "n_heads": "mamba_num_heads", "d_state": "ssm_state_size"}
 
 
 def _read_nemotron(config: ConfigReader) -> Architecture:
@@ -110,8 +98,8 @@ def _read_nemotron(config: ConfigReader) -> Architecture:
         config.config = {**config.config, "layer_types": list(pattern)}
     words = config.words("layer_types") or config.words("layers_block_type") or ()
     config.config = {**config.config, "num_hidden_layers": len(words)}
-    widths, bias = decoder_widths(config), config.boolean("attention_bias", False)
-    full = evolve(grouped_query_attention(config, widths, bias=bias, output_bias=bias), rotary=False)
+    widths = decoder_widths(config)
+    full = grouped_query_attention(config, widths, ATTENTION, rotary=False)
     kinds = layer_words(config, widths.layers, (LINEAR, FULL, "moe", "mlp"), lambda index: "mlp")
     inner = config.boolean("mlp_bias", False)
     networks: dict[str, Network] = {}
@@ -132,9 +120,9 @@ def _read_bamba(config: ConfigReader) -> Architecture:
     """Read Bamba, Granite 4 or Falcon-H1: Mamba-2 before, or beside, attention, and a network on every layer."""
     family = config.family
     config.fill(num_key_value_heads=None if family == "granitemoehybrid" else 8)
-    widths, bias = decoder_widths(config), config.boolean("attention_bias", False)
+    widths = decoder_widths(config)
     rotary = family != "granitemoehybrid" or config.config.get("position_embedding_type") == "rope"
-    full = evolve(grouped_query_attention(config, widths, bias=bias, output_bias=bias), rotary=rotary)
+    full = grouped_query_attention(config, widths, ATTENTION, rotary=rotary)
     inner = config.integer("mamba_expand", 2) * widths.hidden
     inner = config.optional_integer("mamba_d_ssm", 1024) or inner if family == "falcon_h1" else inner
     space = state_space(config, {}, inner)
@@ -150,11 +138,8 @@ def _read_bamba(config: ConfigReader) -> Architecture:
     words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: LINEAR)
     shared = config.integer("shared_intermediate_size", 1024)
     config.fill(num_local_experts=8, num_experts_per_tok=2)
-    networks: Network = FeedForward(shared)
-    if config.integer("num_local_experts", minimum=0):
-        networks = mixture_of_experts(
-            config, experts="num_local_experts", width="intermediate_size", shared_width=shared
-        )
+    routed = config.integer("num_local_experts", minimum=0) > 0
+    networks = experts(config, widths, shared_width=shared) if routed else FeedForward(shared)
     return decoder(config, widths, [mixers[word] for word in words], networks, scaled=True)
 
 
@@ -162,36 +147,32 @@ def _read_mamba(config: ConfigReader) -> Architecture:
     """Read Mamba, Falcon-Mamba or Mamba-2: blocks without a feed-forward network."""
     config.fill(num_attention_heads=1, tie_word_embeddings=config.family != "mamba2")
     widths = decoder_widths(config)
-    inner = config.integer("expand", 2) * widths.hidden
+    config.fill(n_groups=8, state_size=128 if config.family == "mamba2" else 16)
     mixer: Mixer
     if config.family == "mamba2":
-        keys = {"d_head": "head_dim", "n_heads": "num_heads", "n_groups": "n_groups", "d_state": "state_size"}
-        keys |= {"d_conv": "conv_kernel", "chunk_size": "chunk_size", "proj_bias": "use_bias"}
-        config.fill(n_groups=8, state_size=128)
-        mixer = state_space(config, keys | {"conv_bias": "use_conv_bias"})
+        mixer = state_space(config, MAMBA_2)
     else:
-        bias, taps_bias = config.boolean("use_bias", False), config.boolean("use_conv_bias", True)
-        rank = -(-widths.hidden // 16) if config.config.get("time_step_rank", "auto") == "auto" else None
-        state, taps = config.integer("state_size", 16), config.integer("conv_kernel", 4)
-        mixer = SelectiveScan(inner, state, rank or config.integer("time_step_rank"), taps, bias, taps_bias)
+        keys = ("expand", "state_size", "time_step_rank", "conv_kernel", "use_bias", "use_conv_bias")
+        mixer = selective_scan(config, widths.hidden, keys)
     return decoder(config, widths, mixer, (None,) * widths.layers)
+
+
+def selective_scan(config: ConfigReader, hidden: int, keys: tuple[str, ...], **details: bool) -> SelectiveScan:
+    """Read a Mamba layer by the `keys` of expansion, state, rank, taps, and biases of projections and convolution."""
+    expand, state, rank, taps, bias, taps_bias = keys
+    low = -(-hidden // 16) if config.config.get(rank, "auto") == "auto" else config.integer(rank)
+    inner, states = config.integer(expand, 2) * hidden, config.integer(state, 16)
+    biases = config.boolean(bias, False), config.boolean(taps_bias, True)
+    return SelectiveScan(inner, states, low, config.integer(taps, 4), *biases, **details)
 
 
 def _read_jamba(config: ConfigReader) -> Architecture:
     """Read Jamba: Mamba, attention without rotation on one layer of each period, and experts on others."""
     config.fill(num_key_value_heads=8, num_experts=16, num_experts_per_tok=2)
     widths = decoder_widths(config)
-    full = evolve(grouped_query_attention(config, widths), rotary=False)
-    rank = -(-widths.hidden // 16) if config.config.get("mamba_dt_rank", "auto") == "auto" else None
-    mamba = SelectiveScan(
-        config.integer("mamba_expand", 2) * widths.hidden,
-        config.integer("mamba_d_state", 16),
-        rank or config.integer("mamba_dt_rank"),
-        config.integer("mamba_d_conv", 4),
-        config.boolean("mamba_proj_bias", False),
-        config.boolean("mamba_conv_bias", True),
-        normalised=True,
-    )
+    full = grouped_query_attention(config, widths, rotary=False)
+    keys = [f"mamba_{key}" for key in ("expand", "d_state", "dt_rank", "d_conv", "proj_bias", "conv_bias")]
+    mamba = selective_scan(config, widths.hidden, tuple(keys), normalised=True)
 
     def listed(name: str, period: int, offset: int) -> list[bool]:
         every = config.integer(f"{name}_layer_period", period)
@@ -215,7 +196,7 @@ def _read_lfm2(config: ConfigReader) -> Architecture:
     short = ShortConvolution(widths.hidden, config.integer("conv_L_cache", 3), bias)
     listed = config.integers("full_attn_idxs") if config.has("full_attn_idxs") else range(widths.layers)
     words = layer_words(config, widths.layers, ("conv", FULL), lambda index: FULL if index in listed else "conv")
-    mixers: list[Mixer] = [full if word == FULL else short for word in words]
+    mixers = [full if word == FULL else short for word in words]
     width = config.integer("intermediate_size")
     if config.family == "lfm2_moe":
         dense = config.integer("num_dense_layers", 2, minimum=0)
@@ -241,8 +222,7 @@ def _read_minimax(config: ConfigReader) -> Architecture:
     if kinds and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [FULL if each else LINEAR for each in kinds]}
     words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: FULL if (index + 1) % 2 else LINEAR)
-    mixture = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size")
-    return decoder(config, widths, [full if word == FULL else linear for word in words], mixture)
+    return decoder(config, widths, [full if word == FULL else linear for word in words], experts(config, widths))
 
 
 def _read_kimi(config: ConfigReader) -> Architecture:
@@ -273,25 +253,23 @@ def _read_kimi(config: ConfigReader) -> Architecture:
     return decoder(config, widths, [mixers[word] for word in words], networks)
 
 
-def _importer(name: str, heads: str, read: Callable[[ConfigReader], Architecture], **more: Any) -> ConfigImporter:
-    """Return the importer of a family, with an example of the usual widths and `more` keys."""
-    return ConfigImporter(name, heads, read, examples=example(name, **more))
-
-
-qwen3_next = _importer("qwen3_next", "Qwen3NextForCausalLM", _read_qwen)
-qwen3_5 = _importer("qwen3_5", "Qwen3_5ForCausalLM", _read_qwen)
-qwen3_5_moe = _importer("qwen3_5_moe", "Qwen3_5MoeForCausalLM", _read_qwen)
-NEMOTRON_3 = {"hybrid_override_pattern": "M-ME*E", "n_routed_experts": 8, **EXPERTS}
-nemotron_h = _importer("nemotron_h", "NemotronHForCausalLM", _read_nemotron, **NEMOTRON_3)
-bamba = _importer("bamba", "BambaForCausalLM", _read_bamba, attn_layer_indices=[3])
-granitemoehybrid = _importer("granitemoehybrid", "GraniteMoeHybridForCausalLM", _read_bamba)
-falcon_h1 = _importer("falcon_h1", "FalconH1ForCausalLM", _read_bamba)
-mamba = _importer("mamba", "MambaForCausalLM", _read_mamba)
-falcon_mamba = _importer("falcon_mamba", "FalconMambaForCausalLM", _read_mamba)
-mamba2 = _importer("mamba2", "Mamba2ForCausalLM", _read_mamba)
-jamba = _importer("jamba", "JambaForCausalLM", _read_jamba)
-lfm2 = _importer("lfm2", "Lfm2ForCausalLM", _read_lfm2)
-lfm2_moe = _importer("lfm2_moe", "Lfm2MoeForCausalLM", _read_lfm2)
-minimax = _importer("minimax", "MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM", _read_minimax)
-kimi_linear = _importer("kimi_linear", "KimiLinearForCausalLM", _read_kimi, **EXPERTS)
-bailing_hybrid = _importer("bailing_hybrid", "BailingHybridForCausalLM BailingMoeV3ForCausalLM", _read_kimi, **EXPERTS)
+FAMILIES = {
+    "bailing_hybrid": ConfigImporter("BailingHybridForCausalLM BailingMoeV3ForCausalLM", _read_kimi, EXPERTS),
+    "bamba": ConfigImporter("BambaForCausalLM", _read_bamba, {"attn_layer_indices": [3]}),
+    "falcon_h1": ConfigImporter("FalconH1ForCausalLM", _read_bamba, {}),
+    "falcon_mamba": ConfigImporter("FalconMambaForCausalLM", _read_mamba, {}),
+    "granitemoehybrid": ConfigImporter("GraniteMoeHybridForCausalLM", _read_bamba, {}),
+    "jamba": ConfigImporter("JambaForCausalLM", _read_jamba, {}),
+    "kimi_linear": ConfigImporter("KimiLinearForCausalLM", _read_kimi, EXPERTS),
+    "lfm2": ConfigImporter("Lfm2ForCausalLM", _read_lfm2, {}),
+    "lfm2_moe": ConfigImporter("Lfm2MoeForCausalLM", _read_lfm2, {}),
+    "mamba": ConfigImporter("MambaForCausalLM", _read_mamba, {}),
+    "mamba2": ConfigImporter("Mamba2ForCausalLM", _read_mamba, {}),
+    "minimax": ConfigImporter("MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM", _read_minimax, {}),
+    "nemotron_h": ConfigImporter(
+        "NemotronHForCausalLM", _read_nemotron, {"hybrid_override_pattern": "M-ME*E", "n_routed_experts": 8, **EXPERTS}
+    ),
+    "qwen3_5": ConfigImporter("Qwen3_5ForCausalLM", _read_qwen, {}),
+    "qwen3_5_moe": ConfigImporter("Qwen3_5MoeForCausalLM", _read_qwen, {}),
+    "qwen3_next": ConfigImporter("Qwen3NextForCausalLM", _read_qwen, {}),
+}

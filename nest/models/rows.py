@@ -5,73 +5,117 @@ embeddings, scores, residual sums and logits (Gemma, Command R, Granite) are pas
 correction bias of DeepSeek-V3's kind is no parameter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from attrs import evolve
 
 from nest.models.building.config import (
+    ATTENTION,
+    NO_BIASES,
+    SLIDING,
     ConfigImporter,
     ConfigReader,
+    DecoderWidths,
     Network,
     decoder,
     decoder_widths,
+    dense_and_sparse,
     experts_behind_dense_layers,
     grouped_query_attention,
-    layer_windows,
+    layer_kinds,
     mixture_of_experts,
     rotated_layers,
 )
-from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention
+from nest.spec.architecture import Architecture, FeedForward
 
-NO_BIASES = ("", "", "")
-ATTENTION = ("attention_bias", "attention_bias", "")
-QUERIES = ("attention_bias", "", "")
-EVERYWHERE = ("attention_bias", "attention_bias", "mlp_bias")
+Windows = Callable[[ConfigReader, int], tuple[int | None, ...]]
+Networks = Callable[[ConfigReader, DecoderWidths], Network | tuple[Network, ...]]
+
+
+def dense(bias: str = "", **details: Any) -> Networks:
+    """Return the reader of a dense network, whose `bias` is at that key."""
+
+    def read(config: ConfigReader, _: DecoderWidths) -> FeedForward:
+        return FeedForward(
+            config.integer("intermediate_size"), bias=bool(bias) and config.boolean(bias, False), **details
+        )
+
+    return read
+
+
+def experts(config: ConfigReader, _: DecoderWidths, **details: Any) -> Network:
+    """Read experts on every layer."""
+    return mixture_of_experts(config, experts="num_local_experts", width="intermediate_size", **details)
+
+
+def some(
+    slides: Callable[[int, int], bool], number: int, key: str = "", *, least: int = 1, asked: bool = False
+) -> Windows:
+    """Return the reader of windows on the layers that `layer_types` names.
+
+    Args:
+        slides: whether a layer has a window, from its index and `number`, for configurations without `layer_types`.
+        number: value of a missing `key`.
+        least: the least value there.
+        asked: there are windows only if `use_sliding_window` says so.
+    """
+
+    def read(config: ConfigReader, layers: int) -> tuple[int | None, ...]:
+        if asked and not config.boolean("use_sliding_window", False):
+            return (None,) * layers
+        said = config.integer(key, number, minimum=least) if key and not config.has("layer_types") else number
+        window = config.optional_integer("sliding_window")
+        kinds = layer_kinds(config, layers, SLIDING, lambda index: slides(index, said))
+        return tuple(window if slid else None for slid in kinds)
+
+    return read
+
+
+all_but = partial(some, lambda index, every: (index + 1) % every != 0)
+"""Windows on all but each so many layers."""
+
+
+def everywhere(config: ConfigReader, layers: int, *, asked: bool = False) -> tuple[int | None, ...]:
+    """Read the window of every layer, if `asked` as `some` does."""
+    if asked and not config.boolean("use_sliding_window", False):
+        return (None,) * layers
+    return (config.optional_integer("sliding_window"),) * layers
 
 
 def row(
-    name: str,
     head: str,
+    network: Networks | None = None,
     *,
     missing: Mapping[str, Any] | None = None,
-    biases: tuple[str, str, str] = NO_BIASES,
+    biases: tuple[str | bool, str | bool] = NO_BIASES,
     norms: bool | str = False,
-    norm: Literal["shared", "own"] = "shared",
-    every: int | None = None,
-    pattern: bool = False,
-    typed: bool = True,
+    norm: Literal["shared", "own", "rotated"] = "shared",
+    windows: Windows | None = None,
     turns: Literal["all", "windowed", "hybrid", "listed"] = "all",
-    experts: Mapping[str, Any] | None = None,
-    behind: Mapping[str, str] | None = None,
-    network: Mapping[str, Any] | None = None,
     sinks: bool = False,
     capped: bool | None = None,
     built: Mapping[str, Any] | None = None,
-    examples: tuple[Mapping[str, Any], ...] = (),
+    example: Mapping[str, Any] | None = None,
     **build: Any,
 ) -> ConfigImporter:
     """Return the importer of a family.
 
     Args:
-        name: `model_type`.
         head: the model class.
+        network: reader of the networks; None: dense ones without biases.
         missing: values of missing keys.
-        biases: keys of the biases of queries, keys and values, of attention's output, of the network; "": none.
+        biases: as `grouped_query_attention` takes them.
         norms: whether queries and keys are normalised, or the key that says so.
         norm: kind of that norm.
-        every: which layers have no window, if `layer_types` is missing: each of this number; 0: none; None: all.
-        pattern: whether `sliding_window_pattern` replaces `every`.
-        typed: whether the class reads `layer_types`.
+        windows: reader of the windows; None: there are none.
         turns: which layers rotate queries and keys: all, those with a window, the same unless the model has none, or
             those that `no_rope_layers` lists.
-        experts: further details of experts on every layer; None: a dense network.
-        behind: keys of experts behind dense layers, as `experts_behind_dense_layers` takes them; None: `experts`.
-        network: further details of the dense network.
         sinks: whether attention has learned sinks.
         capped: whether scores and logits are capped if the configuration has no key for it; None: never.
         built: values of keys that the class does not read.
-        examples: configurations to try it on, for families missing in the model library.
+        example: as `ConfigImporter` takes it.
         build: further fields of `Architecture`.
     """
 
@@ -79,227 +123,214 @@ def row(
         config.fill(**(missing or {}))
         config.builds(**(built or {}))
         widths = decoder_widths(config)
-        query, output, inner = (bool(key) and config.boolean(key, False) for key in biases)
-        attention = evolve(
-            grouped_query_attention(config, widths, bias=query, output_bias=output),
-            normalised=config.boolean(norms, False) if isinstance(norms, str) else norms,
-            norm=norm,
-            sinks=sinks,
-            capped=capped is not None and config.has("attn_logit_softcapping", capped),
-        )
-        step = every
-        if every and pattern and not config.has("layer_types"):
-            step = config.integer("sliding_window_pattern", every)
-        attentions = _layers(config, attention, widths.layers, step, typed, turns)
-        feed_forward: Network | tuple[Network, ...]
-        if behind is not None:
-            feed_forward = experts_behind_dense_layers(config, widths, **behind)
-        elif experts is None:
-            feed_forward = FeedForward(config.integer("intermediate_size"), bias=inner, **(network or {}))
-        else:
-            feed_forward = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size", **experts)
+        normed = config.boolean(norms, False) if isinstance(norms, str) else norms
+        caps = capped is not None and config.has("attn_logit_softcapping", capped)
+        details = {"normalised": normed, "norm": norm, "sinks": sinks, "capped": caps}
+        attention = grouped_query_attention(config, widths, biases, **details)
+        reach = windows(config, widths.layers) if windows else (None,) * widths.layers
+        rotates = (True,) * widths.layers
+        if turns == "listed":
+            rotates = rotated_layers(config, widths.layers)
+        elif turns == "windowed" or (turns == "hybrid" and config.has("sliding_window")):
+            rotates = tuple(window is not None for window in reach)
+        pairs = zip(reach, rotates, strict=False)
+        attentions = [evolve(attention, window=window, rotary=rotary) for window, rotary in pairs]
+        networks = (network or dense())(config, widths)
         caps = capped is not None and config.has("final_logit_softcapping", capped)
-        return decoder(config, widths, attentions, feed_forward, capped=caps, **build)
+        return decoder(config, widths, attentions, networks, capped=caps, **build)
 
-    return ConfigImporter(name, head, read, examples=examples)
-
-
-def _layers(
-    config: ConfigReader, attention: GroupedQueryAttention, layers: int, every: int | None, typed: bool, turns: str
-) -> tuple[GroupedQueryAttention, ...]:
-    """Return the attention of each layer, which differ in window and rotation."""
-    windows: tuple[int | None, ...] = (None,) * layers
-    if every is not None and (turns != "listed" or config.boolean("use_sliding_window", False)):
-        window = config.optional_integer("sliding_window")
-        if not typed or window is None:
-            windows = (window,) * layers
-        else:
-            windows = layer_windows(config, layers, window, lambda index: not every or (index + 1) % every != 0)
-    rotates: tuple[bool, ...] = (True,) * layers
-    if turns == "listed":
-        rotates = rotated_layers(config, layers)
-    elif turns == "windowed" or (turns == "hybrid" and config.has("sliding_window")):
-        rotates = tuple(window is not None for window in windows)
-    return tuple(
-        evolve(attention, window=window, rotary=turned) for window, turned in zip(windows, rotates, strict=False)
-    )
+    return ConfigImporter(head, read, example)
 
 
-def example(name: str, **more: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return a configuration of a family that the model library lacks."""
-    widths = {"vocab_size": 49152, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 8}
-    return ({"model_type": name, **widths, "num_attention_heads": 16, "num_key_value_heads": 4, **more},)
+def qwen_experts(config: ConfigReader, widths: DecoderWidths, *, shared: bool = False) -> tuple[Network, ...]:
+    """Read the networks of a Qwen mixture, perhaps with a `shared` expert: `decoder_sparse_step`, `mlp_only_layers`."""
+    config.rename(num_experts="num_local_experts")
+    width = config.integer("shared_expert_intermediate_size") if shared else 0
+    mixture = mixture_of_experts(config, shared_width=width, shared_gate=shared)
+    step = config.integer("decoder_sparse_step", 1)
+    dense_layers = frozenset(config.integers("mlp_only_layers"))
+    sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(widths.layers)]
+    return dense_and_sparse(config, sparse, mixture)
 
 
+def _ernie_experts(config: ConfigReader, widths: DecoderWidths) -> tuple[Network, ...]:
+    """Read experts between two layers; the router's correction bias and layers for further tokens are left out."""
+    shared = config.integer("moe_num_shared_experts", 2, minimum=0) * config.integer("moe_intermediate_size")
+    mixture = mixture_of_experts(config, experts="moe_num_experts", top_k="moe_k", shared_width=shared)
+    first, every = config.integer("moe_layer_start_index", 1, minimum=0), config.integer("moe_layer_interval", 1)
+    last = config.integer("moe_layer_end_index", -1, minimum=-1)
+    last = widths.layers if last == -1 else last
+    sparse = [first <= index <= last and (index + 1) % every == 0 for index in range(widths.layers)]
+    return dense_and_sparse(config, sparse, mixture)
+
+
+def _hunyuan_experts(config: ConfigReader, _: DecoderWidths) -> Network:
+    """Read the experts of every layer and the one all tokens visit, each as wide as `intermediate_size`."""
+    width = config.integer("intermediate_size")
+    config.builds(moe_intermediate_size=width, num_shared_expert=1)
+    alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)
+    return mixture_of_experts(alike, top_k="moe_topk", width="intermediate_size", shared_width=width)
+
+
+Keys = dict[str, Any]
 TIED = {"tie_word_embeddings": True}
 GROUPS_OF_8 = {"num_key_value_heads": 8}
 HEADS_OF_128 = {**GROUPS_OF_8, "head_dim": 128}
-GEMMA = {**TIED, "head_dim": 256, "num_key_value_heads": 4, "sliding_window": 4096}
-EXAONE = {"num_key_value_heads": 32, "sliding_window": 4096}
+WINDOW = {"sliding_window": 4096}
+EXAONE = {"num_key_value_heads": 32, **WINDOW}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 1024}
-GLM_9_BILLION = {
-    "model_type": "glm4",
-    "vocab_size": 151552,
-    "hidden_size": 4096,
-    "intermediate_size": 13696,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
+MINIMAX = {"use_qk_norm": True, "qk_norm_type": "per_layer", "shared_intermediate_size": 0, "attn_type_list": 1}
+BIASES: Keys = {"biases": ATTENTION, "network": dense("mlp_bias")}
+GLM: Keys = {"biases": ("attention_bias", False)}
+OWN_NORMS: Keys = {"norms": True, "norm": "own"}
+AFTERWARDS: Keys = {"input_norms": False, "result_norms": True}
+GEMMA: Keys = {"biases": ATTENTION, "result_norms": True}
+GEMMA_KEYS = {**TIED, "head_dim": 256, "num_key_value_heads": 4, **WINDOW}
+# 4096 and 28: defaults of Qwen2Config and Qwen3Config; those of Qwen2MoeConfig are below `max_window_layers`.
+BEHIND = some(lambda index, first: index >= first, 28, "max_window_layers", least=0, asked=True)
+BELOW = some(lambda index, first: index % 2 == 0 and index < first, 28, "max_window_layers", least=0, asked=True)
+QWEN2: Keys = {"missing": WINDOW, "biases": (True, False), "windows": BEHIND, "example": {}}
+HUNYUAN: Keys = {
+    "biases": ATTENTION,
+    "norms": True,
+    "norm": "rotated",
+    "built": {"use_qk_norm": True, "use_cla": False},
 }
-"""The default widths of `Glm4Config`, of 9 billion parameters."""
 
-llama = row("llama", "LlamaForCausalLM", biases=EVERYWHERE)
-granite = row("granite", "GraniteForCausalLM", biases=EVERYWHERE, scaled=True, examples=example("granite"))
-phi3 = row("phi3", "Phi3ForCausalLM", every=0, typed=False)
-seed_oss = row(
-    "seed_oss",
-    "SeedOssForCausalLM",
-    missing={**HEADS_OF_128, "attention_bias": True},
-    biases=("attention_bias", "attention_out_bias", "mlp_bias"),
-    examples=example("seed_oss"),
-)
-smollm3 = row(
-    "smollm3",
-    "SmolLM3ForCausalLM",
-    missing={**TIED, "num_key_value_heads": 4},
-    biases=EVERYWHERE,
-    every=4,
-    turns="listed",
-    examples=example("smollm3"),
-)
-# Squared ReLU needs its input for the backward pass, like any activation.
-arcee = row("arcee", "ArceeForCausalLM", biases=EVERYWHERE, network={"gated": False}, examples=example("arcee"))
-# xIELU (arXiv 2411.13010) learns a number for either sign of its input, on each layer.
-apertus = row(
-    "apertus",
-    "ApertusForCausalLM",
-    biases=ATTENTION,
-    norms=True,
-    network={"gated": False, "learned": 2},
-    built={"hidden_act": "xielu"},
-    examples=example("apertus"),
-)
-
-mistral = row("mistral", "MistralForCausalLM", missing={**GROUPS_OF_8, "sliding_window": 4096}, every=0, typed=False)
-ministral3 = row(
-    "ministral3", "Ministral3ForCausalLM", missing=HEADS_OF_128, every=0, typed=False, examples=example("ministral3")
-)
-mixtral = row("mixtral", "MixtralForCausalLM", missing=GROUPS_OF_8, every=0, typed=False, experts={})
-granitemoe = row(
-    "granitemoe",
-    "GraniteMoeForCausalLM",
-    biases=ATTENTION,
-    experts={},
-    scaled=True,
-    examples=example("granitemoe", num_local_experts=8, num_experts_per_tok=2),
-)
-minimax_m2 = row(
-    "minimax_m2",
-    "MiniMaxM2ForCausalLM",
-    missing=HEADS_OF_128,
-    norms=True,
-    norm="own",
-    experts={},
-    built={"use_qk_norm": True, "qk_norm_type": "per_layer", "shared_intermediate_size": 0, "attn_type_list": 1},
-)
-gpt_oss = row(
-    "gpt_oss",
-    "GptOssForCausalLM",
-    missing={**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_window": 128},
-    biases=ATTENTION,
-    every=2,
-    experts={"bias": True},
-    sinks=True,
-)
-
-gemma = row(
-    "gemma",
-    "GemmaForCausalLM",
-    missing={**TIED, "head_dim": 256, "num_key_value_heads": 16},
-    biases=ATTENTION,
-    scaled=True,
-    examples=example("gemma"),
-)
-gemma2 = row("gemma2", "Gemma2ForCausalLM", missing=GEMMA, biases=ATTENTION, every=2, capped=True, result_norms=True)
-gemma3 = row(
-    "gemma3_text",
-    "Gemma3ForCausalLM",
-    missing={**GEMMA, "vocab_size": 262208, "num_attention_heads": 8},
-    biases=ATTENTION,
-    norms=True,
-    every=6,
-    pattern=True,
-    capped=False,
-    built={"use_bidirectional_attention": False},
-    result_norms=True,
-)
-glm4 = row(
-    "glm4",
-    "Glm4ForCausalLM",
-    missing={"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
-    biases=QUERIES,
-    result_norms=True,
-    examples=(GLM_9_BILLION,),
-)
-glm4_moe = row("glm4_moe", "Glm4MoeForCausalLM", missing=GROUPS_OF_8, biases=QUERIES, norms="use_qk_norm", behind={})
-solar_open = row(
-    "solar_open",
-    "SolarOpenForCausalLM",
-    missing={**HEADS_OF_128, "n_shared_experts": 1},
-    biases=QUERIES,
-    behind={},
-    examples=example("solar_open", n_routed_experts=8, **EXPERTS),
-)
-ernie = row(
-    "ernie4_5",
-    "Ernie4_5ForCausalLM",
-    missing={**TIED, "head_dim": 128, "num_key_value_heads": 2},
-    biases=("use_bias", "use_bias", "use_bias"),
-)
-
-cohere = row("cohere", "CohereForCausalLM", missing=TIED, biases=ATTENTION, norms="use_qk_norm", norm="own", parallel=1)
-cohere2 = row(
-    "cohere2",
-    "Cohere2ForCausalLM",
-    missing={**TIED, "sliding_window": 4096},
-    biases=ATTENTION,
-    every=4,
-    pattern=True,
-    turns="windowed",
-    parallel=1,
-)
-olmo2 = row("olmo2", "Olmo2ForCausalLM", biases=ATTENTION, norms=True, norm="own", input_norms=False, result_norms=True)
-olmo3 = row(
-    "olmo3",
-    "Olmo3ForCausalLM",
-    missing={"sliding_window": 4096},
-    biases=ATTENTION,
-    norms=True,
-    norm="own",
-    every=4,
-    input_norms=False,
-    result_norms=True,
-)
-exaone4 = row(
-    "exaone4",
-    "Exaone4ForCausalLM",
-    missing=EXAONE,
-    norms=True,
-    every=4,
-    pattern=True,
-    turns="hybrid",
-    input_norms=False,
-    result_norms=True,
-    examples=example("exaone4"),
-)
-exaone_moe = row(
-    "exaone_moe",
-    "ExaoneMoeForCausalLM",
-    missing={**EXAONE, "first_k_dense_replace": 1, "num_shared_experts": 1},
-    norms=True,
-    every=4,
-    pattern=True,
-    turns="hybrid",
-    behind={"experts": "num_experts", "shared": "num_shared_experts"},
-    examples=example("exaone_moe", num_experts=8, **EXPERTS),
-)
+FAMILIES = {
+    "llama": row("LlamaForCausalLM", **BIASES),
+    "granite": row("GraniteForCausalLM", **BIASES, scaled=True, example={}),
+    "phi3": row("Phi3ForCausalLM", windows=everywhere),
+    "seed_oss": row(
+        "SeedOssForCausalLM",
+        dense("mlp_bias"),
+        missing={**HEADS_OF_128, "attention_bias": True},
+        biases=("attention_bias", "attention_out_bias"),
+        example={},
+    ),
+    "smollm3": row(
+        "SmolLM3ForCausalLM",
+        **BIASES,
+        missing={**TIED, "num_key_value_heads": 4},
+        windows=all_but(4, asked=True),
+        turns="listed",
+        example={},
+    ),
+    # Squared ReLU needs its input for the backward pass, like any activation.
+    "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False), biases=ATTENTION, example={}),
+    # xIELU (arXiv 2411.13010) learns a number for either sign of its input, on each layer.
+    "apertus": row(
+        "ApertusForCausalLM",
+        dense(gated=False, learned=2),
+        biases=ATTENTION,
+        norms=True,
+        built={"hidden_act": "xielu"},
+        example={},
+    ),
+    "mistral": row("MistralForCausalLM", missing={**GROUPS_OF_8, **WINDOW}, windows=everywhere),
+    "ministral3": row("Ministral3ForCausalLM", missing=HEADS_OF_128, windows=everywhere, example={}),
+    "mixtral": row("MixtralForCausalLM", experts, missing=GROUPS_OF_8, windows=everywhere),
+    "granitemoe": row(
+        "GraniteMoeForCausalLM", experts, biases=ATTENTION, scaled=True, example={"num_local_experts": 8, **EXPERTS}
+    ),
+    "minimax_m2": row("MiniMaxM2ForCausalLM", experts, missing=HEADS_OF_128, **OWN_NORMS, built=MINIMAX),
+    "gpt_oss": row(
+        "GptOssForCausalLM",
+        partial(experts, bias=True),
+        missing={**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_window": 128},
+        biases=ATTENTION,
+        windows=all_but(2),
+        sinks=True,
+    ),
+    "gemma": row(
+        "GemmaForCausalLM", missing={**GEMMA_KEYS, "num_key_value_heads": 16}, biases=ATTENTION, scaled=True, example={}
+    ),
+    "gemma2": row("Gemma2ForCausalLM", **GEMMA, missing=GEMMA_KEYS, windows=all_but(2), capped=True),
+    "gemma3_text": row(
+        "Gemma3ForCausalLM",
+        **GEMMA,
+        missing={**GEMMA_KEYS, "vocab_size": 262208, "num_attention_heads": 8},
+        norms=True,
+        windows=all_but(6, "sliding_window_pattern"),
+        capped=False,
+        built={"use_bidirectional_attention": False},
+    ),
+    "glm4": row(
+        "Glm4ForCausalLM",
+        **GLM,
+        missing={"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
+        result_norms=True,
+        example={},
+    ),
+    "glm4_moe": row("Glm4MoeForCausalLM", experts_behind_dense_layers, **GLM, missing=GROUPS_OF_8, norms="use_qk_norm"),
+    "solar_open": row(
+        "SolarOpenForCausalLM",
+        experts_behind_dense_layers,
+        **GLM,
+        missing={**HEADS_OF_128, "n_shared_experts": 1},
+        example={"n_routed_experts": 8, **EXPERTS},
+    ),
+    "ernie4_5": row(
+        "Ernie4_5ForCausalLM",
+        dense("use_bias"),
+        missing={**TIED, "head_dim": 128, "num_key_value_heads": 2},
+        biases=("use_bias", "use_bias"),
+    ),
+    "ernie4_5_moe": row(
+        "Ernie4_5_MoeForCausalLM",
+        _ernie_experts,
+        missing={**TIED, "num_key_value_heads": 4},
+        built={"use_bias": False},
+    ),
+    "cohere": row("CohereForCausalLM", missing=TIED, biases=ATTENTION, norms="use_qk_norm", norm="own", parallel=1),
+    "cohere2": row(
+        "Cohere2ForCausalLM",
+        missing={**TIED, **WINDOW},
+        biases=ATTENTION,
+        windows=all_but(4, "sliding_window_pattern"),
+        turns="windowed",
+        parallel=1,
+    ),
+    "olmo2": row("Olmo2ForCausalLM", biases=ATTENTION, **OWN_NORMS, **AFTERWARDS),
+    "olmo3": row("Olmo3ForCausalLM", missing=WINDOW, biases=ATTENTION, windows=all_but(4), **OWN_NORMS, **AFTERWARDS),
+    "exaone4": row(
+        "Exaone4ForCausalLM",
+        missing=EXAONE,
+        norms=True,
+        windows=all_but(4, "sliding_window_pattern"),
+        turns="hybrid",
+        **AFTERWARDS,
+        example={},
+    ),
+    "exaone_moe": row(
+        "ExaoneMoeForCausalLM",
+        partial(experts_behind_dense_layers, experts="num_experts", shared="num_shared_experts"),
+        missing={**EXAONE, "first_k_dense_replace": 1, "num_shared_experts": 1},
+        norms=True,
+        windows=all_but(4, "sliding_window_pattern"),
+        turns="hybrid",
+        example={"num_experts": 8, **EXPERTS},
+    ),
+    # Qwen2 and Qwen2.5 (arXiv 2407.10671). MiMo-7B (arXiv 2505.07608) adds layers for multi-token prediction.
+    "qwen2": row("Qwen2ForCausalLM", **QWEN2),
+    "mimo": row("MiMoForCausalLM", **QWEN2),
+    "qwen2_moe": row(
+        "Qwen2MoeForCausalLM",
+        partial(qwen_experts, shared=True),
+        missing={**WINDOW, "qkv_bias": True},
+        biases=("qkv_bias", False),
+        windows=BELOW,
+    ),
+    # Qwen3 (arXiv 2505.09388) normalises queries and keys per head.
+    "qwen3": row("Qwen3ForCausalLM", missing={**WINDOW, "head_dim": 128}, biases=ATTENTION, norms=True, windows=BEHIND),
+    "qwen3_moe": row(
+        "Qwen3MoeForCausalLM",
+        qwen_experts,
+        missing={**WINDOW, "num_key_value_heads": 4},
+        biases=ATTENTION,
+        norms=True,
+        windows=partial(everywhere, asked=True),
+    ),
+    "hunyuan_v1_dense": row("HunYuanDenseV1ForCausalLM", **HUNYUAN),
+    "hunyuan_v1_moe": row("HunYuanMoEV1ForCausalLM", _hunyuan_experts, **HUNYUAN),
+}

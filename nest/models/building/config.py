@@ -76,39 +76,29 @@ class ConfigReader:
 
     def boolean(self, key: str, default: bool) -> bool:
         """Read the truth value at `key`; `default` for a missing or null one."""
-        value = self.config[key] if self.has(key) else default
-        if not isinstance(value, bool):
-            self.problem(f"`{key}` must be true or false, not {value!r:.60}")
-            return default
+        value: bool = self._value(key, default, "true or false", lambda value: isinstance(value, bool))
         return value
 
     def word(self, key: str, default: str) -> str:
         """Read the text at `key`; `default` for a missing or null one."""
-        value = self.config[key] if self.has(key) else default
-        if not isinstance(value, str):
-            self.problem(f"`{key}` must be a word, not {value!r:.60}")
-            return default
+        value: str = self._value(key, default, "a word", lambda value: isinstance(value, str))
         return value
 
     def integers(self, key: str) -> tuple[int, ...]:
         """Read the list of whole numbers at `key`; empty for a missing or null one."""
-        value = self.config[key] if self.has(key) else []
-        if not isinstance(value, list | tuple) or any(
-            isinstance(each, bool) or not isinstance(each, int) for each in value
-        ):
-            self.problem(f"`{key}` must be a list of whole numbers, not {value!r:.60}")
-            return ()
-        return tuple(value)
+        return tuple(self._value(key, (), "a list of whole numbers", lambda value: _lists(value, int)))
 
     def words(self, key: str) -> tuple[str, ...] | None:
         """Read the list of words at `key`; None for a missing or null one."""
-        if not self.has(key):
-            return None
-        value = self.config[key]
-        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-            self.problem(f"`{key}` must be a list of words, not {value!r:.60}")
-            return None
-        return tuple(value)
+        value = self._value(key, None, "a list of words", lambda value: _lists(value, str))
+        return None if value is None else tuple(value)
+
+    def _value(self, key: str, default: Any, kind: str, valid: Callable[[Any], bool]) -> Any:
+        """Read a `valid` value at `key`; `default` for a missing or null one, and after a mistake."""
+        if not self.has(key) or valid(self.config[key]):
+            return self.config[key] if self.has(key) else default
+        self.problem(f"`{key}` must be {kind}, not {self.config[key]!r:.60}")
+        return default
 
     def nested(self, key: str) -> "ConfigReader":
         """Return the reader of the mapping at `key`; of an empty one if there is none."""
@@ -177,6 +167,11 @@ class ConfigReader:
             raise InputErrors(self.problems)
 
 
+def _lists(value: Any, kind: type) -> bool:
+    """Return whether `value` is a list of `kind`, not of truth values."""
+    return isinstance(value, list | tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value)
+
+
 class DecoderWidths(NamedTuple):
     """The common keys of a decoder's configuration."""
 
@@ -198,38 +193,29 @@ def decoder_widths(config: ConfigReader, *, tied: bool = False) -> DecoderWidths
     )
 
 
+NO_BIASES = (False, False)
+ATTENTION = ("attention_bias", "attention_bias")
+
+
 def grouped_query_attention(
-    config: ConfigReader,
-    widths: DecoderWidths,
-    *,
-    head: int | None = None,
-    kv_heads: int | None = None,
-    bias: bool = False,
-    output_bias: bool = False,
-    normalised: bool = False,
+    config: ConfigReader, widths: DecoderWidths, biases: tuple[str | bool, str | bool] = NO_BIASES, **details: Any
 ) -> GroupedQueryAttention:
     """Read grouped-query attention without its window.
 
+    A missing `head_dim` means `hidden_size` over the heads; a missing `num_key_value_heads` means as many as heads.
+
     Args:
-        head: channels per head for a missing `head_dim`; if it is null or this is None, `hidden_size` over the heads.
-        kv_heads: for a missing `num_key_value_heads`; if it is null or this is None, as many as heads.
-        bias: the query, key and value projections have biases.
-        output_bias: the output projection has one.
-        normalised: queries and keys are normalised per head.
+        biases: whether queries, keys and values have biases, and whether the result has one, or the keys that say so.
+        details: further fields of `GroupedQueryAttention`.
     """
-    channels = config.optional_integer("head_dim", head)
-    if channels is None:
+    head = config.optional_integer("head_dim")
+    if head is None:
         config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
-    kv = config.optional_integer("num_key_value_heads", kv_heads) or widths.heads
-    config.divides("num_key_value_heads", kv, "num_attention_heads", widths.heads)
-    return GroupedQueryAttention(
-        heads=widths.heads,
-        kv_heads=kv,
-        head=channels or max(widths.hidden // widths.heads, 1),
-        bias=bias,
-        output_bias=output_bias,
-        normalised=normalised,
-    )
+    groups = config.optional_integer("num_key_value_heads") or widths.heads
+    config.divides("num_key_value_heads", groups, "num_attention_heads", widths.heads)
+    query, output = (config.boolean(key, False) if isinstance(key, str) else key for key in biases)
+    head = head or max(widths.hidden // widths.heads, 1)
+    return GroupedQueryAttention(widths.heads, groups, head, query, output, **details)
 
 
 def mixture_of_experts(
@@ -251,8 +237,6 @@ def decoder(
     widths: DecoderWidths,
     attention: Mixer | Sequence[Mixer | None],
     network: Network | Sequence[Network | None],
-    *,
-    windows: Sequence[int | None] = (),
     **build: Any,
 ) -> Architecture:
     """Describe a decoder of blocks that differ only in the given sequences.
@@ -260,12 +244,9 @@ def decoder(
     Args:
         attention: mixer of every block, or of each.
         network: likewise.
-        windows: of each block, if they share one attention; empty: as in `attention`.
         build: further fields of `Architecture`.
     """
     attentions = attention if isinstance(attention, Sequence) else (attention,) * widths.layers
-    if windows and isinstance(attention, GroupedQueryAttention):
-        attentions = tuple(evolve(attention, window=window) for window in windows)
     networks = network if isinstance(network, Sequence) else (network,) * widths.layers
     # Lists of another length are a mistake that `config` has noted.
     pairs = list(zip(attentions, networks, strict=False))
@@ -303,13 +284,6 @@ def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[
     """
     words = layer_words(config, layers, (kind, FULL), lambda index: kind if applies(index) else FULL)
     return tuple(each == kind for each in words)
-
-
-def layer_windows(
-    config: ConfigReader, layers: int, window: int | None, slides: Callable[[int], bool]
-) -> tuple[int | None, ...]:
-    """Return the window of each layer: `window` as `layer_types` says or, without it, `slides`."""
-    return tuple(window if slid else None for slid in layer_kinds(config, layers, SLIDING, slides))
 
 
 def rotated_layers(config: ConfigReader, layers: int) -> tuple[bool, ...]:
@@ -357,15 +331,25 @@ def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> Mix
     return mixture_of_experts(config, experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
 
 
+USUAL = {"vocab_size": 49152, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 8}
+USUAL |= {"num_attention_heads": 16, "num_key_value_heads": 4}
+"""Widths of a small model."""
+
+
 @frozen(eq=False, repr=False)
 class ConfigImporter(Record):
     """The importer of one family's configurations."""
 
-    name: str  # `model_type` of its configurations.
     head: str  # The model class, as `architectures` names it.
     read: Callable[[ConfigReader], Architecture]  # Turns a configuration into an architecture.
-    # Configurations to try it on (`nest.testing`), for families missing in the model library.
-    examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
+    # Keys beside the usual widths of a configuration to try it on; None: the model library has one.
+    example: Mapping[str, Any] | None = None
+    name: str = ""  # `model_type` of its configurations.
+
+    @property
+    def examples(self) -> tuple[Mapping[str, Any], ...]:
+        """Return configurations to try it on (`nest.testing`)."""
+        return () if self.example is None else ({"model_type": self.name, **USUAL, **self.example},)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """Build the operator graph of one sample.
