@@ -62,8 +62,7 @@ def _read_qwen(config: ConfigReader) -> Architecture:
     if dense:
         return decoder(config, widths, attentions, FeedForward(config.integer("intermediate_size")))
     config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
-    config.fill(shared_expert_intermediate_size=512)
-    return decoder(config, widths, attentions, qwen_experts(config, widths, shared=True))
+    return decoder(config, widths, attentions, qwen_experts(config, widths, shared=True, usual=512))
 
 
 def state_space(config: ConfigReader, keys: Mapping[str, str], inner: int | None = None) -> StateSpace:

@@ -142,10 +142,12 @@ def row(
     return ConfigImporter(head, read, example)
 
 
-def qwen_experts(config: ConfigReader, widths: DecoderWidths, *, shared: bool = False) -> tuple[Network, ...]:
-    """Read the networks of a Qwen mixture, perhaps with a `shared` expert: `decoder_sparse_step`, `mlp_only_layers`."""
+def qwen_experts(
+    config: ConfigReader, widths: DecoderWidths, *, shared: bool = False, usual: int | None = None
+) -> tuple[Network, ...]:
+    """Read the networks of a Qwen mixture, perhaps with a `shared` expert, whose width is `usual` if none is said."""
     config.rename(num_experts="num_local_experts")
-    width = config.integer("shared_expert_intermediate_size") if shared else 0
+    width = config.integer("shared_expert_intermediate_size", usual) if shared else 0
     mixture = mixture_of_experts(config, shared_width=width, shared_gate=shared)
     step = config.integer("decoder_sparse_step", 1)
     dense_layers = frozenset(config.integers("mlp_only_layers"))

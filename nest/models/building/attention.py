@@ -2,17 +2,15 @@
 
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.compressed import add_compressed
-from nest.models.building.keys import add_block_indexer, add_indexer, mean_keys
-from nest.models.building.layer import FP32, LayerBuilder
-from nest.models.building.recurrent import add_stateful
+from nest.models.building.keys import add_block_indexer, add_indexer, attend, mean_keys, score_space
+from nest.models.building.layer import LayerBuilder
+from nest.models.building.recurrent import MIXERS
 from nest.spec.architecture import CompressedAttention, GroupedQueryAttention, LatentAttention, Mixer, Parallel
 
 
 def attention_core(
     layer: LayerBuilder,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    operands: tuple[Tensor, Tensor, Tensor],
     *,
     unfused: bool,
     causal: bool = True,
@@ -24,10 +22,15 @@ def attention_core(
 ) -> Tensor:
     """Add the attention core and return its result, `(batch, sequence, heads, value channels)`.
 
+    FlashAttention-2 (arXiv 2307.08691) never stores the scores and skips masked keys. Its forward pass has one product
+    over the query-key channels and one over the value channels. The backward pass computes the scores again, the
+    gradients of queries and keys (three products of query-key width), of values and of the probabilities (two of value
+    width): 2.5 times the forward FLOP if both widths agree. By the convention of utilisation figures only a window
+    saves FLOP, not the mask.
+
     Args:
-        query: `(batch, sequence, heads, head)`.
-        key: `(batch, sequence, heads or kv_heads, head)`.
-        value: `(batch, sequence, heads or kv_heads, head or value)`.
+        operands: queries, `(batch, sequence, heads, head)`, keys, `(batch, sequence, heads or kv_heads, head)`, and
+            values, `(batch, sequence, heads or kv_heads, head or value)`.
         unfused: separate operators that store the scores, in place of a flash-attention kernel.
         causal: later keys are masked.
         window: latest keys a query attends to; None: all.
@@ -36,59 +39,32 @@ def attention_core(
         sinks: each head has a learned score beside those of its keys, which costs only its weight.
         chosen: the keys a query attends to, if an indexer chooses them.
     """
+    query, _, value = operands
     learned = (Parameter("sinks", (query.shape[2],)),) if sinks else ()
     context = layer.tensor("context", query.shape[2], value.shape[3])
     reach = min(layer.sequence, window or layer.sequence, chunk or layer.sequence)
     if unfused:
-        _unfused(layer, query, key, value, context, reach, learned, capped, chosen)
-    else:
-        met = mean_keys(layer.sequence, causal, window, chunk)
-        _flash(layer, query, key, value, context, reach, met, learned, chosen)
-    return context
-
-
-def _flash(
-    layer: LayerBuilder,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    context: Tensor,
-    keys: int,
-    met: float,
-    learned: tuple[Parameter, ...],
-    chosen: tuple[Tensor, ...],
-) -> None:
-    """Add one kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
-
-    It skips masked keys: its FLOP are those of the mean number of keys, `met` of at most `keys`. The forward pass has
-    one product over the query-key channels and one over the value channels. The backward pass computes the scores
-    again, the gradients of queries and keys (three products of query-key width), of values and of the probabilities
-    (two of value width): 2.5 times the forward FLOP if both widths agree. Kept are operands, result and the log-sum-exp
-    of the scores. By the convention of utilisation figures only a window saves FLOP, not the mask.
-    """
+        _unfused(layer, operands, context, reach, learned, capped, chosen)
+        return context
+    met = mean_keys(layer.sequence, causal, window, chunk)
     head, channels = query.shape[-1][1], value.shape[-1][1]
     per_key = 2.0 * (head + channels) / head
-    statistics = layer.tensor("log_sum_exp", query.shape[2], itemsize=FP32)
-    layer.add(
-        "attention",
-        "attention",
-        (query, key, value, *chosen),
-        (context, statistics),
-        space=_space(layer, query, keys),
+    attend(
+        layer,
+        (*operands, *chosen),
+        context,
+        reach,
         parameters=learned,
-        saves=(query, key, value, *chosen, context, statistics),
-        contracted=("keys",),
-        flops_per_point=per_key * met / keys,
+        flops_per_point=per_key * met / reach,
         model_flops_per_point=per_key,
         backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
     )
+    return context
 
 
 def _unfused(
     layer: LayerBuilder,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    operands: tuple[Tensor, Tensor, Tensor],
     context: Tensor,
     reach: int,
     learned: tuple[Parameter, ...],
@@ -100,44 +76,23 @@ def _unfused(
     The products have two gradients each, twice the forward FLOP. All three are of kind `attention`, so that selective
     recomputation drops scores and probabilities (arXiv 2205.05198, section 5).
     """
-    heads, keys = query.shape[2], ("keys", layer.sequence)
-    rows = (("batch", 1), heads, ("sequence", layer.sequence))
-    scores = Tensor(f"{layer.path}/scores", (*rows, keys), layer.itemsize)
-    probabilities = Tensor(f"{layer.path}/probabilities", (*rows, keys), layer.itemsize)
-    counted = 2.0 * reach / layer.sequence
-    layer.add(
-        "attention_scores",
-        "attention",
-        (query, key),
-        (scores,),
-        space=_space(layer, query, layer.sequence),
-        saves=(query, key),
-        contracted=("head",),
-        flops_per_point=2.0,
-        model_flops_per_point=counted,
+    (query, key, value), keys = operands, ("keys", layer.sequence)
+    rows = (*layer.tokens[:1], query.shape[2], *layer.tokens[1:])
+    scores, probabilities, bounded = (
+        Tensor(f"{layer.path}/{name}", (*rows, keys), layer.itemsize)
+        for name in ("scores", "probabilities", "capped_scores")
     )
+    flops = {"flops_per_point": 2.0, "model_flops_per_point": 2.0 * reach / layer.sequence}
+    space, saves = score_space(layer, query.shape[2], layer.sequence, query.shape[3]), (query, key)
+    summed = ("head",)
+    layer.add("attention_scores", "attention", saves, (scores,), space=space, saves=saves, contracted=summed, **flops)
     if capped:
-        bounded = Tensor(f"{layer.path}/capped_scores", scores.shape, layer.itemsize)
         layer.add("attention_cap", "attention", (scores,), (bounded,), saves=(bounded,))
         scores = bounded
     masked = (scores, *chosen)
     layer.add("attention_softmax", "attention", masked, (probabilities,), parameters=learned, saves=(probabilities,))
-    layer.add(
-        "attention_context",
-        "attention",
-        (probabilities, value),
-        (context,),
-        space=(*rows, value.shape[3], keys),
-        saves=(probabilities, value),
-        contracted=("keys",),
-        flops_per_point=2.0,
-        model_flops_per_point=counted,
-    )
-
-
-def _space(layer: LayerBuilder, query: Tensor, keys: int) -> tuple[tuple[str, int], ...]:
-    """Return the iteration space of the scores: `(batch, heads, sequence, keys, head)`."""
-    return (("batch", 1), query.shape[2], ("sequence", layer.sequence), ("keys", keys), query.shape[3])
+    space, saves, summed = (*rows, value.shape[3], keys), (probabilities, value), ("keys",)
+    layer.add("attention_context", "attention", saves, (context,), space=space, saves=saves, contracted=summed, **flops)
 
 
 def add_mixer(layer: LayerBuilder, mixer: Mixer, source: Tensor, unfused: bool) -> Tensor:
@@ -156,7 +111,7 @@ def add_mixer(layer: LayerBuilder, mixer: Mixer, source: Tensor, unfused: bool) 
         return _add_latent(layer, mixer, source, unfused)
     if isinstance(mixer, GroupedQueryAttention):
         return _add_grouped_query(layer, mixer, source, unfused)
-    return add_stateful(layer, mixer, source)
+    return MIXERS[type(mixer)](layer, mixer, source)
 
 
 def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, source: Tensor, unfused: bool) -> Tensor:
@@ -169,17 +124,13 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         if attention.normalised:
             query = layer.norm("query_norm", query, bias=False, weights=query.shape[-1:])
         key, value = (layer.made(f"layers.{attention.keys_of}/{each}") for each in ("rotated_key", "value_norm"))
-        rotated = layer.tensor("rotated_query", *query.shape[2:])
-        layer.add("rotary", "elementwise", (query,), (rotated,))
-        query = rotated
+        query = layer.make("rotary", "elementwise", (query,), *query.shape[2:], output="rotated_query")
     chosen: tuple[Tensor, ...] = ()
     if attention.indexer is not None:
         chosen = (add_block_indexer(layer, attention.indexer, source, unfused),)
     context = attention_core(
         layer,
-        query,
-        key,
-        value,
+        (query, key, value),
         unfused=unfused,
         causal=attention.causal,
         window=attention.window if attention.indexer is None else attention.indexer.keys,
@@ -203,9 +154,8 @@ def _gated(
     channels = () if attention.gate == 1 else (("head", attention.gate),)
     bias = attention.bias and isinstance(attention, GroupedQueryAttention) and attention.gate > 1
     gate = layer.project("attention_gate", source, (context.shape[2], *channels), bias=bias)
-    gated = layer.tensor("gated_context", *context.shape[2:])
-    layer.add("attention_gated", "activation", (context, gate), (gated,), saves=(context, gate))
-    return gated
+    both = (context, gate)
+    return layer.make("attention_gated", "activation", both, *context.shape[2:], output="gated_context", saves=both)
 
 
 def _keys_and_values(
@@ -260,15 +210,13 @@ def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor,
     shared_key = layer.tensor("shared_key", ("head", attention.rotary))
     width = (("latent", attention.key_value_rank + attention.rotary),)
     layer.matmul("key_value_latent", source, width, ("hidden",), (latent, shared_key), bias=attention.bias)
-    latent = layer.norm("key_value_latent_norm", latent, bias=False)
+    latent, inner = layer.norm("key_value_latent_norm", latent, bias=False), ("heads", "value")
     chosen: tuple[Tensor, ...] = ()
     if attention.indexer is not None:
         chosen = (add_indexer(layer, attention.indexer, source, query_source, unfused),)
         if attention.indexer.keys < layer.sequence and not unfused:
             context = _sparse_context(layer, attention, query, latent, shared_key, *chosen)
-            return layer.project(
-                "attention_output", context, source.shape[-1:], ("heads", "value"), bias=attention.bias
-            )
+            return layer.project("attention_output", context, source.shape[-1:], inner, bias=attention.bias)
     plain_key = layer.tensor("plain_key", heads, ("head", attention.plain))
     value = layer.tensor("value", heads, ("value", attention.value))
     expanded = (heads, ("head", attention.plain + attention.value))
@@ -276,9 +224,9 @@ def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor,
 
     query, key = _rotate(layer, (query, plain_key, shared_key), query.shape[2:], query.shape[2:])
     reach = attention.indexer.keys if attention.indexer is not None else None
-    context = attention_core(layer, query, key, value, unfused=unfused, window=reach, chosen=chosen)
+    context = attention_core(layer, (query, key, value), unfused=unfused, window=reach, chosen=chosen)
     context = _gated(layer, attention, source, context)
-    return layer.project("attention_output", context, source.shape[-1:], ("heads", "value"), bias=attention.bias)
+    return layer.project("attention_output", context, source.shape[-1:], inner, bias=attention.bias)
 
 
 def _sparse_context(
@@ -294,30 +242,23 @@ def _sparse_context(
     absorbed = layer.tensor("absorbed_query", heads, ("latent", rank))
     layer.per_head("absorbed_query", query, absorbed, ("head", attention.plain))
     channels = ("head", rank + attention.rotary)
-    rotated = layer.tensor("rotated_query", heads, channels)
-    layer.add("rotary", "elementwise", (absorbed, query), (rotated,))
-    query, key = rotated, layer.tensor("rotated_key", channels)
-    layer.add("key_rotary", "elementwise", (latent, shared_key), (key,))
+    query = layer.make("rotary", "elementwise", (absorbed, query), heads, channels, output="rotated_query")
+    key = layer.make("key_rotary", "elementwise", (latent, shared_key), channels, output="rotated_key")
     reach = min(attention.indexer.keys if attention.indexer else layer.sequence, layer.sequence)
-    context = layer.tensor("latent_context", heads, ("latent", rank))
-    statistics = layer.tensor("log_sum_exp", heads, itemsize=FP32)
-    per_key, met = 2.0 * (channels[1] + rank) / channels[1], mean_keys(layer.sequence, True, reach)
-    layer.add(
-        "attention",
-        "attention",
+    context, width = layer.tensor("latent_context", heads, ("latent", rank)), channels[1]
+    attend(
+        layer,
         (query, key, chosen),
-        (context, statistics),
-        space=_space(layer, query, reach),
-        saves=(query, key, chosen, context, statistics),
-        contracted=("keys",),
-        flops_per_point=per_key * met / reach,
+        context,
+        reach,
+        flops_per_point=2.0 * (width + rank) / width * mean_keys(layer.sequence, True, reach) / reach,
         # What the model asks for is attention to expanded keys and values.
-        model_flops_per_point=2.0 * (attention.plain + attention.rotary + attention.value) / channels[1],
-        backward_flops_ratio=(4 * channels[1] + 2 * rank) / (channels[1] + rank),
+        model_flops_per_point=2.0 * (attention.plain + attention.rotary + attention.value) / width,
+        backward_flops_ratio=(4 * width + 2 * rank) / (width + rank),
     )
-    value = layer.tensor("context", heads, ("value", attention.value))
-    layer.per_head("context", context, value, ("latent", rank))
-    return value
+    return layer.per_head(
+        "context", context, layer.tensor("context", heads, ("value", attention.value)), ("latent", rank)
+    )
 
 
 def _rotate(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nest.graph import Parameter, Tensor
-from nest.models.building.keys import INT32, mean_keys
+from nest.models.building.keys import attend, choose, mean_keys
 from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import CompressedAttention
 
@@ -29,10 +29,9 @@ def add_compressed(layer: LayerBuilder, attention: CompressedAttention, source: 
     query = layer.project("query", latent, (heads, head), ("latent",))
     query = layer.norm("query_norm", query, bias=False, weights=())
     key = layer.norm("key_norm", layer.project("key", source, (head,)), bias=False)
-    rotated = layer.tensor("rotated_query", heads, head), layer.tensor("rotated_key", head)
-    for name, plain, placed in zip(("rotary", "key_rotary"), (query, key), rotated, strict=True):
-        layer.add(name, "elementwise", (plain,), (placed,))
-    operands: tuple[Tensor, ...] = rotated
+    query = layer.make("rotary", "elementwise", (query,), heads, head, output="rotated_query")
+    key = layer.make("key_rotary", "elementwise", (key,), head, output="rotated_key")
+    operands: tuple[Tensor, ...] = (query, key)
     met = mean_keys(layer.sequence, True, attention.window)
     if attention.rate and layer.sequence >= attention.rate:
         kept = attention.indexer.keys if attention.indexer is not None else None
@@ -40,34 +39,12 @@ def add_compressed(layer: LayerBuilder, attention: CompressedAttention, source: 
         if attention.indexer is not None:
             operands += (_choose_blocks(layer, attention, source, latent),)
         met += mean_blocks(layer.sequence, attention.rate, kept)
-    context, statistics = layer.tensor("context", heads, head), layer.tensor("log_sum_exp", heads, itemsize=FP32)
-    layer.add(
-        "attention",
-        "attention",
-        operands,
-        (context, statistics),
-        space=(("batch", 1), heads, ("sequence", layer.sequence), ("keys", round(met)), head),
-        parameters=(Parameter("sinks", (heads,)),),
-        saves=(*operands, context, statistics),
-        contracted=("keys",),
-        flops_per_point=4.0 * met / round(met),
-        backward_flops_ratio=2.5,
-    )
-    turned = layer.tensor("turned_context", heads, head)
-    layer.add("turn_back", "elementwise", (context,), (turned,))
+    context, sinks, flops = layer.tensor("context", heads, head), Parameter("sinks", (heads,)), 4.0 * met / round(met)
+    attend(layer, operands, context, round(met), parameters=(sinks,), flops_per_point=flops, backward_flops_ratio=2.5)
+    turned = layer.make("turn_back", "elementwise", (context,), heads, head, output="turned_context")
     groups, rank = ("heads", attention.groups), ("latent", attention.output_rank)
-    grouped, inner = layer.tensor("grouped", groups, rank), attention.heads // attention.groups * attention.head
-    layer.add(
-        "grouped",
-        "matmul",
-        (turned,),
-        (grouped,),
-        space=(*layer.tokens, groups, rank, ("group_channels", inner)),
-        parameters=(Parameter("weight", (groups, rank, ("group_channels", inner))),),
-        saves=(turned,),
-        contracted=("group_channels",),
-        flops_per_point=2.0,
-    )
+    inner = ("group_channels", attention.heads // attention.groups * attention.head)
+    grouped = layer.per_head("grouped", turned, layer.tensor("grouped", groups, rank), inner)
     return layer.project("attention_output", grouped, source.shape[-1:], ("heads", "latent"))
 
 
@@ -91,19 +68,8 @@ def _choose_blocks(layer: LayerBuilder, attention: CompressedAttention, source: 
     query = layer.project("index_query", latent, (heads, channels), ("latent",))
     weights = layer.project("index_weights", source, (heads,))
     blocks = layer.sequence // attention.rate
-    chosen = layer.tensor("chosen_keys", ("keys", min(indexer.keys, blocks)), itemsize=INT32)
-    layer.add(
-        "index",
-        "attention",
-        (query, keys, weights),
-        (chosen,),
-        space=(("batch", 1), heads, ("sequence", layer.sequence), ("keys", blocks), channels),
-        saves=(query, keys, weights, chosen),
-        contracted=("index_heads", "head"),
-        flops_per_point=2.0 * mean_blocks(layer.sequence, attention.rate, None) / blocks,
-        backward_flops_ratio=3.0,
-    )
-    return chosen
+    flops = 2.0 * mean_blocks(layer.sequence, attention.rate, None) / blocks
+    return choose(layer, indexer, (query, keys, weights), blocks, flops, 3.0)
 
 
 def connect(layer: LayerBuilder, name: str, streams: Tensor, inner: Callable[[Tensor], Tensor] | None) -> Tensor:
@@ -121,23 +87,10 @@ def connect(layer: LayerBuilder, name: str, streams: Tensor, inner: Callable[[Te
         Parameter("base", (numbers,)),
         Parameter("scales", (("scales", 3 if inner else 1),)),
     )
-    layer.add(
-        f"{name}_weights",
-        "matmul",
-        (streams,),
-        (weights,),
-        space=(*layer.tokens, numbers, *streams.shape[-2:]),
-        parameters=learned,
-        saves=(streams,),
-        contracted=("streams", "hidden"),
-        flops_per_point=2.0,
-    )
-    read = layer.tensor(f"{name}_read", hidden)
-    both = (streams, weights)
-    layer.add(f"{name}_collapse", "elementwise", both, (read,), space=streams.shape, saves=both)
+    layer.matmul(f"{name}_weights", streams, (numbers,), ("streams", "hidden"), (weights,), parameters=learned)
+    both, shape, output = (streams, weights), streams.shape, f"{name}_read"
+    read = layer.make(f"{name}_collapse", "elementwise", both, hidden, output=output, space=shape, saves=both)
     if inner is None:
         return read
-    change = inner(read)
-    mixed = layer.tensor("hidden" if name == "mlp" else f"{name}_streams", *streams.shape[-2:])
-    layer.add(f"{name}_mix", "elementwise", (*both, change), (mixed,), saves=(*both, change))
-    return mixed
+    operands, output = (*both, inner(read)), "hidden" if name == "mlp" else f"{name}_streams"
+    return layer.make(f"{name}_mix", "elementwise", operands, *shape[-2:], output=output, saves=operands)

@@ -39,9 +39,7 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
     if architecture.layer_inputs:
         _add_layer_inputs(layer, architecture, tokens, embedded)
     if architecture.streams:
-        expanded = layer.tensor("streams", ("streams", architecture.streams), hidden)
-        layer.add("streams", "elementwise", (embedded,), (expanded,))
-        return expanded
+        return layer.make("streams", "elementwise", (embedded,), ("streams", architecture.streams), hidden)
     return embedded
 
 
@@ -49,9 +47,8 @@ def _add_layer_inputs(layer: LayerBuilder, architecture: Architecture, tokens: T
     """Add what each block reads: rows of its own table, and a normalised part of one product (Gemma 3n, Gemma 4)."""
     width, blocks = ("layer_input", architecture.layer_inputs), ("layers", len(architecture.blocks))
     rows = ("layer_vocab", architecture.layer_vocab)
-    looked = layer.tensor("layer_words", blocks, width)
-    table = Parameter("weight", (rows, blocks, width))
-    layer.add("layer_words", "embedding", (tokens,), (looked,), parameters=(table,), saves=(tokens,))
+    table, read = Parameter("weight", (rows, blocks, width)), (tokens,)
+    looked = layer.make("layer_words", "embedding", read, blocks, width, parameters=(table,), saves=read)
     projected = layer.project("layer_projection", embedded, (blocks, width))
     normed = layer.norm("layer_norm", projected, bias=False)
     inputs = tuple(layer.tensor(f"layer_input_{index}", width) for index in range(blocks[1]))
@@ -60,10 +57,9 @@ def _add_layer_inputs(layer: LayerBuilder, architecture: Architecture, tokens: T
 
 def _read_layer_input(layer: LayerBuilder, stream: Tensor, index: int, width: int) -> Tensor:
     """Add the gate of the block's own input, its projection and norm."""
-    given = layer.made(f"embedding/layer_input_{index}")
     gate = layer.project("layer_gate", stream, (("layer_input", width),))
-    gated = layer.tensor("layer_gated", gate.shape[-1])
-    layer.add("layer_gated", "activation", (gate, given), (gated,), saves=(gate, given))
+    both = (gate, layer.made(f"embedding/layer_input_{index}"))
+    gated = layer.make("layer_gated", "activation", both, gate.shape[-1], saves=both)
     change = layer.project("layer_change", gated, stream.shape[-1:], ("layer_input",))
     return layer.residual("layer_residual", stream, layer.norm("layer_change_norm", change), output="hidden")
 
@@ -106,24 +102,13 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
         "logits", normed, (vocab,), ("hidden",), (logits,), bias=architecture.masked_head, tied=architecture.tied
     )
     if architecture.capped:
-        capped = layer.tensor("capped_logits", vocab)
         # The backward pass of a hyperbolic tangent needs its result.
-        layer.add("capped_logits", "activation", (logits,), (capped,), saves=(capped,))
-        logits = capped
+        saves = (layer.tensor("capped_logits", vocab),)
+        logits = layer.make("capped_logits", "activation", (logits,), vocab, saves=saves)
     _add_loss(layer, logits, loss, share)
     for further in range(1, architecture.predicting + 1):
         logits = layer.tensor(f"logits_{further}", vocab, itemsize=layer.itemsize * share)
-        layer.add(
-            f"logits_{further}",
-            "matmul",
-            (normed,),
-            (logits,),
-            space=(*layer.tokens, vocab, ("hidden", architecture.hidden)),
-            saves=(normed,),
-            contracted=("hidden",),
-            flops_per_point=2.0,
-            model_flops_per_point=2.0,
-        )
+        layer.matmul(f"logits_{further}", normed, (vocab,), ("hidden",), (logits,), parameters=())
         _add_loss(layer, logits, loss, share, f"_{further}")
 
 
@@ -165,11 +150,8 @@ def loss_passes(itemsize: float) -> int:
 
 def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:
     """Add the square projection and activation before BERT's vocabulary projection (arXiv 1810.04805)."""
-    columns = (("transform", source.shape[-1][1]),)
-    projected = layer.project("transform", source, columns, bias=True)
-    activated = layer.tensor("transform_activated", source.shape[-1])
-    layer.add("transform_activated", "activation", (projected,), (activated,), saves=(projected,))
-    return activated
+    saves = (layer.project("transform", source, (("transform", source.shape[-1][1]),), bias=True),)
+    return layer.make("transform_activated", "activation", saves, source.shape[-1], saves=saves)
 
 
 def build_graph(architecture: Architecture, training: Training) -> OperatorGraph:
@@ -304,15 +286,8 @@ def _add_mixture(
     """
     hidden, top_k = source.shape[-1], ("top_k", mixture.top_k)
     logits = layer.tensor("router_logits", ("experts", mixture.experts), itemsize=FP32)
-    layer.matmul(
-        "router",
-        scored or source,
-        (("experts", mixture.experts),),
-        ("hidden",),
-        (logits,),
-        kind="router",
-        bias=mixture.bias,
-    )
+    columns = (("experts", mixture.experts),)
+    layer.matmul("router", scored or source, columns, ("hidden",), (logits,), kind="router", bias=mixture.bias)
     weights = layer.tensor("routing_weights", top_k, itemsize=FP32)
     # The probabilities the backward pass needs overwrite the logits.
     scales = (Parameter("scales", (("experts", mixture.experts),)),) if mixture.normed else ()
@@ -345,10 +320,8 @@ def _add_shared_expert(layer: LayerBuilder, mixture: MixtureOfExperts, source: T
     result = _add_network(layer, "shared_expert", source, FeedForward(mixture.shared_width, mixture.gated))
     if not mixture.shared_gate:
         return result
-    gate = layer.project("shared_expert_gate", source, ())
-    scaled = layer.tensor("shared_expert_scaled", *result.shape[2:])
-    layer.add("shared_expert_scale", "elementwise", (result, gate), (scaled,), saves=(result, gate))
-    return scaled
+    both, output = (result, layer.project("shared_expert_gate", source, ())), "shared_expert_scaled"
+    return layer.make("shared_expert_scale", "elementwise", both, *result.shape[2:], output=output, saves=both)
 
 
 def _inner(axis: str, width: int, gated: bool) -> Shape:

@@ -1,7 +1,9 @@
 """Keys of a query: their number, and indexers that choose them."""
 
-from nest.graph import Tensor
-from nest.models.building.layer import INDEX, LayerBuilder
+from typing import Any
+
+from nest.graph import Shape, Tensor
+from nest.models.building.layer import FP32, INDEX, LayerBuilder
 from nest.spec.architecture import Indexer
 
 INT32 = INDEX / 2  # Bytes of the position of a kept key.
@@ -26,6 +28,19 @@ def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None
         return (in_whole + (rest * mean_keys(rest, causal, window) if rest else 0.0)) / sequence
     reach = sequence if window is None else min(window, sequence)
     return reach - reach * (reach - 1) / (2 * sequence)
+
+
+def score_space(layer: LayerBuilder, heads: tuple[str, int], keys: int, channels: tuple[str, int]) -> Shape:
+    """Return the iteration space of scores: `(batch, heads, sequence, keys, channels)`."""
+    return (("batch", 1), heads, ("sequence", layer.sequence), ("keys", keys), channels)
+
+
+def attend(layer: LayerBuilder, operands: tuple[Tensor, ...], context: Tensor, keys: int, **details: Any) -> None:
+    """Add one kernel over at most `keys` of each query, which keeps operands, result and log-sum-exp of the scores."""
+    query, statistics = operands[0], layer.tensor("log_sum_exp", context.shape[2], itemsize=FP32)
+    made, saves = (context, statistics), (*operands, context, statistics)
+    space = score_space(layer, query.shape[2], keys, query.shape[3])
+    layer.add("attention", "attention", operands, made, space=space, saves=saves, contracted=("keys",), **details)
 
 
 def add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: Tensor, unfused: bool) -> Tensor:
@@ -58,25 +73,24 @@ def add_block_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, unf
 
 def _choose(layer: LayerBuilder, indexer: Indexer, rotated: tuple[Tensor, Tensor], unfused: bool) -> Tensor:
     """Add the scores of all earlier keys, and the choice of the best."""
-    reach = min(indexer.keys, layer.sequence)
-    chosen = layer.tensor("chosen_keys", ("keys", reach), itemsize=INT32)
     met = float(layer.sequence) if unfused else mean_keys(layer.sequence, True, None)
-    layer.add(
-        "index",
-        "attention",
-        rotated,
-        (chosen,),
-        space=(
-            ("batch", 1),
-            ("index_heads", indexer.heads),
-            ("sequence", layer.sequence),
-            ("keys", layer.sequence),
-            ("head", indexer.head),
-        ),
-        saves=(*rotated, chosen),
-        contracted=("index_heads", "head"),
-        flops_per_point=2.0 * met / layer.sequence,
-        model_flops_per_point=2.0,
-        backward_flops_ratio=3.0 * mean_keys(layer.sequence, True, reach) / met,
-    )
+    again = 3.0 * mean_keys(layer.sequence, True, min(indexer.keys, layer.sequence)) / met
+    flops = 2.0 * met / layer.sequence
+    return choose(layer, indexer, rotated, layer.sequence, flops, again, model_flops_per_point=2.0)
+
+
+def choose(
+    layer: LayerBuilder,
+    indexer: Indexer,
+    operands: tuple[Tensor, ...],
+    keys: int,
+    flops: float,
+    again: float,
+    **more: Any,
+) -> Tensor:
+    """Add the scores of queries, `operands[0]`, for `keys`, at `flops` each, and the choice of the best."""
+    chosen = layer.tensor("chosen_keys", ("keys", min(indexer.keys, keys)), itemsize=INT32)
+    space, saves = score_space(layer, operands[0].shape[2], keys, ("head", indexer.head)), (*operands, chosen)
+    more |= {"contracted": ("index_heads", "head"), "flops_per_point": flops, "backward_flops_ratio": again}
+    layer.add("index", "attention", operands, (chosen,), space=space, saves=saves, **more)
     return chosen

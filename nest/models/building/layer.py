@@ -1,8 +1,10 @@
 """Builder of a layer from the operators most layers are made of."""
 
+from typing import Any
+
 from attrs import Factory, define, evolve, field
 
-from nest.graph import Operator, Parameter, Routing, Shape, Tensor
+from nest.graph import Operator, Parameter, Shape, Tensor
 from nest.spec import Training
 
 FP32 = 4.0  # Bytes of an element kept in single precision at any training precision.
@@ -64,34 +66,30 @@ class LayerBuilder:
         outputs: tuple[Tensor, ...],
         *,
         space: Shape | None = None,
-        parameters: tuple[Parameter, ...] = (),
         saves: tuple[Tensor, ...] = (),
-        contracted: tuple[str, ...] = (),
-        flops_per_point: float = 0.0,
-        model_flops_per_point: float | None = None,
-        backward_flops_ratio: float = 2.0,
-        routing: Routing | None = None,
-        passes: int = 1,
+        **details: Any,
     ) -> None:
-        """Add any operator; its space is the first output's shape unless given."""
+        """Add any operator, with `details` of it; its space is the first output's shape unless given."""
         self.operators.append(
             Operator(
                 name=f"{self.path}/{name}",
                 layer=self.name,
                 kind=kind,
                 space=outputs[0].shape if space is None else space,
-                flops_per_point=flops_per_point,
-                backward_flops_ratio=backward_flops_ratio,
                 inputs=inputs,
                 outputs=outputs,
-                parameters=parameters,
                 saves=tuple(tensor.name for tensor in saves),
-                contracted=contracted,
-                model_flops_per_point=model_flops_per_point,
-                routing=routing,
-                passes=passes,
+                **details,
             )
         )
+
+    def make(
+        self, name: str, kind: str, inputs: tuple[Tensor, ...], *axes: tuple[str, int], output: str = "", **details: Any
+    ) -> Tensor:
+        """Add any operator with one result of `axes` per token, called `output` or like the operator."""
+        result = self.tensor(output or name, *axes)
+        self.add(name, kind, inputs, (result,), **details)
+        return result
 
     def matmul(
         self,
@@ -105,26 +103,27 @@ class LayerBuilder:
         tied: bool = False,
         experts: int = 0,
         kind: str = "matmul",
+        parameters: tuple[Parameter, ...] | None = None,
     ) -> None:
         """Add a product of `source` with a weight of shape `columns` over contracted axes.
 
         The backward pass computes the gradients of input and weight, twice the forward FLOP, and needs the input. With
-        `experts` the weight has one matrix per expert, and each row of `source` meets one.
+        `experts` the weight has one matrix per expert, and each row of `source` meets one. `parameters` replace it.
         """
         rows = tuple(axis for axis in source.shape if axis[0] not in contracted)
         inner = tuple(axis for axis in source.shape if axis[0] in contracted)
         routed: Shape = (("experts", experts),) if experts else ()
         group = "expert" if experts else "dense"
-        parameters = [Parameter("weight", (*routed, *columns, *inner), group, tied)]
-        if bias:
-            parameters.append(Parameter("bias", (*routed, *columns), group))
+        if parameters is None:
+            parameters = (Parameter("weight", (*routed, *columns, *inner), group, tied),)
+            parameters += (Parameter("bias", (*routed, *columns), group),) if bias else ()
         self.add(
             name,
             kind,
             (source,),
             outputs,
             space=(*rows, *columns, *inner),
-            parameters=tuple(parameters),
+            parameters=parameters,
             saves=(source,),
             contracted=contracted,
             flops_per_point=2.0 * (self.capacity if experts else 1.0),
@@ -147,20 +146,13 @@ class LayerBuilder:
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 
-    def per_head(self, name: str, source: Tensor, output: Tensor, contracted: tuple[str, int]) -> None:
+    def per_head(self, name: str, source: Tensor, output: Tensor, contracted: tuple[str, int]) -> Tensor:
         """Add a product of each head of `source` with its own matrix, over all or part of the last axis."""
-        shape = (*output.shape[2:], contracted)
-        self.add(
-            name,
-            "matmul",
-            (source,),
-            (output,),
-            space=(*self.tokens, *shape),
-            parameters=(Parameter("weight", shape),),
-            saves=(source,),
-            contracted=(contracted[0],),
-            flops_per_point=2.0,
-        )
+        shape, learned = (*output.shape[2:], contracted), (Parameter("weight", (*output.shape[2:], contracted)),)
+        space, summed = (*self.tokens, *shape), (contracted[0],)
+        details: Any = {"space": space, "parameters": learned, "contracted": summed, "flops_per_point": 2.0}
+        self.add(name, "matmul", (source,), (output,), saves=(source,), **details)
+        return output
 
     def norm(
         self,

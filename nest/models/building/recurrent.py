@@ -3,6 +3,9 @@
 Heads are split like those of attention; keys, or the matrices that several heads share, like key-value heads.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import DeltaNet, LinearAttention, SelectiveScan, ShortConvolution, Stateful, StateSpace
@@ -13,19 +16,6 @@ DELTA_CHUNK = 64
 
 SELECTIVE_FLOPS = 9.0
 """FLOP per token, channel and state number of a selective scan (state-spaces/mamba issue 110); no products."""
-
-
-def add_stateful(layer: LayerBuilder, mixer: Stateful, source: Tensor) -> Tensor:
-    """Add a mixer with a state."""
-    if isinstance(mixer, DeltaNet):
-        return add_delta_net(layer, mixer, source)
-    if isinstance(mixer, StateSpace):
-        return add_state_space(layer, mixer, source)
-    if isinstance(mixer, SelectiveScan):
-        return add_selective_scan(layer, mixer, source)
-    if isinstance(mixer, LinearAttention):
-        return add_linear_attention(layer, mixer, source)
-    return add_short_convolution(layer, mixer, source)
 
 
 def convolve(layer: LayerBuilder, sources: tuple[Tensor, ...], taps: int, *, bias: bool) -> tuple[Tensor, ...]:
@@ -42,10 +32,8 @@ def convolve(layer: LayerBuilder, sources: tuple[Tensor, ...], taps: int, *, bia
 
 def gated_norm(layer: LayerBuilder, source: Tensor, gate: Tensor, weights: Shape) -> Tensor:
     """Add the norm of a result and its product with a gate, one kernel; without `weights` the product alone."""
-    output = layer.tensor("gated", *source.shape[2:])
-    kind, parameters = ("norm", (Parameter("weight", weights),)) if weights else ("activation", ())
-    layer.add("gated", kind, (source, gate), (output,), parameters=parameters, saves=(source, gate))
-    return output
+    kind, learned = ("norm", (Parameter("weight", weights),)) if weights else ("activation", ())
+    return layer.make("gated", kind, (source, gate), *source.shape[2:], parameters=learned, saves=(source, gate))
 
 
 def scan(
@@ -216,8 +204,17 @@ def add_short_convolution(layer: LayerBuilder, mixer: ShortConvolution, source: 
     first, last, value = (layer.tensor(name, channels) for name in ("first_gate", "last_gate", "value"))
     columns = (("branch", 3), channels)
     layer.matmul("value_gates", source, columns, ("hidden",), (first, last, value), bias=mixer.bias)
-    entered, left = layer.tensor("entered", channels), layer.tensor("left", channels)
-    layer.add("first_gate", "activation", (first, value), (entered,), saves=(first, value))
-    (convolved,) = convolve(layer, (entered,), mixer.taps, bias=mixer.bias)
-    layer.add("last_gate", "activation", (last, convolved), (left,), saves=(last, convolved))
+    before = (first, value)
+    entered = layer.make("first_gate", "activation", before, channels, output="entered", saves=before)
+    after = (last, *convolve(layer, (entered,), mixer.taps, bias=mixer.bias))
+    left = layer.make("last_gate", "activation", after, channels, output="left", saves=after)
     return layer.project("attention_output", left, source.shape[-1:], ("ffn",), bias=mixer.bias)
+
+
+MIXERS: dict[type[Stateful], Callable[[LayerBuilder, Any, Tensor], Tensor]] = {
+    DeltaNet: add_delta_net,
+    StateSpace: add_state_space,
+    SelectiveScan: add_selective_scan,
+    LinearAttention: add_linear_attention,
+    ShortConvolution: add_short_convolution,
+}
