@@ -1,5 +1,6 @@
 """Models of transformers, captured: a Llama costs what nest's own does, a Mamba has an operator for each loop."""
 
+import json
 from typing import Any
 
 import pytest
@@ -52,6 +53,27 @@ def test_a_captured_llama_costs_what_the_built_in_one_does(layers: int, attentio
             memory.append(plan.stages[0].memory)
         assert times[0] == pytest.approx(times[1], rel=TOLERANCE), fixed
         assert memory[0] == pytest.approx(memory[1], rel=TOLERANCE), fixed
+
+
+def test_captured_experts_keep_what_the_built_in_ones_do_and_their_last_product() -> None:
+    """Code of transformers weights the sum of experts after the last product, Megatron Core's before it."""
+    sizes = {"vocab_size": 256, "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 64}
+    experts = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 192}
+    config = transformers.Qwen3MoeConfig(**sizes, **experts, num_key_value_heads=4, intermediate_size=1024)
+    built_in = {**json.loads(config.to_json_string()), "architectures": ["Qwen3MoeForCausalLM"]}
+    kept = []
+    for model in (captured(lambda: transformers.Qwen3MoeForCausalLM(config)), built_in):
+        problem = {
+            "nest": 1,
+            "model": model,
+            "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 1, "link": "nvlink4"}]},
+            "training": {"global_batch": 1, "sequence_length": SEQUENCE},
+            "search": {"target": "none"},
+            "fixed": {"recompute": "none", "zero": 0},
+        }
+        kept.append(nest.evaluate(problem).stages[0].memory_breakdown.activations)
+    last_product = 4 * SEQUENCE * 4 * 512 * 2
+    assert kept[0] - last_product == pytest.approx(kept[1], rel=0.02)
 
 
 @pytest.mark.parametrize(("family", "head"), [("Llama", "ForCausalLM"), ("GPT2", "LMHeadModel")])

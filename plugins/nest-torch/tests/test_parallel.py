@@ -207,6 +207,16 @@ def test_plans_of_many_ranks_keep_their_shape_on_fewer(fixed: dict[str, Any]) ->
     assert (after.zero[0], after.schedule, after.chunks) == (before.zero[0], before.schedule, before.chunks)
 
 
+def test_a_plan_takes_eager_kernels_and_names_of_axes() -> None:
+    def planned(**more: Any) -> Any:
+        return nest_torch.plan(on_meta(zoo.llama), TOKENS, cluster(2), training={"global_batch": 8}, **more)
+
+    compiled, eager, named = planned(), planned(fused=False), planned(axes=[("batch", "tokens")])
+    assert compiled.batch_time < eager.batch_time
+    assert compiled.problem["training"]["sequence_length"] > 1
+    assert "sequence_length" not in named.problem["training"]
+
+
 def test_what_cannot_be_planned_or_applied_is_refused_in_plain_words() -> None:
     module = on_meta(modules.Gpt)
     with pytest.raises(InputError, match="no section of a problem"):

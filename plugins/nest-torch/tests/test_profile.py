@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from attrs import evolve
 from typer.testing import CliRunner, Result
 
 from nest.errors import InputError
@@ -133,6 +134,7 @@ def test_the_command_writes_what_is_read_back(tmp_path: Path) -> None:
         (("--output", "/nowhere/at/all.jsonl"), "there is no folder"),
         (("--device", "cpu", "--shapes", "/nowhere/at/all.yaml"), "there is no such file"),
         (("--device", "cpu", "--processes", "2", "--precision", "fp8"), "collectives are measured in"),
+        (("--device", "cpu", "--processes", "2", "--link", "loopback"), "--link: there is no link called 'loopback'"),
     ],
 )
 def test_mistakes_are_told_in_plain_words(arguments: tuple[str, ...], told: str) -> None:
@@ -163,7 +165,7 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
     script.write_text(program)
     arguments = ["profile", "--device", "cpu", "--precision", "fp32", "--processes", "2", "--repeats", "3"]
     done = subprocess.run(
-        [sys.executable, str(script), *arguments, "--seconds", "2", "--link", "loopback", "--output", str(output)],
+        [sys.executable, str(script), *arguments, "--seconds", "2", "--link", "ethernet", "--output", str(output)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -181,7 +183,7 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
         "all_to_all",
         "point_to_point",
     }
-    assert all((each.members, each.nodes, each.link) == (2, 1, "loopback") for each in first)
+    assert all((each.members, each.nodes, each.link) == (2, 1, "ethernet") for each in first)
 
 
 def test_what_was_measured_is_not_measured_again() -> None:
@@ -193,6 +195,25 @@ def test_what_was_measured_is_not_measured_again() -> None:
     assert lacking(rows, known[1:], cold=False) == rows[:1]
     assert len(lacking(rows, known, cold=True)) == len(rows) - 1  # A launch is the host's.
     assert len(lacking(plan(EXPERIMENTS, ["bf16"]), known, cold=False)) == len(rows) - 3
+
+
+@pytest.mark.parametrize(("spread", "told"), [(0.19, ""), (4.2, "1 of 2 measurements spread by more than 20 %")])
+def test_times_that_spread_widely_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, told: str
+) -> None:
+    real = profiling.profile
+
+    def noisy(*given: Any) -> Any:
+        for index, each in enumerate(real(*given)):
+            yield evolve(each, spread=spread if index else 0.01)
+
+    shapes, output = tmp_path / "shapes.yaml", tmp_path / "out.jsonl"
+    shapes.write_text("operators:\n- {kind: norm, shape: {rows: 8, width: 8}}\n- {kind: launch}\n")
+    monkeypatch.setattr(profiling, "profile", noisy)
+    result = called("profile", "--device", "cpu", "--shapes", str(shapes), "--repeats", "3", "-o", str(output))
+    assert result.exit_code == 0
+    assert told in result.stderr
+    assert ("spread by" in result.stderr) == bool(told)
 
 
 def test_an_interrupted_profile_keeps_what_it_has_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from nest.units import LARGEST, SMALLEST, whole_number
 MIB, GIB, GB = 2.0**20, 2.0**30, 1e9
 NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 COUNT = r"\d[\d,]*"
+CLOCK = r"(?:(?P<days>\d+) days?, )?(?P<elapsed>(?:\d+:)?\d+:\d\d)"
+THOUSANDS = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 @frozen
@@ -28,20 +30,24 @@ class StepLine:
         pattern: it, with the number of the `step` where it has one, and what it says of time: `seconds`,
             `milliseconds`, `tokens` (per second and device), the time of day (`clock`), or that since the first step
             (`elapsed`).
+        common: whether other programs print such lines, too.
     """
 
     framework: str
     pattern: re.Pattern[str]
+    common: bool = False
 
     @classmethod
-    def of(cls, framework: str, pattern: str) -> "StepLine":
-        """A line by its pattern, with `NUMBER` for a number and `COUNT` for a whole one with commas."""
-        return cls(framework, re.compile(pattern.replace("NUMBER", NUMBER).replace("COUNT", COUNT)))
+    def of(cls, framework: str, pattern: str, common: bool = False) -> "StepLine":
+        """A line by its pattern, with `NUMBER`, `COUNT` for a whole number with commas, and `CLOCK` for a time."""
+        for name, meant in (("NUMBER", NUMBER), ("COUNT", COUNT), ("CLOCK", CLOCK)):
+            pattern = pattern.replace(name, meant)
+        return cls(framework, re.compile(pattern), common)
 
     @property
     def says(self) -> str:
         """The log's statement of time."""
-        return next(name for name in self.pattern.groupindex if name not in ("step", "of"))
+        return next(name for name in self.pattern.groupindex if name not in ("step", "of", "days", "scale"))
 
 
 _ITERATION = r"iteration *=? *(?P<step>\d+) */.*?elapsed[ _]time[ _]per[ _]iteration[ _]\(?"
@@ -65,19 +71,31 @@ STEPS = (
         "DeepSpeed",
         r"\[(?P<clock>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\].*?global_step=(?P<step>\d+), RunningAvgSamplesPerSec",
     ),
-    # Hugging Face Trainer: its progress bar.
-    StepLine.of("Hugging Face Trainer", r"(?P<step>\d+)/(?P<of>\d+) \[(?P<elapsed>(?:\d+:)?\d+:\d\d)<"),
+    # nanotron/trainer.py, train_step_logs: numbers of three digits, with K for thousands.
+    StepLine.of(
+        "nanotron",
+        r"iteration: (?P<step>\d+) / \d+ \|.*?elapsed_time_per_iteration_ms: (?P<milliseconds>NUMBER)(?P<scale>K|M|B)?",
+    ),
+    # LLaMA-Factory, train/callbacks.py, LogCallback: trainer_log.jsonl.
+    StepLine.of(
+        "LLaMA-Factory",
+        r'"current_steps": (?P<step>\d+), "total_steps": (?P<of>\d+).*?"elapsed_time": "CLOCK"',
+    ),
+    # Hugging Face Trainer: its progress bar, in a notebook and elsewhere.
+    StepLine.of("Hugging Face Trainer", r"(?P<step>\d+)/(?P<of>\d+) CLOCK(?: < [^,]*,[^,]*)?, Epoch "),
+    StepLine.of("Hugging Face Trainer", r"(?P<step>\d+)/(?P<of>\d+) \[CLOCK<", common=True),
 )
 """The first of these that a log has says how long its steps took."""
 
 FRAMEWORKS = tuple(dict.fromkeys(line.framework for line in STEPS))
 
 PEAKS = (
-    # Megatron-LM, report_memory; Megatron-Bridge since 2025-10; NeMo 2; torchtitan.
+    # Megatron-LM, report_memory; Megatron-Bridge since 2025-10; NeMo 2; torchtitan; nanotron.
     ("reserved", MIB, re.compile(rf"max reserved: ({NUMBER})")),
     ("reserved", GB, re.compile(rf"mem-max-reserved-gigabytes: *({NUMBER})")),
     ("reserved", 1.0, re.compile(r"(?:max_memory_reserved|peak_memory_usage): (\d+)")),
     ("reserved", GIB, re.compile(rf"\bm?memory: +({NUMBER})GiB")),
+    ("reserved", MIB, re.compile(rf"Peak reserved: ({NUMBER})MiB")),
     # DeepSpeed's ThroughputTimer.
     ("allocated", GIB, re.compile(rf"MaxMemAllocated=({NUMBER}) ?GB")),
 )
@@ -93,6 +111,7 @@ PEAK_DELTA = "train_mem_gpu_peaked_delta"
 
 BATCH = re.compile(
     rf"(?:global[ _]batch[ _]size|Total train batch size \(w\. parallel, distributed & ?accumulation\))[ .:=]+({COUNT})"
+    r"(?!\.?\d|[KMB])"  # nanotron's thousands are rounded.
 )
 FACTS = {
     "sequence": re.compile(r"(?:sequence length|seq_length|max_target_length:?)[ .]+(\d+)"),
@@ -118,6 +137,9 @@ OUT_OF_MEMORY = re.compile(
 WARM_UP = 5
 """The first of so many parts of what a log says of steps is left out, one line at least: kernels are compiled then."""
 
+SAME = 0.02
+"""Share by which two runs in one log may differ that are taken for one: its ranks one after the other, or resumed."""
+
 APART = 10.0
 """Seconds between two times of day that tell how long the steps between them took: progress bars know whole seconds."""
 
@@ -138,6 +160,7 @@ class LogFigures:
         sequence: tokens of a sample; None: it is not said.
         devices: how many it ran on; None: it is not said.
         arguments: the part in which Megatron-LM prints its arguments; empty: there is none.
+        left_out: runs before the last one, of other step times, that do not count.
     """
 
     framework: str
@@ -151,6 +174,7 @@ class LogFigures:
     sequence: int | None
     devices: int | None
     arguments: str
+    left_out: int = 0
 
     def seconds_with(self, tokens: int | None, devices: int) -> float | None:
         """Seconds of a step of so many tokens, None where samples have none, on so many devices."""
@@ -179,15 +203,32 @@ def read_log(path: Path) -> LogFigures:
     return figures
 
 
+@frozen
+class _Reading:
+    """A line of a step.
+
+    Attributes:
+        line: its number in the log.
+        step: number of the step.
+        value: seconds, tokens per second, or a time, as its `StepLine` says.
+        batch: samples of the step; None: it is not said.
+        end: steps of a progress bar in all; None: it is none.
+    """
+
+    line: int
+    step: int
+    value: float
+    batch: int | None
+    end: int | None
+
+
 @define
 class _LogReader:
     """Figures of the lines read so far.
 
     Attributes:
-        steps: for each of `STEPS`, by step, what ranks say of it.
-        batches: samples of a step, where its line says so.
-        ends: steps of a progress bar in all, by step.
-        peaks: most bytes, for each of `PEAKS`.
+        steps: lines of steps, for each of `STEPS`.
+        peaks: bytes with the number of their line, for each of `PEAKS`.
         deltas: most bytes, by name.
         facts: what the log says of the run, by name.
         arguments: lines in which Megatron-LM prints its arguments.
@@ -198,10 +239,8 @@ class _LogReader:
         last_failure: the line where memory last ran out.
     """
 
-    steps: dict[int, dict[int, list[float]]] = field(factory=lambda: defaultdict(lambda: defaultdict(list)))
-    batches: dict[int, int] = field(factory=dict)
-    ends: dict[int, int] = field(factory=dict)
-    peaks: dict[int, float] = field(factory=dict)
+    steps: dict[int, list[_Reading]] = field(factory=lambda: defaultdict(list))
+    peaks: dict[int, list[tuple[int, float]]] = field(factory=lambda: defaultdict(list))
     deltas: dict[str, float] = field(factory=dict)
     facts: dict[str, int] = field(factory=dict)
     arguments: list[str] = field(factory=list)
@@ -230,16 +269,14 @@ class _LogReader:
         said = match.groupdict()
         step = int(said["step"]) if said.get("step") else len(self.steps[index]) + 1
         self.last_step = self.lines
-        if (value := _value(said)) is None:
-            return
-        self.steps[index][step].append(value)
-        if has_batch:
-            self.batches[step] = self.facts.get("batch", 0)
-        if "of" in said:
-            self.ends[step] = int(said["of"])
+        if (value := _value(said)) is not None:
+            batch, end = self.facts.get("batch") if has_batch else None, said.get("of")
+            self.steps[index].append(_Reading(self.lines, step, value, batch, None if end is None else int(end)))
 
     def _arguments(self, line: str) -> None:
         ends = ARGUMENTS.search(line)
+        if ends and not ends.group(1) and not self.printing:
+            self.arguments = []  # Another run begins.
         if self.printing or PADDED in line or (ends and not self.arguments):
             self.arguments.append(line)
         if ends:
@@ -265,7 +302,7 @@ class _LogReader:
     def _memory(self, line: str) -> None:
         for index, (_, unit, pattern) in enumerate(PEAKS):
             for text in pattern.findall(line):
-                self.peaks[index] = max(self.peaks.get(index, 0.0), _number(text) * unit)
+                self.peaks[index].append((self.lines, _number(text) * unit))
         if match := DELTAS.search(line):
             name, number, mebibytes = match.groups()
             self.deltas[name] = max(self.deltas.get(name, 0.0), float(number) * (MIB if mebibytes else 1.0))
@@ -274,7 +311,12 @@ class _LogReader:
 
     def figures(self) -> LogFigures:
         """Figures of all lines together."""
-        framework, says, values = self._times()
+        line, runs = self._runs()
+        kept = _counting(runs, line)
+        values = [value for run in kept for value in run.settled(line)]
+        framework, says = (line.framework, line.says) if line else ("", "")
+        if line is None and self.runtime and self.facts.get("steps"):
+            framework, values = FRAMEWORKS[-1], [self.runtime / self.facts["steps"]]
         said = median(values) if values else None
         batch, sequence, devices = (self.facts.get(name) for name in ("batch", "sequence", "devices"))
         figures = LogFigures(
@@ -282,59 +324,109 @@ class _LogReader:
             None if says == "tokens" else said,
             said if says == "tokens" else None,
             len(values),
-            *self._peak(),
+            *self._peak(kept),
             self.last_failure > self.last_step,
             batch,
             sequence,
             devices,
             "".join(self.arguments),
+            len(runs) - len(kept),
         )
         if batch is None or sequence is None or devices is None:
             return figures
         return evolve(figures, seconds=figures.seconds_with(batch * sequence, devices))
 
-    def _times(self) -> tuple[str, str, list[float]]:
-        """Who wrote the log, what it says of time, and what that is for the settled steps."""
-        index = next((index for index in range(len(STEPS)) if self._usable(index)), None)
-        if index is not None:
-            return STEPS[index].framework, STEPS[index].says, self._settled(index)
-        if self.runtime and self.facts.get("steps"):
-            return FRAMEWORKS[-1], "seconds", [self.runtime / self.facts["steps"]]
-        return "", "", []
+    def _runs(self) -> tuple[StepLine | None, list["_Run"]]:
+        """The line that says how long steps took, and its readings by run; None: no line does."""
+        for index, line in enumerate(STEPS):
+            readings = self.steps.get(index, [])
+            if line.says == "elapsed":
+                readings = self._bar(readings, line)
+            steps = {each.step for each in readings}
+            if len(steps) > (1 if line.says == "clock" or line.common else 0):
+                return line, _parted(readings, self.lines)
+        return None, []
 
-    def _usable(self, index: int) -> bool:
-        """Return whether the lines of `STEPS[index]` say how long a step took."""
-        values, kind = self.steps.get(index, {}), STEPS[index].says
-        if kind == "elapsed":  # Other things have progress bars, too.
-            trains = self.runtime is not None or "steps" in self.facts
-            return trains and len(self._bar(values)) > 1
-        return len(values) > (1 if kind == "clock" else 0)
+    def _bar(self, readings: Sequence[_Reading], line: StepLine) -> list[_Reading]:
+        """Those of the progress bar of training; none where it may be that of something else."""
+        if line.common and self.runtime is None and "steps" not in self.facts:
+            return []
+        end = self.facts.get("steps") or max((each.end or 0 for each in readings), default=0)
+        return [each for each in readings if each.end == end]
 
-    def _bar(self, values: Mapping[int, Sequence[float]]) -> list[int]:
-        """Steps of the progress bar of training."""
-        end = self.facts.get("steps") or max(self.ends.values(), default=0)
-        return sorted(step for step in values if self.ends[step] == end)
+    def _peak(self, kept: Sequence["_Run"]) -> tuple[float | None, str | None]:
+        """Peak of the runs that count, and its kind."""
+        for index, (kind, _, _) in enumerate(PEAKS):
+            found = self.peaks.get(index, [])
+            inside = [size for at, size in found if not kept or any(run.begin < at <= run.end for run in kept)]
+            if peak := max(inside, default=0.0):
+                return peak, kind
+        if PEAK_DELTA in self.deltas and any(self.deltas.values()):
+            return sum(self.deltas.values()), "allocated"
+        return None, None
 
-    def _settled(self, index: int) -> list[float]:
+
+@define
+class _Run:
+    """Steps of one run of a log.
+
+    Attributes:
+        begin: number of the last line of the run before.
+        end: number of its last line.
+        readings: its steps.
+    """
+
+    begin: int
+    end: int
+    readings: list[_Reading]
+
+    def settled(self, line: StepLine | None) -> list[float]:
         """Figures of settled steps, the median over ranks."""
-        values, kind = self.steps[index], STEPS[index].says
-        steps = self._bar(values) if kind == "elapsed" else sorted(values)
-        last = self.batches.get(steps[-1])
-        steps = [step for step in steps if self.batches.get(step) == last]  # A batch may be ramped up.
+        if line is None:
+            return []
+        values: dict[int, list[float]] = defaultdict(list)
+        batches = {each.step: each.batch for each in self.readings}
+        for each in self.readings:
+            values[each.step].append(each.value)
+        last = batches[max(batches)]
+        steps = [step for step in sorted(values) if batches[step] == last]  # A batch may be ramped up.
         settled = [(step, median(values[step])) for step in steps]
-        if kind in ("clock", "elapsed"):
+        if line.says in ("clock", "elapsed"):
+            if line.says == "elapsed" and len(settled) == 1:
+                settled = [(0, 0.0), *settled]
             spread = _spread_out(settled)
             settled = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
         left_out = -(-len(settled) // WARM_UP) if len(settled) > 1 else 0
         return [value for _, value in settled[left_out:] if value > 0] or [value for _, value in settled if value > 0]
 
-    def _peak(self) -> tuple[float | None, str | None]:
-        for index, (kind, _, _) in enumerate(PEAKS):
-            if self.peaks.get(index):
-                return self.peaks[index], kind
-        if PEAK_DELTA in self.deltas and any(self.deltas.values()):
-            return sum(self.deltas.values()), "allocated"
-        return None, None
+
+def _parted(readings: Sequence[_Reading], lines: int) -> list[_Run]:
+    """Runs of a log: one begins where the step falls by more than a line; a rank may be a line behind others."""
+    runs: list[_Run] = []
+    highest: list[int] = []  # The last two steps of the run, ascending.
+    for each in readings:
+        if not runs or (len(highest) > 1 and each.step < highest[0]):
+            runs.append(_Run(runs[-1].end if runs else 0, lines, []))
+            highest = []
+        runs[-1].readings.append(each)
+        runs[-1].end = each.line
+        highest = sorted({*highest, each.step})[-2:]
+    runs[-1].end = lines
+    return runs
+
+
+def _counting(runs: Sequence[_Run], line: StepLine | None) -> list[_Run]:
+    """The last run of more than one line, and those before it of the same step time and batch."""
+    if not runs:
+        return []
+    last = next((run for run in reversed(runs) if len(run.readings) > 1), runs[-1])
+    time, batch = median(last.settled(line) or [0.0]), last.readings[-1].batch
+    return [
+        run
+        for run in runs
+        if run is last
+        or (run.readings[-1].batch == batch and abs(median(run.settled(line) or [0.0]) - time) <= SAME * time)
+    ]
 
 
 def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -354,9 +446,10 @@ def _value(said: Mapping[str, str | None]) -> float | None:
         except ValueError:
             return None
     if (elapsed := said.get("elapsed")) is not None:
-        return float(sum(int(part) * 60**place for place, part in enumerate(reversed(elapsed.split(":")))))
+        seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(elapsed.split(":"))))
+        return float(int(said.get("days") or 0) * 86400 + seconds)
     if (milliseconds := said.get("milliseconds")) is not None:
-        return _number(milliseconds) / 1000
+        return _number(milliseconds) * THOUSANDS.get(said.get("scale") or "", 1.0) / 1000
     return _number(said.get("seconds") or said.get("tokens") or "0")
 
 

@@ -82,6 +82,11 @@ def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
     """
     figures = read_log(log)
     problem, notes = _problem(log, options, figures, known)
+    if figures.left_out:
+        notes = (
+            f"it holds {figures.left_out + 1} runs of different step times; the last with several steps counts.",
+            *notes,
+        )
     if problem is None:
         return Measured(log, figures, None, None, notes)
     if problem.model is None:

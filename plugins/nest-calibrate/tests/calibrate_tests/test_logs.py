@@ -80,6 +80,55 @@ def test_colours_and_carriage_returns_part_no_line(reading):
     assert found.seconds == pytest.approx(30.0)
 
 
+NANOTRON = (
+    "08/31/2024 14:37:31 [INFO|DP=0|PP=0|TP=0]:  Memory usage: 64.15MiB. Peak allocated 309.29MiB. Peak reserved: "
+    "496.00MiB\n08/31/2024 14:37:31 [INFO|DP=0|PP=0|TP=0]: iteration: {} / 15 | consumed_tokens: 512 | "
+    "elapsed_time_per_iteration_ms: {} | tokens_per_sec: 109 | global_batch_size: {} | lm_loss: 5.32 |\n"
+)
+NOTEBOOK = "<progress value='{0}' max='536'></progress>\n [{0}/536 {1} < 02:00, 0.33 it/s, Epoch 1/4]\n"
+FACTORY = '{{"current_steps": {}, "total_steps": 93, "loss": 5.7, "elapsed_time": "{}", "remaining_time": "0:36:15"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds", "framework"),
+    [
+        ([NANOTRON.format(step, "4.71K" if step < 3 else "912", 2) for step in range(1, 16)], 0.912, "nanotron"),
+        ([NANOTRON.format(1, "4.71K", "1.02K")], 4.71, "nanotron"),
+        ([NOTEBOOK.format(135, "06:45")], 3.0, "Hugging Face Trainer"),
+        ([NOTEBOOK.format(50, "1:00:00"), NOTEBOOK.format(100, "1:05:00")], 6.0, "Hugging Face Trainer"),
+        (["[536/536 26:48, Epoch 4/4]"], 3.0, "Hugging Face Trainer"),
+        ([FACTORY.format(5, "0:02:03"), FACTORY.format(10, "0:04:03")], 24.0, "LLaMA-Factory"),
+        ([FACTORY.format(5, "23:59:00"), FACTORY.format(10, "1 day, 0:01:00")], 24.0, "LLaMA-Factory"),
+    ],
+)
+def test_lines_of_other_trainers_tell_seconds(reading, lines, seconds, framework):
+    found = reading("".join(lines))
+    assert (found.seconds, found.framework) == (pytest.approx(seconds), framework)
+    assert found.peak == (496 * 2**20 if framework == "nanotron" else None)
+    assert found.batch == (2 if "_size: 2 " in lines[0] else None)
+
+
+def one_run(first, seconds, peak, batch=64, steps=20):
+    lines = [ITERATION.format(step, 1000.0 * seconds, batch) for step in range(first, first + steps)]
+    arguments = f"------ arguments ------\n  seconds ... {seconds}\n------ end of arguments ------\n"
+    return arguments + lines[0] + f"[Rank 0] memory (MB) | max reserved: {peak}\n" + "".join(lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "peak", "left_out"),
+    [
+        (one_run(1, 9.0, 900) + one_run(1, 4.0, 400), 4.0, 400, 1),
+        (one_run(1, 4.0, 900) + one_run(11, 4.0, 400), 4.0, 900, 0),
+        (one_run(1, 9.0, 900) + one_run(1, 4.0, 400) + one_run(1, 60.0, 600, steps=1), 4.0, 400, 2),
+        (one_run(1, 4.0, 900, batch=32) + one_run(1, 4.0, 400), 4.0, 400, 1),
+    ],
+)
+def test_of_several_runs_in_a_log_the_last_counts_and_those_of_its_time(reading, text, seconds, peak, left_out):
+    found = reading(text)
+    assert (found.seconds, found.peak, found.left_out) == (seconds, peak * 2**20, left_out)
+    assert found.arguments == text[text.rindex("------ arguments") :].partition(" iteration")[0]
+
+
 def test_other_progress_bars_are_no_training(reading):
     with pytest.raises(InputError, match="no training steps found"):
         reading("Map: 50%|#| 50/100 [00:10<00:10, 5.0 examples/s]\nMap: 100%|#| 100/100 [00:20<00:00]\n")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 """Precisions of nest that PyTorch can measure."""
 
+UNSTEADY = 0.2
+"""Distance between quartiles, over the median, above which the median of 20 repeats is off by some 4 %."""
+
 LOSSES = ("unfused", "fused", "none")
 """Cross-entropies added to a captured program that ends with logits."""
 
@@ -40,7 +43,7 @@ def profile(
     repeats: int = typer.Option(20, min=3, help="Timings per operator; the median counts."),
     cold: bool = typer.Option(False, "--cold", help="Empty the caches before each run."),
     processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between processes."),
-    link: str = typer.Option("", help="Name of the link between the processes."),
+    link: str = typer.Option("", help="Link between the processes, such as nvlink4."),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="FILE", help="Write JSON lines to this file."),
     resume: bool = typer.Option(False, "--resume", help="Measure only what FILE lacks."),
 ) -> None:
@@ -48,12 +51,15 @@ def profile(
 
     Ctrl-C keeps the measurements so far. Exit code 0: done; 2: bad input; 130: interrupted.
     """
+    from nest.catalogue import link as known_link
     from nest.errors import InputError
     from nest.io import check_writable
 
     precisions = _precisions(precision)
     if shapes is not None and model is not None:
         raise InputError("--shapes and --model both say what to measure; give one of them.")
+    if link:
+        known_link(link, "--link")
     if resume and output is None:
         raise InputError("--resume goes on with a file; name it with --output.")
     if output is not None:
@@ -78,6 +84,8 @@ def profile(
         return
     for each in skipped:
         typer.echo(f"nest: not measured: {each}.", err=True)
+    for text in _unsteady(found):
+        typer.echo(f"nest: {text}", err=True)
     if not found:
         raise InputError("nothing could be measured; the lines above say why.")
     _write(output, found)
@@ -210,6 +218,21 @@ def _operators(
     except KeyboardInterrupt:
         return found, skipped, True
     return found, skipped, False
+
+
+def _unsteady(found: Sequence[Measurement]) -> list[str]:
+    """A sentence if repeats of some measurements differ a lot; none otherwise."""
+    from nest.units import percent
+
+    rows = [(getattr(each, "spread", None) or 0.0, getattr(each, "kind", "")) for each in found]
+    wide = [spread for spread, _ in rows if spread > UNSTEADY]
+    if not wide:
+        return []
+    spread, kind = max(rows)
+    return [
+        f"{len(wide)} of {len(found)} measurements spread by more than {percent(UNSTEADY, 0)} of their median, "
+        f"{kind} by {percent(spread, 0)}. Is the machine busy? Measure again."
+    ]
 
 
 def _measured_before(output: Path, here: Machine) -> list[OperatorMeasurement]:

@@ -1,7 +1,7 @@
 """A module planned for PyTorch: captured, and planned among what `nest_torch.apply` runs."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from nest import solve
 from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.spec import PlanDocument
-from nest_torch.capturing import capture
+from nest_torch.capturing import Axes, capture
 from nest_torch.parallel import shares
 from nest_torch.parallel.flow import recorded
 from nest_torch.parallel.splits import TENSOR, splits
@@ -24,7 +24,15 @@ KEYS = ("training", "strategies", "search", "constraints", "fixed", "costs", "co
 """Sections of a problem that may be given beside model and cluster."""
 
 
-def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **problem: Any) -> PlanDocument:
+def plan(
+    model: Any,
+    example_inputs: Any,
+    cluster: str | Mapping[str, Any],
+    *,
+    axes: Sequence[Axes] | None = None,
+    fused: bool = True,
+    **problem: Any,
+) -> PlanDocument:
     """The fastest plan of a module on a cluster, among those that `nest_torch.apply` runs; a plan like any other.
 
     Args:
@@ -32,6 +40,8 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
         example_inputs: one sample or more, by name or in order, of which only sizes and types count; the first
             dimension is the batch.
         cluster: a name that `nest clusters` lists, or the section of a problem.
+        axes: names of the dimensions of each tensor among the inputs, as of `nest_torch.capture`.
+        fused: whether operators are those of compiled kernels; otherwise each call is one, as in eager mode.
         problem: further sections of a problem, such as `training={"global_batch": 64}` (docs/reference/problem.md).
 
     Raises:
@@ -45,7 +55,8 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
         name: each.to(device) if isinstance(each, torch.Tensor) else each
         for name, each in named_inputs(model, example_inputs).items()
     }
-    graph = capture(model, (), keywords=inputs, loss=problem.get("training", {}).get("loss") or "unfused")
+    loss = problem.get("training", {}).get("loss") or "unfused"
+    graph = capture(model, (), keywords=inputs, axes=axes, fused=fused, loss=loss)
     why = _strategies(model, graph, inputs)
     _refuse(problem, why)
     training = {"precision": _precision(model), **problem.get("training", {})}
