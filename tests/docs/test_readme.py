@@ -95,8 +95,8 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
     for claim in (
         f"{trust.percent(found['mean'])} off on average, over {runs} published GPU runs of {sources} sources",
         f"{trust.percent(alike)} with every source weighted equally",
-        f"On the {len(own['1']['sources'])} clusters with more than three runs, the error falls from {trust.percent(own['0']['mean'])} to "
-        f"{trust.percent(own['1']['mean'])} with [one run of your own]",
+        f"On the {len(own['1']['sources'])} clusters with more than three runs, the error falls from "
+        f"{trust.percent(own['0']['mean'])} to {trust.percent(own['1']['mean'])} with [one run of your own]",
         f"| 80 % range of the step time | contains {100 * spreads['covered']:.0f} % of the measured times |",
         f"whose predicted times differ by {100 * spreads['apart']:.0f} % or more",
         f"wrongly rejects {rejected} of {ran} runs that worked, wrongly accepts {accepted} of {failed} that ran out",
