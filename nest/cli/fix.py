@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def fix(
     context: typer.Context,
     file: Path = typer.Argument(..., metavar="FILE", help="The launch script or configuration; never executed."),
-    problem: Path | None = typer.Argument(None, metavar="[PROBLEM]", help="States what the file does not."),
+    problem: Path | None = typer.Argument(None, metavar="[PROBLEM]", help="Facts that the file lacks."),
     reader: str | None = typer.Option(None, "--from", "--reader", metavar="NAME", help="Framework, such as deepspeed."),
     cluster: str | None = typer.Option(None, "--cluster", metavar="NAME|FILE", help="Cluster of the run."),
     nodes: int | None = NODES,
