@@ -60,7 +60,7 @@ class ComparedRun:
 def seen_runs(
     files: Sequence[Path], known: Registry, progress: Progress | None = None, doubt: Doubt = no_doubt
 ) -> list[ComparedRun]:
-    """The runs in files of JSON lines, each beside what is predicted of it; `doubt` is told what is doubtful of them.
+    """The runs in files of JSON lines, each beside its prediction; `doubt` gets what is doubtful.
 
     Raises:
         InputError: a file cannot be read, holds no runs of models, a run cannot be priced, or takes a time or memory
@@ -141,7 +141,7 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
 def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
     """Calibrate one cluster to its runs, read from `sources`.
 
-    The usual spread is that of the first run.
+    The usual spread is the first run's.
 
     Raises:
         InputError: the runs cannot be those of their problems.

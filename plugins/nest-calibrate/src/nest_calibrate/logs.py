@@ -247,7 +247,7 @@ class _LogReader:
         return None, []
 
     def _bar(self, readings: Sequence[_Reading], line: StepLine) -> list[_Reading]:
-        """Those of the progress bar of training; none where it may be that of something else."""
+        """Those of the progress bar of training; none where another bar may have printed it."""
         if line.common and self.runtime is None and "steps" not in self.facts:
             return []
         end = self.facts.get("steps") or max((each.end or 0 for each in readings), default=0)
