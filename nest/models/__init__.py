@@ -81,7 +81,7 @@ def is_graph(source: Any) -> bool:
 
 
 @frozen(eq=False, repr=False)
-class Family(InFile):
+class Family(Described):
     """A family of models by the names of its configurations; its name is their `model_type`."""
 
     also: tuple[str, ...] = ()  # Further `model_type`s of the same architecture.
@@ -94,17 +94,15 @@ class Family(InFile):
     @property
     def examples(self) -> tuple[Mapping[str, Any], ...]:
         """Return configurations to try it on (`nest.testing`), for families missing in the model library."""
-        given: tuple[Mapping[str, Any], ...] = self.importer.examples
-        return given
+        from nest.catalogue import library_models
+        from nest.models.building.config import USUAL
+
+        listed = any(model.family == self.name for model in library_models().values())
+        return () if listed else ({"model_type": self.name, **USUAL, **self.importer.example},)
 
     def accepts(self, source: Any) -> bool:
         """Return whether `source` is a mapping with this family's `model_type`."""
         return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
-
-    def architecture(self, source: Any) -> Architecture:
-        """Describe the model, as `ConfigImporter.architecture`."""
-        made: Architecture = self.importer.architecture(source)
-        return made
 
 
 FAMILIES = {

@@ -14,15 +14,6 @@ from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
     Network,
-    decoder,
-    decoder_widths,
-    dense_and_sparse,
-    experts_behind_dense_layers,
-    grouped_query_attention,
-    layer_kinds,
-    layer_words,
-    mixture_of_experts,
-    rotated_layers,
 )
 from nest.models.building.left_out import MOST_LAYERS
 from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer, TransformerBlock
@@ -33,27 +24,25 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
     config.fill(tie_word_embeddings=True, head_dim=256, num_key_value_heads=4, hidden_size_per_layer_input=256)
     if config.config.get("use_bidirectional_attention") == "all":
         config.problem("`use_bidirectional_attention` is 'all', but only causal attention is built")
-    widths, window = decoder_widths(config), config.integer("sliding_window", 512)
-    near = grouped_query_attention(config, widths, ATTENTION, normalised=True, value_norm=True, window=window)
+    window = config.integer("sliding_window", 512)
+    near = config.attention(ATTENTION, normalised=True, value_norm=True, window=window)
     same = config.boolean("attention_k_eq_v", False)
     kv_heads = (config.optional_integer("num_global_key_value_heads") if same else None) or near.kv_heads
-    config.divides("num_global_key_value_heads", kv_heads, "num_attention_heads", widths.heads)
+    config.divides("num_global_key_value_heads", kv_heads, "num_attention_heads", config.heads)
     far = evolve(near, head=config.integer("global_head_dim", 512), kv_heads=kv_heads, key_values=same, window=None)
-    words = layer_words(config, widths.layers, (SLIDING, FULL), lambda index: SLIDING if (index + 1) % 6 else FULL)
+    words = config.layer_words((SLIDING, FULL), lambda index: SLIDING if (index + 1) % 6 else FULL)
     kinds = [{SLIDING: near, FULL: far}[word] for word in [*words[:-1], FULL]]
     shared = config.integer("num_kv_shared_layers", 0, minimum=0)
-    config.at_most("num_kv_shared_layers", shared, "num_hidden_layers", widths.layers - 1)
+    config.at_most("num_kv_shared_layers", shared, "num_hidden_layers", config.layers - 1)
     attentions = share_keys(config, kinds, shared)
     width = config.integer("intermediate_size")
-    networks: list[Network] = [FeedForward(width)] * widths.layers
+    networks: list[Network] = [FeedForward(width)] * config.layers
     if config.boolean("enable_moe_block", False):
-        mixture = mixture_of_experts(config, top_k="top_k_experts", shared_width=width)
-        networks = [evolve(mixture, normed=True)] * widths.layers
+        mixture = config.mixture(top_k="top_k_experts", shared_width=width)
+        networks = [evolve(mixture, normed=True)] * config.layers
     elif config.boolean("use_double_wide_mlp", False):
         networks = [FeedForward(width if each.keys_of is None else 2 * width) for each in attentions]
-    return decoder(
-        config,
-        widths,
+    return config.decoder(
         attentions,
         networks,
         result_norms=True,
@@ -79,25 +68,22 @@ def _read_minimax_m3(config: ConfigReader) -> Architecture:
     config.fill(head_dim=128, num_key_value_heads=4, num_local_experts=128, num_experts_per_tok=4)
     config.builds(use_qk_norm=True, qk_norm_type="per_head", attention_output_gate=False, n_shared_experts=1)
     said = config.nested("sparse_attention_config")
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths, normalised=True)
+    full = config.attention(normalised=True)
     block = said.integer("sparse_block_size", config.integer("index_block_size", 128))
     kept = said.integer("sparse_topk_blocks", config.integer("index_topk_blocks", 16))
     heads = said.integer("sparse_num_index_heads", config.integer("index_n_heads", 4))
     head = said.integer("sparse_index_dim", config.integer("index_head_dim", 128))
     sparse = evolve(full, indexer=Indexer(heads, head, kept * block))
     listed = said.integers("sparse_attention_freq")
-    if listed and len(listed) != widths.layers:
-        config.problem(f"`sparse_attention_freq` must have a 0 or a 1 for each of the {widths.layers} layers")
+    if listed and len(listed) != config.layers:
+        config.problem(f"`sparse_attention_freq` must have a 0 or a 1 for each of the {config.layers} layers")
     known = ("minimax_m3_sparse", FULL)
-    words = layer_words(
-        config, widths.layers, known, lambda index: known[0] if any(listed[index : index + 1]) else FULL
-    )
+    words = config.layer_words(known, lambda index: known[0] if any(listed[index : index + 1]) else FULL)
     shared = config.integer("shared_intermediate_size", 3072)
-    mixture = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size", shared_width=shared)
-    visited = config.sparse_layers(widths.layers, lambda index: True)
-    networks = dense_and_sparse(config, visited, mixture, "dense_intermediate_size")
-    return decoder(config, widths, [sparse if word == known[0] else full for word in words], networks)
+    mixture = config.mixture(experts="num_local_experts", width="intermediate_size", shared_width=shared)
+    visited = config.sparse_layers(lambda index: True)
+    networks = config.dense_and_sparse(visited, mixture, "dense_intermediate_size")
+    return config.decoder([sparse if word == known[0] else full for word in words], networks)
 
 
 def _read_step3(config: ConfigReader) -> Architecture:
@@ -106,23 +92,19 @@ def _read_step3(config: ConfigReader) -> Architecture:
     config.rename(n_routed_experts="num_experts", num_experts_per_tok="moe_top_k", share_expert_dim="share_expert_dims")
     config.fill(head_dim=128, num_key_value_heads=8, n_routed_experts=288, num_experts_per_tok=8)
     config.fill(moe_intermediate_size=1280, first_k_dense_replace=3)
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths, ATTENTION, normalised=True, gate=1)
+    full = config.attention(ATTENTION, normalised=True, gate=1)
     other = config.nested("attention_other_setting").optional_integer("num_attention_heads")
-    heads = config.optional_integer("num_sliding_attention_heads", other) or widths.heads
+    heads = config.optional_integer("num_sliding_attention_heads", other) or config.heads
     config.divides("num_key_value_heads", full.kv_heads, "num_sliding_attention_heads", heads)
     near = evolve(full, heads=heads, window=config.optional_integer("sliding_window"))
-    layers = widths.layers
     listed = config.words("layer_types")
     if listed is not None:
-        config.config = {**config.config, "layer_types": listed[:layers]}
-    words = layer_words(config, layers, (SLIDING, FULL), lambda index: FULL)
-    mixture = mixture_of_experts(
-        config, experts="n_routed_experts", shared_width=config.integer("share_expert_dim", 1280)
-    )
-    visited = config.sparse_layers(layers, lambda index: index >= config.integer("first_k_dense_replace", minimum=0))
+        config.config = {**config.config, "layer_types": listed[: config.layers]}
+    words = config.layer_words((SLIDING, FULL), lambda index: FULL)
+    mixture = config.mixture(experts="n_routed_experts", shared_width=config.integer("share_expert_dim", 1280))
+    visited = config.sparse_layers(lambda index: index >= config.integer("first_k_dense_replace", minimum=0))
     attentions = [near if word == SLIDING else full for word in words]
-    return decoder(config, widths, attentions, dense_and_sparse(config, visited, mixture))
+    return config.decoder(attentions, config.dense_and_sparse(visited, mixture))
 
 
 def _read_llama4(config: ConfigReader) -> Architecture:
@@ -131,75 +113,66 @@ def _read_llama4(config: ConfigReader) -> Architecture:
     Queries and keys are normalised in rotated layers. The scale of queries in others, one pass, is left out.
     """
     config.fill(head_dim=128, num_key_value_heads=8)
-    widths = decoder_widths(config)
-    attention = grouped_query_attention(config, widths, ATTENTION)
+    attention = config.attention(ATTENTION)
     rotated = evolve(attention, normalised=config.boolean("use_qk_norm", True), norm="unlearned")
-    chunk, rotates = config.optional_integer("attention_chunk_size", 8192), rotated_layers(config, widths.layers)
-    chunked = layer_kinds(
-        config, widths.layers, "chunked_attention", lambda index: rotates[index : index + 1] != (False,)
-    )
+    chunk, rotates = config.optional_integer("attention_chunk_size", 8192), config.rotated_layers()
+    chunked = config.layer_kinds("chunked_attention", lambda index: rotates[index : index + 1] != (False,))
     attentions = tuple(
         evolve(rotated if rotate else evolve(attention, rotary=False), chunk=chunk if cut else None)
         for rotate, cut in zip(rotates, chunked, strict=False)
     )
     step, width = config.integer("interleave_moe_layer_step", 1), "intermediate_size"
-    sparse = config.integers("moe_layers") if config.has("moe_layers") else range(step - 1, widths.layers, step)
-    mixture = mixture_of_experts(config, experts="num_local_experts", width=width, shared_width=config.integer(width))
-    has_experts = [index in sparse for index in range(widths.layers)]
-    networks = dense_and_sparse(config, has_experts, mixture, "intermediate_size_mlp")
-    return decoder(config, widths, attentions, networks)
+    sparse = config.integers("moe_layers") if config.has("moe_layers") else range(step - 1, config.layers, step)
+    mixture = config.mixture(experts="num_local_experts", width=width, shared_width=config.integer(width))
+    has_experts = [index in sparse for index in range(config.layers)]
+    networks = config.dense_and_sparse(has_experts, mixture, "intermediate_size_mlp")
+    return config.decoder(attentions, networks)
 
 
 def _read_mimo_v2(config: ConfigReader) -> Architecture:
     """Read MiMo-V2-Flash (`MiMoV2FlashConfig`): windows with sinks and twice the key-value heads, and narrow values."""
-    widths = decoder_widths(config)
     config.fill(first_k_dense_replace=1, head_dim=192, num_key_value_heads=4)
     value = config.integer("v_head_dim", 128)
-    attention = grouped_query_attention(config, widths, ("attention_bias", False), value=value)
+    attention = config.attention(("attention_bias", False), value=value)
     # The window counts the token itself, `sliding_window_size` does not: 129 in the class.
     window = config.integer("sliding_window_size", config.integer("sliding_window", 129) - 1) + 1
     narrow = evolve(attention, kv_heads=2 * attention.kv_heads, window=window, sinks=True)
-    config.divides("num_key_value_heads, doubled,", narrow.kv_heads, "num_attention_heads", widths.heads)
-    for key, built in (("num_attention_heads", widths.heads), ("num_key_value_heads", narrow.kv_heads)):
+    config.divides("num_key_value_heads, doubled,", narrow.kv_heads, "num_attention_heads", config.heads)
+    for key, built in (("num_attention_heads", config.heads), ("num_key_value_heads", narrow.kv_heads)):
         config.builds(**{f"swa_{key}": built})
     config.builds(swa_head_dim=attention.head, swa_v_head_dim=attention.value)
     pattern = config.integers("hybrid_layer_pattern")
-    slides = layer_kinds(
-        config,
-        widths.layers,
+    slides = config.layer_kinds(
         SLIDING,
         lambda index: bool(pattern[index] if index < len(pattern) else index and (index + 1) % 6),
     )
     attentions = tuple(narrow if each else attention for each in slides)
-    return decoder(config, widths, attentions, experts_behind_dense_layers(config, widths))
+    return config.decoder(attentions, config.experts_behind_dense_layers())
 
 
 def _read_neox(config: ConfigReader) -> Architecture:
-    widths = decoder_widths(config)
-    config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
     bias = config.boolean("attention_bias", True)
-    attention = GroupedQueryAttention(widths.heads, widths.heads, max(widths.hidden // widths.heads, 1), bias, bias)
+    attention = GroupedQueryAttention(config.heads, config.heads, config.even_head(), bias, bias)
     network = FeedForward(config.integer("intermediate_size"), gated=False, bias=True)
     parallel = 2 if config.boolean("use_parallel_residual", True) else 0
-    return decoder(config, widths, attention, network, norm_bias=True, parallel=parallel)
+    return config.decoder(attention, network, norm_bias=True, parallel=parallel)
 
 
 def _read_falcon(config: ConfigReader) -> Architecture:
     """Read a Falcon of either architecture: 7B with one key-value head, 40B and 180B with groups."""
-    widths = decoder_widths(config, tied=True)
-    config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
+    config.fill(tie_word_embeddings=True)
     if config.boolean("alibi", False):
         config.problem("`alibi` is true, but only rotary positions are built")
     grouped, bias = config.boolean("new_decoder_architecture", False), config.boolean("bias", False)
     shared = config.boolean("multi_query", True) and not grouped
-    kv_heads = 1 if shared else config.integer("num_kv_heads", widths.heads)
-    config.divides("num_kv_heads", kv_heads, "num_attention_heads", widths.heads)
-    attention = GroupedQueryAttention(widths.heads, kv_heads, max(widths.hidden // widths.heads, 1), bias, bias)
-    network = FeedForward(config.integer("ffn_hidden_size", 4 * widths.hidden), gated=False, bias=bias)
+    kv_heads = 1 if shared else config.integer("num_kv_heads", config.heads)
+    config.divides("num_kv_heads", kv_heads, "num_attention_heads", config.heads)
+    attention = GroupedQueryAttention(config.heads, kv_heads, config.even_head(), bias, bias)
+    network = FeedForward(config.integer("ffn_hidden_size", 4 * config.hidden), gated=False, bias=bias)
     parallel = int(grouped or config.boolean("parallel_attn", True))
     if grouped:
         parallel = config.integer("num_ln_in_parallel_attn", 2, maximum=2)
-    return decoder(config, widths, attention, network, norm_bias=True, parallel=parallel)
+    return config.decoder(attention, network, norm_bias=True, parallel=parallel)
 
 
 def _read_learned_positions(
@@ -207,11 +180,10 @@ def _read_learned_positions(
 ) -> Architecture:
     """Read GPT-2, or BERT with its head of a masked language model, by the keys of their widths."""
     masked, width, number = config.family == "bert", config.integer(hidden), config.integer(heads)
-    config.divides(heads, number, hidden, width)
     if masked and config.word("position_embedding_type", "absolute") != "absolute":
         config.problem("`position_embedding_type` must be absolute; relative positions are not built")
-    head = max(width // number, 1)
-    attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=not masked)
+    head, causal = config.even_head(heads, hidden), not masked
+    attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=causal)
     network = FeedForward(config.integer(inner, None if masked else 4 * width), gated=False, bias=True)
     return Architecture(
         config.family,
@@ -233,7 +205,7 @@ MIMO = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size"
 FAMILIES = {
     "bert": ConfigImporter("BertForMaskedLM", lambda config: _read_learned_positions(config, *BERT)),
     "falcon": ConfigImporter("FalconForCausalLM", _read_falcon),
-    "gemma4_text": ConfigImporter("Gemma4ForCausalLM", _read_gemma4, {}),
+    "gemma4_text": ConfigImporter("Gemma4ForCausalLM", _read_gemma4),
     "gpt2": ConfigImporter(
         "GPT2LMHeadModel",
         lambda config: _read_learned_positions(config, "n_embd", "n_head", "n_layer", "n_inner", "n_positions"),
@@ -241,6 +213,6 @@ FAMILIES = {
     "gpt_neox": ConfigImporter("GPTNeoXForCausalLM", _read_neox),
     "llama4_text": ConfigImporter("Llama4ForCausalLM", _read_llama4),
     "mimo_v2_flash": ConfigImporter("MiMoV2FlashForCausalLM", _read_mimo_v2, MIMO),
-    "minimax_m3_vl": ConfigImporter("MiniMaxM3SparseForCausalLM", _read_minimax_m3, {}),
-    "step3p5": ConfigImporter("Step3p5ForCausalLM Step3p7FlashForCausalLM", _read_step3, {}),
+    "minimax_m3_vl": ConfigImporter("MiniMaxM3SparseForCausalLM", _read_minimax_m3),
+    "step3p5": ConfigImporter("Step3p5ForCausalLM Step3p7FlashForCausalLM", _read_step3),
 }

@@ -5,7 +5,6 @@ GLM-5 have an indexer that chooses the keys of each query. Classes: Hugging Face
 correction bias of DeepSeek-V3 is moved by hand, not learned: no parameter.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
@@ -14,42 +13,36 @@ from nest.models.building.config import (
     SLIDING,
     ConfigImporter,
     ConfigReader,
-    DecoderWidths,
-    decoder,
-    decoder_widths,
-    experts_behind_dense_layers,
-    layer_words,
-    routed_experts,
 )
 from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, HybridBlock, Indexer, LatentAttention
 
+LITE = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+LITE |= {"first_k_dense_replace": 1, "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
 
-def _like(
-    head: str, example: Mapping[str, Any] | None = None, *, dense: bool = False, **missing: Any
-) -> ConfigImporter:
+
+def _like(head: str, *, dense: bool = False, **missing: Any) -> ConfigImporter:
     """Return the importer of a family built like DeepSeek-V3, perhaps `dense`, with the values of `missing` keys."""
 
     def read(config: ConfigReader) -> Architecture:
         config.fill(**missing)
-        widths = decoder_widths(config)
-        attention = latent_attention(config, widths)
+        attention = latent_attention(config)
         if dense:
-            return decoder(config, widths, attention, FeedForward(config.integer("intermediate_size")))
-        networks = experts_behind_dense_layers(config, widths)
+            return config.decoder(attention, FeedForward(config.integer("intermediate_size")))
+        networks = config.experts_behind_dense_layers()
         if config.family not in ("deepseek_v32", "glm_moe_dsa"):
-            return decoder(config, widths, attention, networks)
-        attentions = [evolve(attention, indexer=indexer) for indexer in _indexer(config, widths.layers)]
-        return decoder(config, widths, attentions, networks)
+            return config.decoder(attention, networks)
+        attentions = [evolve(attention, indexer=indexer) for indexer in _indexer(config, config.layers)]
+        return config.decoder(attentions, networks)
 
-    return ConfigImporter(head, read, example)
+    return ConfigImporter(head, read, LITE)
 
 
-def latent_attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
+def latent_attention(config: ConfigReader) -> LatentAttention:
     """Read latent attention."""
     if "q_lora_rank" not in config.config:
         config.problem("`q_lora_rank` is missing; null means that queries are not compressed")
     return LatentAttention(
-        heads=widths.heads,
+        heads=config.heads,
         query_rank=config.optional_integer("q_lora_rank"),
         key_value_rank=config.integer("kv_lora_rank"),
         plain=config.integer("qk_nope_head_dim"),
@@ -98,38 +91,36 @@ def _read_v4(config: ConfigReader) -> Architecture:
     config.rename(n_routed_experts="num_local_experts")
     config.fill(n_shared_experts=1, n_routed_experts=256, num_experts_per_tok=6, moe_intermediate_size=2048)
     config.builds(num_key_value_heads=1, attention_bias=False, mlp_bias=False, n_shared_experts=1)
-    widths, groups = decoder_widths(config), config.integer("o_groups", 8)
-    config.divides("o_groups", groups, "num_attention_heads", widths.heads)
+    groups = config.integer("o_groups", 8)
+    config.divides("o_groups", groups, "num_attention_heads", config.heads)
     head, window = config.integer("head_dim", 512), config.integer("sliding_window", 128)
     query_rank, output_rank = config.integer("q_lora_rank", 1024), config.integer("o_lora_rank", 1024)
-    near = CompressedAttention(widths.heads, head, query_rank, groups, output_rank, window)
+    near = CompressedAttention(config.heads, head, query_rank, groups, output_rank, window)
     said, indexer = config.nested("compress_rates"), _own_indexer(config, 512)
     kinds = {
         SLIDING: near,
         COMPRESSED: evolve(near, rate=said.integer(COMPRESSED, 4), indexer=indexer),
         HEAVILY: evolve(near, rate=said.integer(HEAVILY, 128)),
     }
-    ratios = config.integers("compress_ratios")[: widths.layers]
+    ratios = config.integers("compress_ratios")[: config.layers]
     if ratios and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [RATES.get(each, str(each)) for each in ratios]}
-    usual = [COMPRESSED if index > 1 and index % 2 else HEAVILY for index in range(widths.layers)]
-    words = layer_words(config, widths.layers, kinds, usual.__getitem__)
-    mixture = routed_experts(config, "n_routed_experts", config.integer("moe_intermediate_size"))
+    usual = [COMPRESSED if index > 1 and index % 2 else HEAVILY for index in range(config.layers)]
+    words = config.layer_words(kinds, usual.__getitem__)
+    mixture = config.routed_experts("n_routed_experts", config.integer("moe_intermediate_size"))
     config.further = HybridBlock(near, mixture)
-    return decoder(config, widths, [kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
+    return config.decoder([kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
 
 
-LITE = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-LITE |= {"first_k_dense_replace": 1, "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
 V4 = {**LITE, "q_lora_rank": 1024, "head_dim": 128}
 
 FAMILIES = {
-    "deepseek_v2": _like("DeepseekV2ForCausalLM", {**LITE, "q_lora_rank": None, "n_shared_experts": 2}),
+    "deepseek_v2": _like("DeepseekV2ForCausalLM"),
     "deepseek_v3": _like("DeepseekV3ForCausalLM"),
     "deepseek_v32": _like("DeepseekV32ForCausalLM"),
     "deepseek_v4": ConfigImporter("DeepseekV4ForCausalLM", _read_v4, V4),
-    "glm4_moe_lite": _like("Glm4MoeLiteForCausalLM", LITE, first_k_dense_replace=1, n_shared_experts=1),
-    "glm_moe_dsa": _like("GlmMoeDsaForCausalLM", LITE, first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32),
-    "mistral4": _like("Mistral4ForCausalLM", LITE, n_shared_experts=1),
-    "youtu": _like("YoutuForCausalLM", LITE, dense=True, tie_word_embeddings=True),
+    "glm4_moe_lite": _like("Glm4MoeLiteForCausalLM", first_k_dense_replace=1, n_shared_experts=1),
+    "glm_moe_dsa": _like("GlmMoeDsaForCausalLM", first_k_dense_replace=3, n_shared_experts=1, index_n_heads=32),
+    "mistral4": _like("Mistral4ForCausalLM", n_shared_experts=1),
+    "youtu": _like("YoutuForCausalLM", dense=True, tie_word_embeddings=True),
 }

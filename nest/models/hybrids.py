@@ -15,14 +15,6 @@ from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
     Network,
-    decoder,
-    decoder_widths,
-    dense_and_sparse,
-    experts_behind_dense_layers,
-    grouped_query_attention,
-    layer_words,
-    mixture_of_experts,
-    routed_experts,
 )
 from nest.models.deepseek import latent_attention
 from nest.models.rows import EXPERTS, experts, qwen_experts
@@ -53,16 +45,15 @@ def _read_qwen(config: ConfigReader) -> Architecture:
     dense, older = config.family == "qwen3_5", config.family == "qwen3_next"
     config.fill(head_dim=256, num_key_value_heads=4 if dense else 2, mlp_only_layers=[])
     config.builds(attn_output_gate=True, **({} if older else {"mlp_only_layers": []}))
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths, ATTENTION, normalised=True)
+    full = config.attention(ATTENTION, normalised=True)
     every = config.integer("full_attention_interval", 4)
-    words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: LINEAR if (index + 1) % every else FULL)
+    words = config.layer_words((LINEAR, FULL), lambda index: LINEAR if (index + 1) % every else FULL)
     mixers: dict[str, Mixer] = {LINEAR: delta_net(config), FULL: evolve(full, gate=full.head)}
     attentions, (experts, top_k) = [mixers[word] for word in words], (512, 10) if older else (256, 8)
     if dense:
-        return decoder(config, widths, attentions, FeedForward(config.integer("intermediate_size")))
+        return config.decoder(attentions, FeedForward(config.integer("intermediate_size")))
     config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
-    return decoder(config, widths, attentions, qwen_experts(config, widths, shared=True, usual=512))
+    return config.decoder(attentions, qwen_experts(config, shared=True, usual=512))
 
 
 def state_space(config: ConfigReader, keys: Mapping[str, str], inner: int | None = None) -> StateSpace:
@@ -97,9 +88,8 @@ def _read_nemotron(config: ConfigReader) -> Architecture:
         config.config = {**config.config, "layer_types": list(pattern)}
     words = config.words("layer_types") or config.words("layers_block_type") or ()
     config.config = {**config.config, "num_hidden_layers": len(words)}
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths, ATTENTION, rotary=False)
-    kinds = layer_words(config, widths.layers, (LINEAR, FULL, "moe", "mlp"), lambda index: "mlp")
+    full = config.attention(ATTENTION, rotary=False)
+    kinds = config.layer_words((LINEAR, FULL, "moe", "mlp"), lambda index: "mlp")
     inner = config.boolean("mlp_bias", False)
     networks: dict[str, Network] = {}
     if "mlp" in kinds:
@@ -107,53 +97,51 @@ def _read_nemotron(config: ConfigReader) -> Architecture:
     if "moe" in kinds:
         config.builds(mlp_bias=False, n_shared_experts=1)
         shared = config.integer("moe_shared_expert_intermediate_size", 7688)
-        mixture = routed_experts(config, "n_routed_experts", shared)
+        mixture = config.routed_experts("n_routed_experts", shared)
         networks["moe"] = evolve(mixture, gated=False, latent=config.optional_integer("moe_latent_size"))
     mixers: dict[str, Mixer] = {FULL: full, LINEAR: state_space(config, NEMOTRON)}
     # "*E": default of NemotronHConfig.
     config.further = HybridBlock(full, networks.get("moe", networks.get("mlp")))
-    return decoder(config, widths, [mixers.get(kind) for kind in kinds], [networks.get(kind) for kind in kinds])
+    return config.decoder([mixers.get(kind) for kind in kinds], [networks.get(kind) for kind in kinds])
 
 
 def _read_bamba(config: ConfigReader) -> Architecture:
     """Read Bamba, Granite 4 or Falcon-H1: Mamba-2 before, or beside, attention, and a network on every layer."""
     family = config.family
     config.fill(num_key_value_heads=None if family == "granitemoehybrid" else 8)
-    widths = decoder_widths(config)
     rotary = family != "granitemoehybrid" or config.config.get("position_embedding_type") == "rope"
-    full = grouped_query_attention(config, widths, ATTENTION, rotary=rotary)
-    inner = config.integer("mamba_expand", 2) * widths.hidden
+    full = config.attention(ATTENTION, rotary=rotary)
+    inner = config.integer("mamba_expand", 2) * config.hidden
     inner = config.optional_integer("mamba_d_ssm", 1024) or inner if family == "falcon_h1" else inner
     space = state_space(config, {}, inner)
     network = FeedForward(config.integer("intermediate_size"), bias=config.boolean("mlp_bias", False))
     if family == "falcon_h1":
         output, normed = config.boolean("projectors_bias", False), config.boolean("mamba_rms_norm", False)
         beside = Parallel((evolve(space, output_bias=output, normalised=normed), full))
-        return decoder(config, widths, beside, network, scaled=True)
+        return config.decoder(beside, network, scaled=True)
     mixers: dict[str, Mixer] = {FULL: full, LINEAR: space}
     if family == "bamba":
         listed = {*config.integers("attn_layer_indices")}
-        return decoder(config, widths, [mixers[FULL if i in listed else LINEAR] for i in range(widths.layers)], network)
-    words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: LINEAR)
+        return config.decoder([mixers[FULL if i in listed else LINEAR] for i in range(config.layers)], network)
+    words = config.layer_words((LINEAR, FULL), lambda index: LINEAR)
     shared = config.integer("shared_intermediate_size", 1024)
     config.fill(num_local_experts=8, num_experts_per_tok=2)
     routed = config.integer("num_local_experts", minimum=0) > 0
-    networks = experts(config, widths, shared_width=shared) if routed else FeedForward(shared)
-    return decoder(config, widths, [mixers[word] for word in words], networks, scaled=True)
+    networks = experts(config, shared_width=shared) if routed else FeedForward(shared)
+    return config.decoder([mixers[word] for word in words], networks, scaled=True)
 
 
 def _read_mamba(config: ConfigReader) -> Architecture:
     """Read Mamba, Falcon-Mamba or Mamba-2: blocks without a feed-forward network."""
-    config.fill(num_attention_heads=1, tie_word_embeddings=config.family != "mamba2")
-    widths = decoder_widths(config)
+    config.fill(tie_word_embeddings=config.family != "mamba2")
     config.fill(n_groups=8, state_size=128 if config.family == "mamba2" else 16)
     mixer: Mixer
     if config.family == "mamba2":
         mixer = state_space(config, MAMBA_2)
     else:
         keys = ("expand", "state_size", "time_step_rank", "conv_kernel", "use_bias", "use_conv_bias")
-        mixer = selective_scan(config, widths.hidden, keys)
-    return decoder(config, widths, mixer, (None,) * widths.layers)
+        mixer = selective_scan(config, config.hidden, keys)
+    return config.decoder(mixer, (None,) * config.layers)
 
 
 def selective_scan(config: ConfigReader, hidden: int, keys: tuple[str, ...], **details: bool) -> SelectiveScan:
@@ -168,60 +156,58 @@ def selective_scan(config: ConfigReader, hidden: int, keys: tuple[str, ...], **d
 def _read_jamba(config: ConfigReader) -> Architecture:
     """Read Jamba: Mamba, attention without rotation on one layer of each period, and experts on others."""
     config.fill(num_key_value_heads=8, num_experts=16, num_experts_per_tok=2)
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths, rotary=False)
+    full = config.attention(rotary=False)
     keys = [f"mamba_{key}" for key in ("expand", "d_state", "dt_rank", "d_conv", "proj_bias", "conv_bias")]
-    mamba = selective_scan(config, widths.hidden, tuple(keys), normalised=True)
+    mamba = selective_scan(config, config.hidden, tuple(keys), normalised=True)
 
     def listed(name: str, period: int, offset: int) -> list[bool]:
         every = config.integer(f"{name}_layer_period", period)
         first = config.integer(f"{name}_layer_offset", offset, minimum=0)
-        return [index % every == first for index in range(widths.layers)]
+        return [index % every == first for index in range(config.layers)]
 
     mixers = [full if each else mamba for each in listed("attn", 8, 4)]
-    network: list[Network] = [FeedForward(config.integer("intermediate_size"))] * widths.layers
+    network: list[Network] = [FeedForward(config.integer("intermediate_size"))] * config.layers
     if config.integer("num_experts") > 1:
-        mixture = mixture_of_experts(config, width="intermediate_size")
+        mixture = config.mixture(width="intermediate_size")
         network = [mixture if each else network[0] for each in listed("expert", 2, 1)]
-    return decoder(config, widths, mixers, network)
+    return config.decoder(mixers, network)
 
 
 def _read_lfm2(config: ConfigReader) -> Architecture:
     """Read LFM2: short convolutions, and attention on some layers."""
     config.rename(tie_word_embeddings="tie_embedding", intermediate_size="block_ff_dim")
     config.fill(tie_word_embeddings=True, num_key_value_heads=8)
-    widths, bias = decoder_widths(config, tied=True), config.boolean("conv_bias", False)
-    full = grouped_query_attention(config, widths, normalised=True)
-    short = ShortConvolution(widths.hidden, config.integer("conv_L_cache", 3), bias)
-    listed = config.integers("full_attn_idxs") if config.has("full_attn_idxs") else range(widths.layers)
-    words = layer_words(config, widths.layers, ("conv", FULL), lambda index: FULL if index in listed else "conv")
+    bias = config.boolean("conv_bias", False)
+    full = config.attention(normalised=True)
+    short = ShortConvolution(config.hidden, config.integer("conv_L_cache", 3), bias)
+    listed = config.integers("full_attn_idxs") if config.has("full_attn_idxs") else range(config.layers)
+    words = config.layer_words(("conv", FULL), lambda index: FULL if index in listed else "conv")
     mixers = [full if word == FULL else short for word in words]
     width = config.integer("intermediate_size")
     if config.family == "lfm2_moe":
         dense = config.integer("num_dense_layers", 2, minimum=0)
         config.fill(moe_intermediate_size=1792, num_experts=32, num_experts_per_tok=4)
-        sparse = [index >= dense for index in range(widths.layers)]
-        return decoder(config, widths, mixers, dense_and_sparse(config, sparse, mixture_of_experts(config)))
+        sparse = [index >= dense for index in range(config.layers)]
+        return config.decoder(mixers, config.dense_and_sparse(sparse, config.mixture()))
     if config.boolean("block_auto_adjust_ff_dim", True):
         factor, unit = config.config.get("block_ffn_dim_multiplier", 1.0), config.integer("block_multiple_of", 256)
         if not isinstance(factor, int | float) or not 0 < factor < 100:
             config.problem("`block_ffn_dim_multiplier` must be a number from 0 to 100")
             factor = 1.0
         width = unit * -(-int(factor * int(2 * width / 3)) // unit)
-    return decoder(config, widths, mixers, FeedForward(width))
+    return config.decoder(mixers, FeedForward(width))
 
 
 def _read_minimax(config: ConfigReader) -> Architecture:
     """Read MiniMax-01 or M1: Lightning attention, attention on some layers, experts on all."""
     config.fill(num_key_value_heads=8, num_local_experts=8, num_experts_per_tok=2)
-    widths = decoder_widths(config)
-    full = grouped_query_attention(config, widths)
-    linear = LinearAttention(widths.heads, full.head, config.integer("block_size", 256))
+    full = config.attention()
+    linear = LinearAttention(config.heads, full.head, config.integer("block_size", 256))
     kinds = config.integers("attn_type_list")
     if kinds and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [FULL if each else LINEAR for each in kinds]}
-    words = layer_words(config, widths.layers, (LINEAR, FULL), lambda index: FULL if (index + 1) % 2 else LINEAR)
-    return decoder(config, widths, [full if word == FULL else linear for word in words], experts(config, widths))
+    words = config.layer_words((LINEAR, FULL), lambda index: FULL if (index + 1) % 2 else LINEAR)
+    return config.decoder([full if word == FULL else linear for word in words], experts(config))
 
 
 def _read_kimi(config: ConfigReader) -> Architecture:
@@ -233,12 +219,11 @@ def _read_kimi(config: ConfigReader) -> Architecture:
     config.fill(**(usual if ling else {"first_k_dense_replace": 1, "num_experts": 256}))
     config.fill(n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=None, qk_nope_head_dim=128)
     config.fill(kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128)
-    widths = decoder_widths(config)
-    heads = widths.heads if ling else said.integer("num_heads", config.integer("linear_num_heads", 32))
+    heads = config.heads if ling else said.integer("num_heads", config.integer("linear_num_heads", 32))
     head = config.integer("head_dim" if ling else "linear_head_dim", 128)
     taps = config.integer("short_conv_kernel_size" if ling else "linear_conv_kernel_dim", 4)
     head, taps = said.integer("head_dim", head), said.integer("short_conv_kernel_size", taps)
-    full = evolve(latent_attention(config, widths), gate=int(ling))
+    full = evolve(latent_attention(config), gate=int(ling))
     every, listed = config.integer("layer_group_size", 6), said.integers("full_attn_layers")
 
     def usually(index: int) -> str:
@@ -246,29 +231,29 @@ def _read_kimi(config: ConfigReader) -> Architecture:
             return FULL if (index + 1 in listed if listed else (index + 1) % every == 0) else LINEAR
         return FULL if index and index % 4 == 0 else LINEAR
 
-    words = layer_words(config, widths.layers, (LINEAR, FULL), usually)
+    words = config.layer_words((LINEAR, FULL), usually)
     mixers: dict[str, Mixer] = {LINEAR: DeltaNet(heads, heads, head, head, taps, 0 if ling else head), FULL: full}
-    networks = experts_behind_dense_layers(config, widths, "num_experts")
-    return decoder(config, widths, [mixers[word] for word in words], networks)
+    networks = config.experts_behind_dense_layers("num_experts")
+    return config.decoder([mixers[word] for word in words], networks)
 
 
 FAMILIES = {
     "bailing_hybrid": ConfigImporter("BailingHybridForCausalLM BailingMoeV3ForCausalLM", _read_kimi, EXPERTS),
     "bamba": ConfigImporter("BambaForCausalLM", _read_bamba, {"attn_layer_indices": [3]}),
-    "falcon_h1": ConfigImporter("FalconH1ForCausalLM", _read_bamba, {}),
-    "falcon_mamba": ConfigImporter("FalconMambaForCausalLM", _read_mamba, {}),
-    "granitemoehybrid": ConfigImporter("GraniteMoeHybridForCausalLM", _read_bamba, {}),
-    "jamba": ConfigImporter("JambaForCausalLM", _read_jamba, {}),
+    "falcon_h1": ConfigImporter("FalconH1ForCausalLM", _read_bamba),
+    "falcon_mamba": ConfigImporter("FalconMambaForCausalLM", _read_mamba),
+    "granitemoehybrid": ConfigImporter("GraniteMoeHybridForCausalLM", _read_bamba),
+    "jamba": ConfigImporter("JambaForCausalLM", _read_jamba),
     "kimi_linear": ConfigImporter("KimiLinearForCausalLM", _read_kimi, EXPERTS),
-    "lfm2": ConfigImporter("Lfm2ForCausalLM", _read_lfm2, {}),
-    "lfm2_moe": ConfigImporter("Lfm2MoeForCausalLM", _read_lfm2, {}),
-    "mamba": ConfigImporter("MambaForCausalLM", _read_mamba, {}),
-    "mamba2": ConfigImporter("Mamba2ForCausalLM", _read_mamba, {}),
-    "minimax": ConfigImporter("MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM", _read_minimax, {}),
+    "lfm2": ConfigImporter("Lfm2ForCausalLM", _read_lfm2),
+    "lfm2_moe": ConfigImporter("Lfm2MoeForCausalLM", _read_lfm2),
+    "mamba": ConfigImporter("MambaForCausalLM", _read_mamba),
+    "mamba2": ConfigImporter("Mamba2ForCausalLM", _read_mamba),
+    "minimax": ConfigImporter("MiniMaxForCausalLM MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM", _read_minimax),
     "nemotron_h": ConfigImporter(
         "NemotronHForCausalLM", _read_nemotron, {"hybrid_override_pattern": "M-ME*E", "n_routed_experts": 8, **EXPERTS}
     ),
-    "qwen3_5": ConfigImporter("Qwen3_5ForCausalLM", _read_qwen, {}),
-    "qwen3_5_moe": ConfigImporter("Qwen3_5MoeForCausalLM", _read_qwen, {}),
-    "qwen3_next": ConfigImporter("Qwen3NextForCausalLM", _read_qwen, {}),
+    "qwen3_5": ConfigImporter("Qwen3_5ForCausalLM", _read_qwen),
+    "qwen3_5_moe": ConfigImporter("Qwen3_5MoeForCausalLM", _read_qwen),
+    "qwen3_next": ConfigImporter("Qwen3NextForCausalLM", _read_qwen),
 }

@@ -7,6 +7,7 @@ correction bias of DeepSeek-V3's kind is no parameter.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from attrs import evolve
@@ -17,27 +18,18 @@ from nest.models.building.config import (
     SLIDING,
     ConfigImporter,
     ConfigReader,
-    DecoderWidths,
     Network,
-    decoder,
-    decoder_widths,
-    dense_and_sparse,
-    experts_behind_dense_layers,
-    grouped_query_attention,
-    layer_kinds,
-    mixture_of_experts,
-    rotated_layers,
 )
 from nest.spec.architecture import Architecture, FeedForward
 
-Windows = Callable[[ConfigReader, int], tuple[int | None, ...]]
-Networks = Callable[[ConfigReader, DecoderWidths], Network | tuple[Network, ...]]
+Windows = Callable[[ConfigReader], tuple[int | None, ...]]
+Networks = Callable[[ConfigReader], Network | tuple[Network, ...]]
 
 
 def dense(bias: str = "", **details: Any) -> Networks:
     """Return the reader of a dense network, whose `bias` is at that key."""
 
-    def read(config: ConfigReader, _: DecoderWidths) -> FeedForward:
+    def read(config: ConfigReader) -> FeedForward:
         return FeedForward(
             config.integer("intermediate_size"), bias=bool(bias) and config.boolean(bias, False), **details
         )
@@ -45,9 +37,9 @@ def dense(bias: str = "", **details: Any) -> Networks:
     return read
 
 
-def experts(config: ConfigReader, _: DecoderWidths, **details: Any) -> Network:
+def experts(config: ConfigReader, **details: Any) -> Network:
     """Read experts on every layer."""
-    return mixture_of_experts(config, experts="num_local_experts", width="intermediate_size", **details)
+    return config.mixture(experts="num_local_experts", width="intermediate_size", **details)
 
 
 def some(
@@ -62,12 +54,12 @@ def some(
         asked: there are windows only if `use_sliding_window` says so.
     """
 
-    def read(config: ConfigReader, layers: int) -> tuple[int | None, ...]:
+    def read(config: ConfigReader) -> tuple[int | None, ...]:
         if asked and not config.boolean("use_sliding_window", False):
-            return (None,) * layers
+            return (None,) * config.layers
         said = config.integer(key, number, minimum=least) if key and not config.has("layer_types") else number
         window = config.optional_integer("sliding_window")
-        kinds = layer_kinds(config, layers, SLIDING, lambda index: slides(index, said))
+        kinds = config.layer_kinds(SLIDING, lambda index: slides(index, said))
         return tuple(window if slid else None for slid in kinds)
 
     return read
@@ -77,11 +69,11 @@ all_but = partial(some, lambda index, every: (index + 1) % every != 0)
 """Windows on all but each so many layers."""
 
 
-def everywhere(config: ConfigReader, layers: int, *, asked: bool = False) -> tuple[int | None, ...]:
+def everywhere(config: ConfigReader, *, asked: bool = False) -> tuple[int | None, ...]:
     """Read the window of every layer, if `asked` as `some` does."""
     if asked and not config.boolean("use_sliding_window", False):
-        return (None,) * layers
-    return (config.optional_integer("sliding_window"),) * layers
+        return (None,) * config.layers
+    return (config.optional_integer("sliding_window"),) * config.layers
 
 
 def row(
@@ -97,7 +89,7 @@ def row(
     sinks: bool = False,
     capped: bool | None = None,
     built: Mapping[str, Any] | None = None,
-    example: Mapping[str, Any] | None = None,
+    example: Mapping[str, Any] = MappingProxyType({}),
     **build: Any,
 ) -> ConfigImporter:
     """Return the importer of a family.
@@ -122,76 +114,80 @@ def row(
     def read(config: ConfigReader) -> Architecture:
         config.fill(**(missing or {}))
         config.builds(**(built or {}))
-        widths = decoder_widths(config)
         normed = config.boolean(norms, False) if isinstance(norms, str) else norms
         caps = capped is not None and config.has("attn_logit_softcapping", capped)
         details = {"normalised": normed, "norm": norm, "sinks": sinks, "capped": caps}
-        attention = grouped_query_attention(config, widths, biases, **details)
-        reach = windows(config, widths.layers) if windows else (None,) * widths.layers
-        rotates = (True,) * widths.layers
+        attention = config.attention(biases, **details)
+        reach = windows(config) if windows else (None,) * config.layers
+        rotates = (True,) * config.layers
         if turns == "listed":
-            rotates = rotated_layers(config, widths.layers)
+            rotates = config.rotated_layers()
         elif turns == "windowed" or (turns == "hybrid" and config.has("sliding_window")):
             rotates = tuple(window is not None for window in reach)
         pairs = zip(reach, rotates, strict=False)
         attentions = [evolve(attention, window=window, rotary=rotary) for window, rotary in pairs]
-        networks = (network or dense())(config, widths)
+        networks = (network or dense())(config)
         caps = capped is not None and config.has("final_logit_softcapping", capped)
-        return decoder(config, widths, attentions, networks, capped=caps, **build)
+        return config.decoder(attentions, networks, capped=caps, **build)
 
     return ConfigImporter(head, read, example)
 
 
-def qwen_experts(
-    config: ConfigReader, widths: DecoderWidths, *, shared: bool = False, usual: int | None = None
-) -> tuple[Network, ...]:
+def qwen_experts(config: ConfigReader, *, shared: bool = False, usual: int | None = None) -> tuple[Network, ...]:
     """Read the networks of a Qwen mixture, perhaps with a `shared` expert, whose width is `usual` if none is said."""
     config.rename(num_experts="num_local_experts")
     width = config.integer("shared_expert_intermediate_size", usual) if shared else 0
-    mixture = mixture_of_experts(config, shared_width=width, shared_gate=shared)
+    mixture = config.mixture(shared_width=width, shared_gate=shared)
     step = config.integer("decoder_sparse_step", 1)
     dense_layers = frozenset(config.integers("mlp_only_layers"))
-    sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(widths.layers)]
-    return dense_and_sparse(config, sparse, mixture)
+    sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(config.layers)]
+    return config.dense_and_sparse(sparse, mixture)
 
 
-def _ernie_experts(config: ConfigReader, widths: DecoderWidths) -> tuple[Network, ...]:
+def _ernie_experts(config: ConfigReader) -> tuple[Network, ...]:
     """Read experts between two layers; the router's correction bias and layers for further tokens are left out."""
     shared = config.integer("moe_num_shared_experts", 2, minimum=0) * config.integer("moe_intermediate_size")
-    mixture = mixture_of_experts(config, experts="moe_num_experts", top_k="moe_k", shared_width=shared)
+    mixture = config.mixture(experts="moe_num_experts", top_k="moe_k", shared_width=shared)
     first, every = config.integer("moe_layer_start_index", 1, minimum=0), config.integer("moe_layer_interval", 1)
     last = config.integer("moe_layer_end_index", -1, minimum=-1)
-    last = widths.layers if last == -1 else last
-    sparse = [first <= index <= last and (index + 1) % every == 0 for index in range(widths.layers)]
-    return dense_and_sparse(config, sparse, mixture)
+    last = config.layers if last == -1 else last
+    sparse = [first <= index <= last and (index + 1) % every == 0 for index in range(config.layers)]
+    return config.dense_and_sparse(sparse, mixture)
 
 
-def _hunyuan_experts(config: ConfigReader, _: DecoderWidths) -> Network:
+def _hunyuan_experts(config: ConfigReader) -> Network:
     """Read the experts of every layer and the one all tokens visit, each as wide as `intermediate_size`."""
     width = config.integer("intermediate_size")
     config.builds(moe_intermediate_size=width, num_shared_expert=1)
     alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)
-    return mixture_of_experts(alike, top_k="moe_topk", width="intermediate_size", shared_width=width)
+    return alike.mixture(top_k="moe_topk", width="intermediate_size", shared_width=width)
 
 
 Keys = dict[str, Any]
+BEHIND_DENSE_LAYERS = ConfigReader.experts_behind_dense_layers
 TIED = {"tie_word_embeddings": True}
 GROUPS_OF_8 = {"num_key_value_heads": 8}
 HEADS_OF_128 = {**GROUPS_OF_8, "head_dim": 128}
+PAIR_OF_128 = {"num_key_value_heads": 2, "head_dim": 128}
 WINDOW = {"sliding_window": 4096}
-EXAONE = {"num_key_value_heads": 32, **WINDOW}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 1024}
 MINIMAX = {"use_qk_norm": True, "qk_norm_type": "per_layer", "shared_intermediate_size": 0, "attn_type_list": 1}
+OSS_KEYS = {**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_window": 128}
+GEMMA_KEYS = {**TIED, "head_dim": 256, "num_key_value_heads": 4, **WINDOW}
+GEMMA_3_KEYS = {**GEMMA_KEYS, "vocab_size": 262208, "num_attention_heads": 8}
+EXAONE_KEYS = {"num_key_value_heads": 32, **WINDOW, "first_k_dense_replace": 1, "num_shared_experts": 1}
 BIASES: Keys = {"biases": ATTENTION, "network": dense("mlp_bias")}
 GLM: Keys = {"biases": ("attention_bias", False)}
 OWN_NORMS: Keys = {"norms": True, "norm": "own"}
 AFTERWARDS: Keys = {"input_norms": False, "result_norms": True}
 GEMMA: Keys = {"biases": ATTENTION, "result_norms": True}
-GEMMA_KEYS = {**TIED, "head_dim": 256, "num_key_value_heads": 4, **WINDOW}
+FOURTH_FULL = all_but(4, "sliding_window_pattern")
+EXAONE: Keys = {"missing": EXAONE_KEYS, "norms": True, "windows": FOURTH_FULL, "turns": "hybrid"}
 # 4096 and 28: defaults of Qwen2Config and Qwen3Config; those of Qwen2MoeConfig are below `max_window_layers`.
 BEHIND = some(lambda index, first: index >= first, 28, "max_window_layers", least=0, asked=True)
 BELOW = some(lambda index, first: index % 2 == 0 and index < first, 28, "max_window_layers", least=0, asked=True)
-QWEN2: Keys = {"missing": WINDOW, "biases": (True, False), "windows": BEHIND, "example": {}}
+QWEN2: Keys = {"missing": WINDOW, "biases": (True, False), "windows": BEHIND}
+QWEN3: Keys = {"biases": ATTENTION, "norms": True}
 HUNYUAN: Keys = {
     "biases": ATTENTION,
     "norms": True,
@@ -201,14 +197,13 @@ HUNYUAN: Keys = {
 
 FAMILIES = {
     "llama": row("LlamaForCausalLM", **BIASES),
-    "granite": row("GraniteForCausalLM", **BIASES, scaled=True, example={}),
+    "granite": row("GraniteForCausalLM", **BIASES, scaled=True),
     "phi3": row("Phi3ForCausalLM", windows=everywhere),
     "seed_oss": row(
         "SeedOssForCausalLM",
         dense("mlp_bias"),
         missing={**HEADS_OF_128, "attention_bias": True},
         biases=("attention_bias", "attention_out_bias"),
-        example={},
     ),
     "smollm3": row(
         "SmolLM3ForCausalLM",
@@ -216,21 +211,15 @@ FAMILIES = {
         missing={**TIED, "num_key_value_heads": 4},
         windows=all_but(4, asked=True),
         turns="listed",
-        example={},
     ),
     # Squared ReLU needs its input for the backward pass, like any activation.
-    "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False), biases=ATTENTION, example={}),
+    "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False), biases=ATTENTION),
     # xIELU (arXiv 2411.13010) learns a number for either sign of its input, on each layer.
     "apertus": row(
-        "ApertusForCausalLM",
-        dense(gated=False, learned=2),
-        biases=ATTENTION,
-        norms=True,
-        built={"hidden_act": "xielu"},
-        example={},
+        "ApertusForCausalLM", dense(gated=False, learned=2), biases=ATTENTION, norms=True, built={"hidden_act": "xielu"}
     ),
     "mistral": row("MistralForCausalLM", missing={**GROUPS_OF_8, **WINDOW}, windows=everywhere),
-    "ministral3": row("Ministral3ForCausalLM", missing=HEADS_OF_128, windows=everywhere, example={}),
+    "ministral3": row("Ministral3ForCausalLM", missing=HEADS_OF_128, windows=everywhere),
     "mixtral": row("MixtralForCausalLM", experts, missing=GROUPS_OF_8, windows=everywhere),
     "granitemoe": row(
         "GraniteMoeForCausalLM", experts, biases=ATTENTION, scaled=True, example={"num_local_experts": 8, **EXPERTS}
@@ -239,78 +228,53 @@ FAMILIES = {
     "gpt_oss": row(
         "GptOssForCausalLM",
         partial(experts, bias=True),
-        missing={**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_window": 128},
+        missing=OSS_KEYS,
         biases=ATTENTION,
         windows=all_but(2),
         sinks=True,
     ),
-    "gemma": row(
-        "GemmaForCausalLM", missing={**GEMMA_KEYS, "num_key_value_heads": 16}, biases=ATTENTION, scaled=True, example={}
-    ),
+    "gemma": row("GemmaForCausalLM", missing={**GEMMA_KEYS, "num_key_value_heads": 16}, biases=ATTENTION, scaled=True),
     "gemma2": row("Gemma2ForCausalLM", **GEMMA, missing=GEMMA_KEYS, windows=all_but(2), capped=True),
     "gemma3_text": row(
         "Gemma3ForCausalLM",
         **GEMMA,
-        missing={**GEMMA_KEYS, "vocab_size": 262208, "num_attention_heads": 8},
+        missing=GEMMA_3_KEYS,
         norms=True,
         windows=all_but(6, "sliding_window_pattern"),
         capped=False,
         built={"use_bidirectional_attention": False},
     ),
-    "glm4": row(
-        "Glm4ForCausalLM",
-        **GLM,
-        missing={"head_dim": 128, "num_key_value_heads": 2, "attention_bias": True},
-        result_norms=True,
-        example={},
-    ),
-    "glm4_moe": row("Glm4MoeForCausalLM", experts_behind_dense_layers, **GLM, missing=GROUPS_OF_8, norms="use_qk_norm"),
+    "glm4": row("Glm4ForCausalLM", **GLM, missing={**PAIR_OF_128, "attention_bias": True}, result_norms=True),
+    "glm4_moe": row("Glm4MoeForCausalLM", BEHIND_DENSE_LAYERS, **GLM, missing=GROUPS_OF_8, norms="use_qk_norm"),
     "solar_open": row(
         "SolarOpenForCausalLM",
-        experts_behind_dense_layers,
+        BEHIND_DENSE_LAYERS,
         **GLM,
         missing={**HEADS_OF_128, "n_shared_experts": 1},
         example={"n_routed_experts": 8, **EXPERTS},
     ),
     "ernie4_5": row(
-        "Ernie4_5ForCausalLM",
-        dense("use_bias"),
-        missing={**TIED, "head_dim": 128, "num_key_value_heads": 2},
-        biases=("use_bias", "use_bias"),
+        "Ernie4_5ForCausalLM", dense("use_bias"), missing={**TIED, **PAIR_OF_128}, biases=("use_bias", "use_bias")
     ),
     "ernie4_5_moe": row(
-        "Ernie4_5_MoeForCausalLM",
-        _ernie_experts,
-        missing={**TIED, "num_key_value_heads": 4},
-        built={"use_bias": False},
+        "Ernie4_5_MoeForCausalLM", _ernie_experts, missing={**TIED, "num_key_value_heads": 4}, built={"use_bias": False}
     ),
     "cohere": row("CohereForCausalLM", missing=TIED, biases=ATTENTION, norms="use_qk_norm", norm="own", parallel=1),
     "cohere2": row(
         "Cohere2ForCausalLM",
         missing={**TIED, **WINDOW},
         biases=ATTENTION,
-        windows=all_but(4, "sliding_window_pattern"),
+        windows=FOURTH_FULL,
         turns="windowed",
         parallel=1,
     ),
     "olmo2": row("Olmo2ForCausalLM", biases=ATTENTION, **OWN_NORMS, **AFTERWARDS),
     "olmo3": row("Olmo3ForCausalLM", missing=WINDOW, biases=ATTENTION, windows=all_but(4), **OWN_NORMS, **AFTERWARDS),
-    "exaone4": row(
-        "Exaone4ForCausalLM",
-        missing=EXAONE,
-        norms=True,
-        windows=all_but(4, "sliding_window_pattern"),
-        turns="hybrid",
-        **AFTERWARDS,
-        example={},
-    ),
+    "exaone4": row("Exaone4ForCausalLM", **EXAONE, **AFTERWARDS),
     "exaone_moe": row(
         "ExaoneMoeForCausalLM",
-        partial(experts_behind_dense_layers, experts="num_experts", shared="num_shared_experts"),
-        missing={**EXAONE, "first_k_dense_replace": 1, "num_shared_experts": 1},
-        norms=True,
-        windows=all_but(4, "sliding_window_pattern"),
-        turns="hybrid",
+        partial(BEHIND_DENSE_LAYERS, experts="num_experts", shared="num_shared_experts"),
+        **EXAONE,
         example={"num_experts": 8, **EXPERTS},
     ),
     # Qwen2 and Qwen2.5 (arXiv 2407.10671). MiMo-7B (arXiv 2505.07608) adds layers for multi-token prediction.
@@ -324,13 +288,12 @@ FAMILIES = {
         windows=BELOW,
     ),
     # Qwen3 (arXiv 2505.09388) normalises queries and keys per head.
-    "qwen3": row("Qwen3ForCausalLM", missing={**WINDOW, "head_dim": 128}, biases=ATTENTION, norms=True, windows=BEHIND),
+    "qwen3": row("Qwen3ForCausalLM", **QWEN3, missing={**WINDOW, "head_dim": 128}, windows=BEHIND),
     "qwen3_moe": row(
         "Qwen3MoeForCausalLM",
         qwen_experts,
+        **QWEN3,
         missing={**WINDOW, "num_key_value_heads": 4},
-        biases=ATTENTION,
-        norms=True,
         windows=partial(everywhere, asked=True),
     ),
     "hunyuan_v1_dense": row("HunYuanDenseV1ForCausalLM", **HUNYUAN),

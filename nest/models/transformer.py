@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import frozen
+from attrs import astuple, frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
@@ -84,26 +84,15 @@ def _contradictions(spec: TransformerSpec) -> list[str]:
 
 def _attention(spec: TransformerSpec) -> GroupedQueryAttention | LatentAttention:
     if spec.mla is not None:
-        return LatentAttention(
-            heads=spec.heads,
-            query_rank=spec.mla.q_lora_rank,
-            key_value_rank=spec.mla.kv_lora_rank,
-            plain=spec.mla.qk_nope_head_dim,
-            rotary=spec.mla.qk_rope_head_dim,
-            value=spec.mla.v_head_dim,
-        )
-    return GroupedQueryAttention(
-        heads=spec.heads,
-        kv_heads=spec.kv_heads or spec.heads,
-        head=spec.head_dim or spec.hidden // spec.heads,
-        window=spec.sliding_window,
-    )
+        return LatentAttention(spec.heads, *astuple(spec.mla))  # In the same order.
+    head = spec.head_dim or spec.hidden // spec.heads
+    return GroupedQueryAttention(spec.heads, spec.kv_heads or spec.heads, head, window=spec.sliding_window)
 
 
 def _mixture(spec: TransformerSpec) -> MixtureOfExperts:
     return MixtureOfExperts(
-        experts=spec.experts,
-        top_k=spec.top_k,
+        spec.experts,
+        spec.top_k,
         width=spec.moe_ffn or spec.ffn,
         gated=spec.gated_mlp,
         shared_width=spec.shared_expert_ffn,

@@ -128,21 +128,13 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
     chosen: tuple[Tensor, ...] = ()
     if attention.indexer is not None:
         chosen = (add_block_indexer(layer, attention.indexer, source, unfused),)
-    context = attention_core(
-        layer,
-        (query, key, value),
-        unfused=unfused,
-        causal=attention.causal,
-        window=attention.window if attention.indexer is None else attention.indexer.keys,
-        chunk=attention.chunk,
-        capped=attention.capped,
-        sinks=attention.sinks,
-        chosen=chosen,
-    )
+    reach = attention.window if attention.indexer is None else attention.indexer.keys
+    details = {name: getattr(attention, name) for name in ("causal", "chunk", "capped", "sinks")}
+    operands = (query, key, value)
+    context = attention_core(layer, operands, unfused=unfused, window=reach, chosen=chosen, **details)
     context = _gated(layer, attention, source, context)
-    return layer.project(
-        "attention_output", context, source.shape[-1:], ("heads", channels[0]), bias=attention.output_bias
-    )
+    inner, bias = ("heads", channels[0]), attention.output_bias
+    return layer.project("attention_output", context, source.shape[-1:], inner, bias=bias)
 
 
 def _gated(

@@ -1,7 +1,7 @@
 """Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -30,6 +30,15 @@ FULL = "full_attention"  # Word of `layer_types` for a layer without a window.
 LINEAR = "linear_attention"  # Word of `layer_types` for a layer with a state.
 OLD_WORDS = {"mamba": LINEAR, "attention": FULL, "M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}
 """Words of `layer_types` and letters of `hybrid_override_pattern`, for older ones."""
+
+
+NO_BIASES = (False, False)
+ATTENTION = ("attention_bias", "attention_bias")
+
+
+def _lists(value: Any, kind: type) -> bool:
+    """Return whether `value` is a list of `kind`, not of truth values."""
+    return isinstance(value, list | tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value)
 
 
 @define(eq=False, repr=False)
@@ -109,18 +118,18 @@ class ConfigReader:
         """Give missing keys the values at their `older` names."""
         self.config = {**{key: self.config[old] for key, old in older.items() if self.has(old)}, **self.config}
 
-    def sparse_layers(self, layers: int, usual: Callable[[int], bool]) -> list[bool]:
+    def sparse_layers(self, usual: Callable[[int], bool]) -> list[bool]:
         """Return for each layer whether it has experts: by `mlp_layer_types`, a list `moe_layer_freq`, or `usual`."""
         kinds = self.words("mlp_layer_types")
         if kinds is not None:
-            if len(kinds) != layers or not {*kinds} <= {"dense", "sparse"}:
-                self.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {layers} layers")
+            if len(kinds) != self.layers or not {*kinds} <= {"dense", "sparse"}:
+                self.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {self.layers} layers")
             return [kind == "sparse" for kind in kinds]
         if not isinstance(self.config.get("moe_layer_freq"), list):
-            return [usual(index) for index in range(layers)]
+            return [usual(index) for index in range(self.layers)]
         listed = self.integers("moe_layer_freq")
-        if len(listed) != layers:
-            self.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {layers} layers")
+        if len(listed) != self.layers:
+            self.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {self.layers} layers")
         return [each != 0 for each in listed]
 
     def divides(self, part: str, divisor: int, whole: str, number: int) -> None:
@@ -155,7 +164,8 @@ class ConfigReader:
 
     def problem(self, text: str) -> None:
         """Note a mistake."""
-        self.problems.append(f"{self.family} configuration: {text}.")
+        sentence = f"{self.family} configuration: {text}."
+        self.problems += [sentence] if sentence not in self.problems else []
 
     def finish(self) -> None:
         """Report the mistakes, if any.
@@ -166,169 +176,142 @@ class ConfigReader:
         if self.problems:
             raise InputErrors(self.problems)
 
+    @property
+    def layers(self) -> int:
+        """Return the number of blocks."""
+        return self.integer("num_hidden_layers", maximum=MOST_LAYERS)
 
-def _lists(value: Any, kind: type) -> bool:
-    """Return whether `value` is a list of `kind`, not of truth values."""
-    return isinstance(value, list | tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value)
+    @property
+    def hidden(self) -> int:
+        """Return the model width."""
+        return self.integer("hidden_size")
 
+    @property
+    def heads(self) -> int:
+        """Return the number of attention heads."""
+        return self.integer("num_attention_heads")
 
-class DecoderWidths(NamedTuple):
-    """The common keys of a decoder's configuration."""
+    def even_head(self, heads: str = "num_attention_heads", hidden: str = "hidden_size") -> int:
+        """Return the channels of each head at these keys, which divide the model width."""
+        count, width = self.integer(heads), self.integer(hidden)
+        self.divides(heads, count, hidden, width)
+        return max(width // count, 1)
 
-    layers: int  # Transformer blocks.
-    hidden: int  # Model width.
-    heads: int  # Attention heads.
-    vocab: int  # Vocabulary size.
-    tied: bool  # The head shares the word embedding's weights.
+    def attention(self, biases: tuple[str | bool, str | bool] = NO_BIASES, **details: Any) -> GroupedQueryAttention:
+        """Read grouped-query attention without its window.
 
+        A missing `head_dim` means `hidden_size` over the heads; a missing `num_key_value_heads` means as many as heads.
 
-def decoder_widths(config: ConfigReader, *, tied: bool = False) -> DecoderWidths:
-    """Read the keys of every decoder; `tied` stands for a missing `tie_word_embeddings`."""
-    return DecoderWidths(
-        layers=config.integer("num_hidden_layers", maximum=MOST_LAYERS),
-        hidden=config.integer("hidden_size"),
-        heads=config.integer("num_attention_heads"),
-        vocab=config.integer("vocab_size"),
-        tied=config.boolean("tie_word_embeddings", tied),
-    )
+        Args:
+            biases: whether queries, keys and values have biases, and whether the result has one, or the keys for these.
+            details: further fields of `GroupedQueryAttention`.
+        """
+        head = self.optional_integer("head_dim") or self.even_head()
+        groups = self.optional_integer("num_key_value_heads") or self.heads
+        self.divides("num_key_value_heads", groups, "num_attention_heads", self.heads)
+        query, output = (self.boolean(key, False) if isinstance(key, str) else key for key in biases)
+        return GroupedQueryAttention(self.heads, groups, head, query, output, **details)
 
+    def mixture(
+        self,
+        *,
+        experts: str = "num_experts",
+        top_k: str = "num_experts_per_tok",
+        width: str = "moe_intermediate_size",
+        **details: Any,
+    ) -> MixtureOfExperts:
+        """Read routed experts from the named keys; `details` are further fields of `MixtureOfExperts`."""
+        mixture = MixtureOfExperts(self.integer(experts), self.integer(top_k), self.integer(width), **details)
+        self.at_most(top_k, mixture.top_k, experts, mixture.experts)
+        return mixture
 
-NO_BIASES = (False, False)
-ATTENTION = ("attention_bias", "attention_bias")
+    def decoder(
+        self, attention: Mixer | Sequence[Mixer | None], network: Network | Sequence[Network | None], **build: Any
+    ) -> Architecture:
+        """Describe a decoder of blocks that differ only in the given sequences.
 
-
-def grouped_query_attention(
-    config: ConfigReader, widths: DecoderWidths, biases: tuple[str | bool, str | bool] = NO_BIASES, **details: Any
-) -> GroupedQueryAttention:
-    """Read grouped-query attention without its window.
-
-    A missing `head_dim` means `hidden_size` over the heads; a missing `num_key_value_heads` means as many as heads.
-
-    Args:
-        biases: whether queries, keys and values have biases, and whether the result has one, or the keys that say so.
-        details: further fields of `GroupedQueryAttention`.
-    """
-    head = config.optional_integer("head_dim")
-    if head is None:
-        config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
-    groups = config.optional_integer("num_key_value_heads") or widths.heads
-    config.divides("num_key_value_heads", groups, "num_attention_heads", widths.heads)
-    query, output = (config.boolean(key, False) if isinstance(key, str) else key for key in biases)
-    head = head or max(widths.hidden // widths.heads, 1)
-    return GroupedQueryAttention(widths.heads, groups, head, query, output, **details)
-
-
-def mixture_of_experts(
-    config: ConfigReader,
-    *,
-    experts: str = "num_experts",
-    top_k: str = "num_experts_per_tok",
-    width: str = "moe_intermediate_size",
-    **details: Any,
-) -> MixtureOfExperts:
-    """Read routed experts from the named keys; `details` are further fields of `MixtureOfExperts`."""
-    mixture = MixtureOfExperts(config.integer(experts), config.integer(top_k), config.integer(width), **details)
-    config.at_most(top_k, mixture.top_k, experts, mixture.experts)
-    return mixture
-
-
-def decoder(
-    config: ConfigReader,
-    widths: DecoderWidths,
-    attention: Mixer | Sequence[Mixer | None],
-    network: Network | Sequence[Network | None],
-    **build: Any,
-) -> Architecture:
-    """Describe a decoder of blocks that differ only in the given sequences.
-
-    Args:
-        attention: mixer of every block, or of each.
-        network: likewise.
-        build: further fields of `Architecture`.
-    """
-    attentions = attention if isinstance(attention, Sequence) else (attention,) * widths.layers
-    networks = network if isinstance(network, Sequence) else (network,) * widths.layers
-    # Lists of another length are a mistake that `config` has noted.
-    pairs = list(zip(attentions, networks, strict=False))
-    blocks = tuple(
-        TransformerBlock(mixer, inner)
-        for mixer, inner in pairs
-        if isinstance(mixer, GroupedQueryAttention | LatentAttention) and inner is not None
-    )
-    if len(blocks) == len(pairs):
-        return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied, **build)
-    hybrid = tuple(HybridBlock(*pair) for pair in pairs)
-    return Architecture(config.family, widths.hidden, widths.vocab, (), tied=widths.tied, hybrid=hybrid, **build)
-
-
-def layer_words(config: ConfigReader, layers: int, known: Collection[str], usual: Callable[[int], str]) -> list[str]:
-    """Return the word for each layer, one of `known`: by `layer_types` or `layers_block_type`, else `usual`."""
-    key = "layer_types" if config.has("layer_types") else "layers_block_type"
-    words = config.words(key)
-    if words is None:
-        return [usual(index) for index in range(layers)]
-    words = tuple(each if each in known else OLD_WORDS.get(each, each) for each in words)
-    if len(words) != layers or not {*words} <= {*known}:
-        config.problem(
-            f"`{key}` must name {' or '.join(f'`{each}`' for each in known)} for each of the {layers} layers"
+        Args:
+            attention: mixer of every block, or of each.
+            network: likewise.
+            build: further fields of `Architecture`.
+        """
+        attentions = attention if isinstance(attention, Sequence) else (attention,) * self.layers
+        networks = network if isinstance(network, Sequence) else (network,) * self.layers
+        # Lists of another length are a mistake that `config` has noted.
+        pairs = list(zip(attentions, networks, strict=False))
+        blocks = tuple(
+            TransformerBlock(mixer, inner)
+            for mixer, inner in pairs
+            if isinstance(mixer, GroupedQueryAttention | LatentAttention) and inner is not None
         )
-        return [next(iter(known))] * layers
-    return list(words)
+        hybrid = () if len(blocks) == len(pairs) else tuple(HybridBlock(*pair) for pair in pairs)
+        vocab, tied = self.integer("vocab_size"), self.boolean("tie_word_embeddings", False)
+        blocks = () if hybrid else blocks
+        return Architecture(self.family, self.hidden, vocab, blocks, tied=tied, hybrid=hybrid, **build)
 
+    def layer_words(self, known: Collection[str], usual: Callable[[int], str]) -> list[str]:
+        """Return the word for each layer, one of `known`: by `layer_types` or `layers_block_type`, else `usual`."""
+        key = "layer_types" if self.has("layer_types") else "layers_block_type"
+        words = self.words(key)
+        if words is None:
+            return [usual(index) for index in range(self.layers)]
+        words = tuple(each if each in known else OLD_WORDS.get(each, each) for each in words)
+        if len(words) != self.layers or not {*words} <= {*known}:
+            self.problem(
+                f"`{key}` must name {' or '.join(f'`{each}`' for each in known)} for each of the {self.layers} layers"
+            )
+            return [next(iter(known))] * self.layers
+        return list(words)
 
-def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
-    """Return for each layer whether `layer_types` says `kind` rather than `full_attention`.
+    def layer_kinds(self, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
+        """Return for each layer whether `layer_types` says `kind` rather than `full_attention`.
 
-    Args:
-        applies: the same from the index of a layer, for configurations without `layer_types`.
-    """
-    words = layer_words(config, layers, (kind, FULL), lambda index: kind if applies(index) else FULL)
-    return tuple(each == kind for each in words)
+        Args:
+            applies: the same from the index of a layer, for configurations without `layer_types`.
+        """
+        words = self.layer_words((kind, FULL), lambda index: kind if applies(index) else FULL)
+        return tuple(each == kind for each in words)
 
+    def rotated_layers(self) -> tuple[bool, ...]:
+        """Return for each layer whether it rotates queries and keys, by `no_rope_layers` or all but each fourth."""
+        every = self.integer("no_rope_layer_interval", 4)
+        listed = self.integers("no_rope_layers") or tuple(int((i + 1) % every != 0) for i in range(self.layers))
+        if len(listed) != self.layers:
+            self.problem(f"`no_rope_layers` must have a 0 or a 1 for each of the {self.layers} layers")
+        return tuple(map(bool, listed))
 
-def rotated_layers(config: ConfigReader, layers: int) -> tuple[bool, ...]:
-    """Return for each layer whether it rotates queries and keys, by `no_rope_layers` or all but each fourth."""
-    every = config.integer("no_rope_layer_interval", 4)
-    listed = config.integers("no_rope_layers") or tuple(int((i + 1) % every != 0) for i in range(layers))
-    if len(listed) != layers:
-        config.problem(f"`no_rope_layers` must have a 0 or a 1 for each of the {layers} layers")
-    return tuple(map(bool, listed))
+    def dense_and_sparse(
+        self, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"
+    ) -> tuple[Network, ...]:
+        """Return the network of each layer: `mixture`, or a dense one, whose `width` is read only then."""
+        dense = mixture if all(sparse) else FeedForward(self.integer(width))
+        return tuple(mixture if each else dense for each in sparse)
 
+    def experts_behind_dense_layers(
+        self, experts: str = "n_routed_experts", shared: str = "n_shared_experts"
+    ) -> tuple[Network, ...]:
+        """Read the network of each layer in DeepSeek's form: as `mlp_layer_types` says, or the first few are dense.
 
-def dense_and_sparse(
-    config: ConfigReader, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"
-) -> tuple[Network, ...]:
-    """Return the network of each layer: `mixture` for sparse ones, else a dense one whose `width` is read only then."""
-    dense = mixture if all(sparse) else FeedForward(config.integer(width))
-    return tuple(mixture if each else dense for each in sparse)
+        A width is read only if a layer has it.
 
+        Args:
+            experts: key of the number of routed experts.
+            shared: key of the number of experts that every token visits.
+        """
+        dense_layers = self.integer("first_k_dense_replace", 0, minimum=0)
+        every = 1 if isinstance(self.config.get("moe_layer_freq"), list) else self.integer("moe_layer_freq", 1)
+        sparse = self.sparse_layers(lambda index: index >= dense_layers and index % every == 0)
+        if not any(sparse):
+            return (FeedForward(self.integer("intermediate_size")),) * self.layers
+        width = self.integer("moe_intermediate_size") * self.integer(shared, 0, minimum=0)
+        return self.dense_and_sparse(sparse, self.routed_experts(experts, width))
 
-def experts_behind_dense_layers(
-    config: ConfigReader, widths: DecoderWidths, experts: str = "n_routed_experts", shared: str = "n_shared_experts"
-) -> tuple[Network, ...]:
-    """Read the network of each layer in DeepSeek's form: as `mlp_layer_types` says, or the first few are dense.
-
-    A width is read only if a layer has it.
-
-    Args:
-        experts: key of the number of routed experts.
-        shared: key of the number of experts that every token visits.
-    """
-    dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
-    every = 1 if isinstance(config.config.get("moe_layer_freq"), list) else config.integer("moe_layer_freq", 1)
-    sparse = config.sparse_layers(widths.layers, lambda index: index >= dense_layers and index % every == 0)
-    if not any(sparse):
-        return (FeedForward(config.integer("intermediate_size")),) * widths.layers
-    width = config.integer("moe_intermediate_size") * config.integer(shared, 0, minimum=0)
-    return dense_and_sparse(config, sparse, routed_experts(config, experts, width))
-
-
-def routed_experts(config: ConfigReader, experts: str, shared_width: int) -> MixtureOfExperts:
-    """Read routed experts in DeepSeek's form, perhaps in groups that a token chooses from first."""
-    groups = config.integer("n_group", 1)
-    visited = config.integer("topk_group", 1) if groups > 1 else 1
-    config.at_most("topk_group", visited, "n_group", groups)
-    return mixture_of_experts(config, experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
+    def routed_experts(self, experts: str, shared_width: int) -> MixtureOfExperts:
+        """Read routed experts in DeepSeek's form, perhaps in groups that a token chooses from first."""
+        groups = self.integer("n_group", 1)
+        visited = self.integer("topk_group", 1) if groups > 1 else 1
+        self.at_most("topk_group", visited, "n_group", groups)
+        return self.mixture(experts=experts, shared_width=shared_width, groups=groups, visited_groups=visited)
 
 
 USUAL = {"vocab_size": 49152, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 8}
@@ -342,14 +325,8 @@ class ConfigImporter(Record):
 
     head: str  # The model class, as `architectures` names it.
     read: Callable[[ConfigReader], Architecture]  # Turns a configuration into an architecture.
-    # Keys beside the usual widths of a configuration to try it on; None: the model library has one.
-    example: Mapping[str, Any] | None = None
+    example: Mapping[str, Any] = field(factory=dict)  # Keys beside `USUAL` of a configuration to try it on.
     name: str = ""  # `model_type` of its configurations.
-
-    @property
-    def examples(self) -> tuple[Mapping[str, Any], ...]:
-        """Return configurations to try it on (`nest.testing`)."""
-        return () if self.example is None else ({"model_type": self.name, **USUAL, **self.example},)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """Build the operator graph of one sample.

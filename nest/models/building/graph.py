@@ -1,9 +1,11 @@
 """Operator graph of an architecture: embedding, blocks with their feed-forward networks, head."""
 
+from typing import Any
+
 from attrs import evolve
 
 from nest.errors import InputError
-from nest.graph import Operator, OperatorGraph, Parameter, Routing, Shape, Tensor
+from nest.graph import OperatorGraph, Parameter, Routing, Shape, Tensor
 from nest.models.building.attention import add_mixer
 from nest.models.building.compressed import connect
 from nest.models.building.layer import FP32, LayerBuilder, activation_itemsize
@@ -21,12 +23,12 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
     tokens = layer.indices("token_ids")
     hidden = ("hidden", architecture.hidden)
     learned_rows = bool(architecture.positions or architecture.types)
-    embedded = layer.tensor("words" if learned_rows else "hidden", hidden)
-    layer.add(
+    embedded = layer.make(
         "words",
         "embedding",
         (tokens,),
-        (embedded,),
+        hidden,
+        output="words" if learned_rows else "hidden",
         space=(*layer.tokens, hidden, ("vocab", architecture.vocab)),
         parameters=(Parameter("weight", (("vocab", architecture.vocab), hidden)),),
         saves=(tokens,),
@@ -67,18 +69,11 @@ def _read_layer_input(layer: LayerBuilder, stream: Tensor, index: int, width: in
 def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded: Tensor) -> Tensor:
     """Add the rows learned for each position and for each segment; both look-ups run with the sum."""
     hidden = ("hidden", architecture.hidden)
-    inputs: tuple[Tensor, ...] = (embedded,)
-    parameters: tuple[Parameter, ...] = ()
-    saves: tuple[Tensor, ...] = ()
-    if architecture.positions:
-        parameters += (Parameter("positions", (("positions", architecture.positions), hidden)),)
-    if architecture.types:
-        segments = layer.indices("segment_ids")
-        inputs, saves = (*inputs, segments), (segments,)
-        parameters += (Parameter("types", (("types", architecture.types), hidden)),)
-    total = layer.tensor("sum" if architecture.post_norm else "hidden", hidden)
-    layer.add("positions", "embedding", inputs, (total,), parameters=parameters, saves=saves)
-    return total
+    rows = {"positions": architecture.positions, "types": architecture.types}
+    learned = tuple(Parameter(name, ((name, count), hidden)) for name, count in rows.items() if count)
+    saves = (layer.indices("segment_ids"),) if architecture.types else ()
+    inputs, output = (embedded, *saves), "sum" if architecture.post_norm else "hidden"
+    return layer.make("positions", "embedding", inputs, hidden, output=output, parameters=learned, saves=saves)
 
 
 def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, loss: str = "unfused") -> None:
@@ -98,9 +93,8 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
     vocab = ("vocab", architecture.vocab)
     share = min(1.0, architecture.hidden / architecture.vocab) if loss == "chunked" else 1.0
     logits = layer.tensor("logits", vocab, itemsize=layer.itemsize * share)
-    layer.matmul(
-        "logits", normed, (vocab,), ("hidden",), (logits,), bias=architecture.masked_head, tied=architecture.tied
-    )
+    bias, tied = architecture.masked_head, architecture.tied
+    layer.matmul("logits", normed, (vocab,), ("hidden",), (logits,), bias=bias, tied=tied)
     if architecture.capped:
         # The backward pass of a hyperbolic tangent needs its result.
         saves = (layer.tensor("capped_logits", vocab),)
@@ -127,16 +121,9 @@ def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, share: float, furth
     if how == "eager":
         saved = layer.tensor(f"log_probabilities{further}", vocab, itemsize=FP32)
         made = (*made, saved)
-    layer.add(
-        f"loss{further}",
-        "loss",
-        (logits, labels),
-        made,
-        space=logits.shape,
-        saves=(saved, labels),
-        contracted=("vocab",),
-        passes=round(loss_passes(layer.itemsize) / share) if fused else 1,
-    )
+    passes = round(loss_passes(layer.itemsize) / share) if fused else 1
+    details: Any = {"space": logits.shape, "saves": (saved, labels), "contracted": ("vocab",), "passes": passes}
+    layer.add(f"loss{further}", "loss", (logits, labels), made, **details)
 
 
 def loss_passes(itemsize: float) -> int:
@@ -168,31 +155,19 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
             f"training.sequence_length is {sequence}, but the model learns only {architecture.positions} "
             "positions; shorten the sequence or give the model more positions."
         )
-    operators: list[Operator] = []
-
-    def layer(name: str) -> LayerBuilder:
-        itemsize = activation_itemsize(training)
-        return LayerBuilder(
-            name,
-            sequence,
-            itemsize,
-            architecture.norm_bias,
-            training.expert_capacity,
-            eager=training.kernels == "eager",
-            operators=operators,
-        )
-
-    hidden = add_embedding(layer("embedding"), architecture)
+    itemsize, eager = activation_itemsize(training), training.kernels == "eager"
+    first = LayerBuilder("embedding", sequence, itemsize, architecture.norm_bias, training.expert_capacity, eager=eager)
+    hidden = add_embedding(first, architecture)
     built: tuple[TransformerBlock | HybridBlock, ...] = architecture.blocks or architecture.hybrid
     blocks = tuple(f"layers.{index}" for index in range(len(built)))
     for name, block in zip(blocks, built, strict=True):
         stores = training.stores_scores
         if architecture.post_norm and isinstance(block, TransformerBlock):
-            hidden = _add_post_norm_block(layer(name), block, hidden, stores)
+            hidden = _add_post_norm_block(first.another(name), block, hidden, stores)
         else:
-            hidden = _add_pre_norm_block(layer(name), block, hidden, stores, architecture)
-    add_head(layer("head"), architecture, hidden, training.loss or "unfused")
-    return OperatorGraph(tuple(operators), ("embedding", *blocks, "head"), blocks, architecture.family)
+            hidden = _add_pre_norm_block(first.another(name), block, hidden, stores, architecture)
+    add_head(first.another("head"), architecture, hidden, training.loss or "unfused")
+    return OperatorGraph(tuple(first.operators), ("embedding", *blocks, "head"), blocks, architecture.family)
 
 
 def _add_pre_norm_block(
@@ -270,7 +245,7 @@ def _add_feed_forward(layer: LayerBuilder, network: FeedForward | MixtureOfExper
 def _add_network(layer: LayerBuilder, prefix: str, source: Tensor, network: FeedForward) -> Tensor:
     up = layer.project(f"{prefix}_up", source, _inner("ffn", network.width, network.gated), bias=network.bias)
     learned = (Parameter("learned", (("branch", network.learned),)),) if network.learned else ()
-    activated = _activate(layer, f"{prefix}_activated", up, ("ffn", network.width), (), learned)
+    activated = _activate(layer, f"{prefix}_activated", up, learned=learned)
     return layer.project(f"{prefix}_down", activated, source.shape[-1:], ("ffn",), bias=network.bias)
 
 
@@ -299,12 +274,10 @@ def _add_mixture(
     dispatched = layer.tensor("dispatched", top_k, width, itemsize=layer.itemsize * layer.capacity)
     routing = Routing(mixture.top_k, mixture.groups, mixture.visited_groups)
     layer.add("dispatch", "elementwise", (read, weights), (dispatched,), routing=routing)
-    inner = _inner(EXPERT_WIDTH, mixture.width, mixture.gated)
-    up = layer.project("expert_up", dispatched, inner, (width[0],), experts=mixture.experts, bias=mixture.bias)
-    activated = _activate(layer, "expert_activated", up, (EXPERT_WIDTH, mixture.width), (weights,))
-    down = layer.project(
-        "expert_down", activated, (width,), (EXPERT_WIDTH,), experts=mixture.experts, bias=mixture.bias
-    )
+    inner, count, bias = _inner(EXPERT_WIDTH, mixture.width, mixture.gated), mixture.experts, mixture.bias
+    up = layer.project("expert_up", dispatched, inner, (width[0],), experts=count, bias=bias)
+    activated = _activate(layer, "expert_activated", up, (weights,))
+    down = layer.project("expert_down", activated, (width,), (EXPERT_WIDTH,), experts=count, bias=bias)
     shared = (_add_shared_expert(layer, mixture, source),) if mixture.shared_width else ()
     parts = (down, *shared) if width == hidden else (down,)
     combined = layer.tensor("mlp_output" if width == hidden else "latent_output", width)
@@ -330,21 +303,16 @@ def _inner(axis: str, width: int, gated: bool) -> Shape:
 
 
 def _activate(
-    layer: LayerBuilder,
-    name: str,
-    up: Tensor,
-    inner: tuple[str, int],
-    scales: tuple[Tensor, ...],
-    learned: tuple[Parameter, ...] = (),
+    layer: LayerBuilder, name: str, up: Tensor, scales: tuple[Tensor, ...] = (), learned: tuple[Parameter, ...] = ()
 ) -> Tensor:
     """Add the activation, of two branches with the gating product; the backward pass needs its inputs."""
-    rows = tuple(axis for axis in up.shape if axis[0] not in ("branch", inner[0]))
-    activated = Tensor(f"{layer.path}/{name}", (*rows, inner), up.itemsize)
+    shape = tuple(axis for axis in up.shape if axis[0] != "branch")
+    activated = Tensor(f"{layer.path}/{name}", shape, up.itemsize)
     saved: tuple[Tensor, ...] = (up, *scales)
     made: tuple[Tensor, ...] = (activated,)
-    if layer.eager and any(axis == "branch" for axis, _ in up.shape):
+    if layer.eager and shape != up.shape:
         # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP).
-        gate = Tensor(f"{layer.path}/{name}_gate", activated.shape, up.itemsize, differentiable=False)
+        gate = Tensor(f"{layer.path}/{name}_gate", shape, up.itemsize, differentiable=False)
         saved, made = (*saved, gate), (activated, gate)
     layer.add(name, "activation", (up, *scales), made, parameters=learned, saves=saved)
     return activated

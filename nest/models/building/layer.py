@@ -41,6 +41,10 @@ class LayerBuilder:
         """Return the builder of a part of this layer, whose operators and tensors are called `layer/part/...`."""
         return evolve(self, path=f"{self.path}/{part}")
 
+    def another(self, name: str) -> "LayerBuilder":
+        """Return the builder of another layer of the same model."""
+        return evolve(self, name=name, path=name)
+
     def made(self, name: str) -> Tensor:
         """Return the tensor of this or an earlier layer called `name`."""
         return next(each for operator in reversed(self.operators) for each in operator.outputs if each.name == name)
