@@ -12,6 +12,7 @@ from nest.cli.options import (
     MODEL,
     NODES,
     PART,
+    RELEASE,
     STRICT_PLUGINS,
     VOCABULARY,
     ScriptCommand,
@@ -41,6 +42,7 @@ def fix(
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
+    release: str | None = RELEASE,
     vocabulary: int | None = VOCABULARY,
     model: str | None = MODEL,
     as_json: bool = JSON,
@@ -56,7 +58,7 @@ def fix(
     from nest.report.text.first_screen import first_screen
 
     framework = reader or READERS.get(file.suffix, "megatron")
-    options = launch_options(context, nodes, devices_per_node, part)
+    options = launch_options(context, nodes, devices_per_node, part, release)
     if reader is None and file.suffix not in KNOWN:
         raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --from NAME.")
     started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)

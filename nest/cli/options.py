@@ -39,6 +39,8 @@ DEVICES_PER_NODE = typer.Option(None, "--devices-per-node", metavar="N", help="R
 
 PART = typer.Option(None, "--part", metavar="PART", help="Predict only this part, `language-model`.")
 
+RELEASE = typer.Option(None, "--for", metavar="RELEASE", help="With --from: release of the framework.")
+
 MODEL = typer.Option(None, "--model", metavar="NAME|FILE", help="Model of the run: a name or a config.json.")
 
 VOCABULARY = typer.Option(None, "--vocabulary", metavar="N", help="Vocabulary size of the run.")

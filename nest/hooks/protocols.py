@@ -266,6 +266,8 @@ class Exporter(Named, Protocol):
         limits: `limits(problem)`, the `nest.deployment.Limits` of its framework for a `nest.spec.Problem`: plans beyond
             them are refused with reasons, and `search.target` searches within them.
         refuse: `refuse(plan)` raises the `InputError` of `export` without writing files. Left out, `export` is called.
+        spelled: `spelled(content, text)`, the first file with lines as in the user's file `text`.
+        apart: names of files with settings that the first lacks, and does not name.
         rank_order: `rank_order(plan)`, the order of ranks in its framework with the files of `export`: a mixed radix,
             fastest coordinate first, a permutation of the default `tp`, `cp`, `dp` and `pp`.
         on_pools: if true, it takes plans with stages on several kinds of device (`cluster.pools`): split alike unless

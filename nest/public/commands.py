@@ -8,6 +8,7 @@ from nest.cli.options import (
     NODES,
     PART,
     PLAN,
+    RELEASE,
     STRICT_PLUGINS,
     TOKENS,
     VOCABULARY,
@@ -41,8 +42,8 @@ from nest.cli.output import (
 from nest.cli.progress import StepLine, clear_line, progress_line, share_line, spinner
 
 __all__ = [
-    "DEVICES_PER_NODE", "DONE", "FILES", "JSON", "NODES", "NO_PLAN", "PART", "PLAN", "STRICT_PLUGINS", "TOKENS",
-    "VOCABULARY", "ScriptCommand", "StepLine", "changes_of", "clear_line", "complete_clusters",
+    "DEVICES_PER_NODE", "DONE", "FILES", "JSON", "NODES", "NO_PLAN", "PART", "PLAN", "RELEASE", "STRICT_PLUGINS",
+    "TOKENS", "VOCABULARY", "ScriptCommand", "StepLine", "changes_of", "clear_line", "complete_clusters",
     "complete_engines", "complete_planners", "count", "fail", "launch_options", "note", "note_assumed",
     "note_once", "profiles", "progress_line", "screen", "seconds", "share_line", "show", "show_listing",
     "show_paragraph", "show_table", "spinner", "time_limit", "to_json", "unwritten", "warn", "warn_of_plugins",

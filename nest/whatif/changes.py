@@ -41,6 +41,7 @@ _BATCH = re.compile(r"(global|train)[-_]batch[-_]size\b")
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
 Lines = tuple[str, ...]
+Files = tuple[Lines, Lines]
 
 
 @frozen
@@ -221,20 +222,20 @@ class Changes:
         before, after = self._lines, self._lines_of(plan)
         if after is None and before is not None:
             return None
-        changed = None if before is None or after is None else self._lines_changed(before, after, plan)
-        return self._in_words(every, plan, problem) if changed is None else Change(every, plan, *changed)
+        changed = self._lines_changed(before, after, plan) if before and after else None
+        return Change(every, plan, *changed) if changed else self._in_words(every, plan, problem)
 
-    def _lines_changed(self, before: "Files", after: "Files", plan: PlanDocument) -> tuple[Lines, Lines] | None:
+    def _lines_changed(self, before: Files, after: Files, plan: PlanDocument) -> Files | None:
         """Removed and added lines of the run's file; None: they are many, or of another file, or not found in it."""
-        removed = [line for line in before.lines if line not in after.lines]
-        added = [line for line in after.lines if line not in before.lines]
+        (old, old_named), (new, new_named) = before, after
+        removed, added = [line for line in old if line not in new], [line for line in new if line not in old]
         if plan.micro_batches != self.plan.micro_batches:
-            added += [line for line in after.lines if _BATCH.search(line) and line not in added and not self._has(line)]
+            added += [line for line in new if _BATCH.search(line) and line not in added and not self._has(line)]
         replaced = {_flag(line) for line in added}
         unseen = {line for line in removed if not self._has(line)}
         removed = [line for line in removed if line not in unseen]
         many = not 0 < len(removed) + len(added) <= MOST_LINES
-        elsewhere = before.named != after.named or any(_flag(line) not in replaced for line in unseen)
+        elsewhere = old_named != new_named or any(_flag(line) not in replaced for line in unseen)
         return None if many or elsewhere else (tuple(removed), tuple(added))
 
     def _has(self, line: str) -> bool:
@@ -242,11 +243,8 @@ class Changes:
         if self.file is None:
             return True
         flag = _flag(line).strip('-":').replace("_", "-")
-        return re.search(rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])", self._text) is not None
-
-    @cached_property
-    def _text(self) -> str:
-        return read_text_of(self.file or Path()).replace("_", "-")
+        text = read_text_of(self.file).replace("_", "-")
+        return re.search(rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])", text) is not None
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
@@ -255,11 +253,11 @@ class Changes:
         return Change(decided, plan, _worded(removed), (*_worded(decided), *even))
 
     @cached_property
-    def _lines(self) -> "Files | None":
+    def _lines(self) -> Files | None:
         return self._lines_of(self.plan)
 
-    def _lines_of(self, plan: PlanDocument) -> "Files | None":
-        """Return the exporter's flags; None: it refuses the plan."""
+    def _lines_of(self, plan: PlanDocument) -> Files | None:
+        """Return the lines of the exporter's first file, and the others that it names; None: it refuses the plan."""
         assert self.target is not None
         exporter = self.known.exporters()[self.target]
         try:
@@ -267,17 +265,11 @@ class Changes:
         except InputError:
             return None
         first, *others = files
-        lines = (line.strip().rstrip(",") for line in files[first].splitlines())
-        named = tuple(files[name] for name in others if name in files[first])
-        return Files(tuple(line for line in lines if not _FRAME.fullmatch(line)), named)
-
-
-@frozen
-class Files:
-    """Files of an exporter."""
-
-    lines: Lines  # Of the first, without comments.
-    named: tuple[str, ...]  # The others that it names.
+        spelled, apart = getattr(exporter, "spelled", None), getattr(exporter, "apart", ())
+        content = spelled(files[first], read_text_of(self.file)) if spelled and self.file else files[first]
+        lines = (line.strip().rstrip(",") for line in content.splitlines())
+        named = tuple(files[name] for name in others if name in files[first] or name in apart)
+        return tuple(line for line in lines if not _FRAME.fullmatch(line)), named
 
 
 def _flag(line: str) -> str:

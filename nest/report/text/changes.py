@@ -25,4 +25,5 @@ def _lines(change: Mapping[str, Any], now: float | None, screen: Screen) -> list
     risk = "" if likely is None else f", {likelihood(likely)} likely to fit"
     told = f"  {format_seconds(seconds)} per step{gain}, {format_bytes(change['memory'])}{risk}"
     flags = (("-", change["flags"]["removed"]), ("+", change["flags"]["added"]))
-    return [paragraph(told, screen, 2), *(f"    {sign} {' '.join(lines)}" for sign, lines in flags if lines)]
+    joint = {sign: f"\n    {sign} " if any(": " in line for line in lines) else " " for sign, lines in flags}
+    return [paragraph(told, screen, 2), *(f"    {sign} {joint[sign].join(lines)}" for sign, lines in flags if lines)]

@@ -9,11 +9,12 @@ from types import ModuleType
 
 from attrs import evolve, field, frozen
 
-from nest.deployment import LaunchOptions, Limits, Reading
+from nest.deployment import Limits
 from nest.hooks.protocols import Exporter, PlanReader
 from nest.hooks.spec import hook
 from nest.records import Record
 from nest.spec import PlanDocument, Problem
+from nest_frameworks.reader import Reader
 
 
 @frozen(eq=False, repr=False)
@@ -52,10 +53,12 @@ class Framework(Tool):
     Attributes:
         limited_by: the function in `nest_frameworks.limits` that says what it can run, with its module.
         release: of the framework; None: the newest.
+        apart: files with settings that the first lacks, and does not name.
     """
 
     limited_by: str = field(kw_only=True)
     release: str | None = field(default=None, kw_only=True)
+    apart: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -80,6 +83,12 @@ class Framework(Tool):
             return super().export(plan)
         files: Mapping[str, str] = getattr(self.functions, self.writer)(plan, self.release)
         return files
+
+    def spelled(self, content: str, text: str) -> str:
+        """Lines of the first file, as the user's file `text` has such settings."""
+        from nest_frameworks.spelling import spelled
+
+        return spelled(content, text)
 
     def limits(self, problem: Problem) -> Limits:
         """Limits of the framework for a problem."""
@@ -116,34 +125,6 @@ class Pipelines(Framework):
     def refuse(self, plan: PlanDocument) -> None:
         """Refuse what `export` does: all schedules within its limits say who does what when."""
         super().export(plan)
-
-
-@frozen(eq=False, repr=False)
-class Reader(Record):
-    """A reader of what exporters of its name write, and of what people write for the same framework.
-
-    Attributes:
-        name: what people write to choose it.
-        summary: one line on what it reads.
-        module: name of its module in `nest_frameworks`.
-        function: the module's function that reads.
-        examples: texts it reads.
-    """
-
-    name: str
-    summary: str
-    module: str
-    function: str
-    examples: tuple[str, ...]
-
-    def read(self, text: str, nodes: int | None = None) -> Reading:
-        """Read a file."""
-        return self.read_launch(text, LaunchOptions(nodes))
-
-    def read_launch(self, text: str, options: LaunchOptions) -> Reading:
-        """Read a file, with the user's words on its launch."""
-        reading: Reading = getattr(import_module(f"nest_frameworks.{self.module}"), self.function)(text, options)
-        return reading
 
 
 @hook
@@ -223,6 +204,7 @@ def nest_exporters() -> list[Exporter]:
             "trainers.writing",
             "export_transformers",
             limited_by="sharded.transformers",
+            apart=("accelerate.yaml",),
         ),
         Framework(
             "lightning",
@@ -344,6 +326,7 @@ def nest_plan_readers() -> list[PlanReader]:
             "torchtitan.reading",
             "read",
             ("[training]\nlocal_batch_size = 2\n\n[parallelism]\ndata_parallel_shard_degree = 4\n",),
+            only="0.2",
         ),
         Reader(
             "deepspeed",

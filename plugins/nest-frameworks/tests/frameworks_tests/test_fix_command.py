@@ -10,6 +10,7 @@ import pytest
 
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
+from nest_frameworks.spelling import spelled
 from tests.command_line import call
 
 LARGE = (
@@ -111,6 +112,52 @@ def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
     assert deeper
     for each in deeper:
         assert {f"pp {each['decided']['pp']}", "stages even"} <= {*each["flags"]["added"]}
+
+
+SWIFT = (
+    "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 2 --sequence_parallel true "
+    "--micro_batch_size 8 --global_batch_size 64 --max_length 8192 --recompute_granularity none\n"
+)
+VERL = (
+    "python3 -m verl.trainer.main_ppo +actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 trainer.nnodes=1 "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.strategy=megatron data.max_prompt_length=4096\n"
+)
+FLAGS = "ARGS=(\n  --micro-batch-size 8\n)\n"
+YAML = "micro_batch_size: 8\nppo_micro_batch_size_per_gpu: 8\nuse_swiglu: true\n"
+NESTED = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "line"),
+    [
+        (YAML, SWIFT, "--micro_batch_size 8"),
+        (YAML, SWIFT.replace("true", "True"), "--use_swiglu True"),
+        (NESTED, VERL, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"),
+        (FLAGS, "overrides:\n  micro_batch_size: 8\n", "micro_batch_size: 8"),
+        (FLAGS, "MODEL_ARGS:\n  --micro-batch-size: 8\n", "--micro-batch-size: 8"),
+        (FLAGS, "torchrun pretrain_gpt.py --micro-batch-size 8\n", "--micro-batch-size 8"),
+        ("ici_fsdp_parallelism=8\n", "model_name: llama2-7b\n", "ici_fsdp_parallelism: 8"),
+        ('{\n  "bf16": true\n}\n', "bf16: true\n", "bf16: true"),
+        ('{\n  "bf16": true\n}\n', '{"bf16": true}\n', '"bf16": true'),
+        ('{\n  "bf16": true\n}\n', "torchrun train.py --bf16 True --fsdp full_shard\n", "--bf16 True"),
+        ("[training]\nlocal_batch_size = 2\n", "[training]\nlocal_batch_size = 2\n", "local_batch_size = 2"),
+    ],
+)
+def test_changes_are_spelled_as_in_the_users_file(content: str, text: str, line: str) -> None:
+    assert line in [each.strip().rstrip(",") for each in spelled(content, text).splitlines()]
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize(("reader", "text"), [("ms-swift", SWIFT), ("verl", VERL)])
+def test_removed_words_of_a_script_stand_in_it(
+    reader: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.sh").write_text(text)
+    asked = ("fix", str(tmp_path / "run.sh"), "--from", reader, "--nodes", "1", "--cluster", "dgx-h100-superpod")
+    assert call(monkeypatch, *asked, "--json") == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert changes
+    assert all(line in text for each in changes for line in each["flags"]["removed"])
 
 
 @pytest.mark.longer

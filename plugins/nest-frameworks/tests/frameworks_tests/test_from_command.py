@@ -1,17 +1,19 @@
 """`nest evaluate --from NAME FILE`: plan readers, those of plug-ins among them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
-from nest.deployment import Reading
+from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.hooks.spec import hook
 from nest.testing import check_plan_reader
+from nest_frameworks import nest_plan_readers
 from tests.command_line import call
 
 PROBLEM = f"""
@@ -209,3 +211,23 @@ def test_nodes_have_as_many_devices_as_the_cluster_says(
     arguments = ("--from-megatron", str(tmp_path / "run.sh"), "--cluster", cluster, "--vocabulary", "1024")
     assert call(monkeypatch, "evaluate", *arguments, "--nodes", "4") == 0
     assert f"{ranks} ranks: 4 nodes x {ranks // 4}, from --nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reader", "release", "told"),
+    [
+        ("deepspeed", "0.1", "--for 0.1: nest knows deepspeed 0.19"),
+        ("torchtitan", "0.3", "--for 0.3: nest reads files of torchtitan 0.2 alone"),
+        ("torchtitan", "0.2", ""),
+        ("axolotl", "0.21", ""),
+    ],
+)
+def test_a_release_that_nest_does_not_read_is_refused(reader: str, release: str, told: str) -> None:
+    """By every reader, where one alone reads several."""
+    each = next(each for each in nest_plan_readers() if each.name == reader)
+    options = LaunchOptions(release=release)
+    if not told:
+        assert each.read_launch(each.examples[0], options) == each.read(each.examples[0])
+        return
+    with pytest.raises(InputError, match=re.escape(told)):
+        each.read_launch(each.examples[0], options)

@@ -111,6 +111,13 @@ def test_variables_out_of_a_command_are_told() -> None:
     assert any("is not here, and nest assumes that it sets nothing: $(grep..." in note for note in notes)
 
 
+@pytest.mark.parametrize(("flags", "told"), [("", True), (" --deepspeed --zero-stage 1", False)])
+def test_domino_is_told(flags: str, told: bool) -> None:
+    """As in training/DeepSpeed-Domino/pretrain_gpt3_13b.sh of deepspeedai/DeepSpeedExamples, 9478a6f."""
+    script = RUN.replace("torchrun --nproc-per-node 8", "deepspeed --num_gpus 8") + flags
+    assert any("Domino" in note for note in read_megatron(script).notes) == told
+
+
 def test_a_checkpoint_that_may_change_the_model_is_told() -> None:
     assert any("--use-checkpoint-args" in note for note in read_megatron(f"{RUN} --use-checkpoint-args").notes)
 

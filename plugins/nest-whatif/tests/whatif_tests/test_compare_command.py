@@ -85,7 +85,7 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
         (("{}", "--planner", "mcmc:speed=2"), "planner 'mcmc' has no option 'speed'; it has evaluations, seed."),
         (("{}", "--planner", "manual:speed=2"), "planner 'manual' takes no options."),
         (("{}", "--planner-time-limit", "0"), "the time limit of planners is 0.0"),
-        (("{}", "--nodes", "2"), "--nodes, --devices-per-node and --part need --from"),
+        (("{}", "--nodes", "2"), "--nodes, --devices-per-node, --part and --for need --from"),
         (("{}", "--plan", "{}"), "this is a problem, not a plan"),
         (("{}", "--evaluations", "-1"), "number of evaluations is -1"),
     ],

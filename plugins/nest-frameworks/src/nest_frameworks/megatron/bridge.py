@@ -153,6 +153,7 @@ ALSO: Mapping[str, Row] = {
     "model.attention_backend": "--attention-backend",
     "dataset.sequence_length": "--seq-length",
     "dist.use_torch_fsdp2": "?--use-torch-fsdp2",
+    "ddp.outer_dp_sharding_strategy": "--outer-dp-sharding-strategy",
     "train.train_iters": "--train-iters",
     "train.rampup_batch_size": "--rampup-batch-size",
 }
@@ -172,8 +173,7 @@ DIALECT = Dialect(
         "model.is_hybrid_model": "nest prices decoders like GPT's, and this has Mamba layers",
         "model.teacher": "nest does not price the teacher of a distillation",
     },
-    assumed=under("model", COSTS)
-    | {"ddp.outer_dp_sharding_strategy": "nest assumes replicas of shards to hold all of it"},
+    assumed=under("model", COSTS),
     harmless=(
         *("*_target_", "checkpoint.*", "logger.*", "rng.*", "scheduler.*", "tokenizer.*", "profiling.*", "ft", "ft.*"),
         *("straggler*", "rerun_state_machine.*", "validation.*", "env_vars.*", "dist.*", "dataset.*", "optimizer.*"),

@@ -106,6 +106,10 @@ def _older(keys: Keys) -> None:
     for path in moved:
         name, key = path.split(".")
         degrees[key] = sections[name].pop(key)
+    if "data_parallel_degree" in degrees:  # Until 0.0.2, beside `data_parallel_type` (config_manager.py, 441e22c2).
+        kinds = ("replicate", "shard") if degrees.pop("data_parallel_type", "fsdp") == "ddp" else ("shard", "replicate")
+        for kind, degree in zip(kinds, (degrees.pop("data_parallel_degree"), 1), strict=True):
+            degrees.setdefault(f"data_parallel_{kind}_degree", degree)
     if moved:
         keys.content = {**keys.content, **sections}
         keys.note(f"these keys of older releases are read as those of [parallelism]: {', '.join(moved)}.")
@@ -336,7 +340,8 @@ def _compiled(keys: Keys) -> dict[str, str]:
     on = keys.truth("compile.enable", keys.truth("training.compile"))
     how = {part: "fused" if on and part in parts else "eager" for part in ("model", "loss")}
     old = keys.value("training.compile") is not None
-    return {"kernels": how["model"], "loss": how["loss"], "norms": how["model"] if old else "fused"}
+    fused = str(keys.value("model.norm_type") or "").startswith(("fused", "compiled"))
+    return {"kernels": how["model"], "loss": how["loss"], "norms": how["model"] if old and not fused else "fused"}
 
 
 def _overlap(keys: Keys) -> dict[str, Any]:

@@ -41,10 +41,7 @@ from nest_frameworks.trainers.narrow import EIGHT, check_experts
 from nest_frameworks.trainers.scripts import Started, arguments, is_script
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
-"""Accelerate's word for how keys and values are passed on, by Axolotl's `ring_attn_func`.
-
-axolotl/monkeypatch/ring_attn: the first gathers them, as Llama 3 did; the second passes them round.
-"""
+"""Accelerate's word for the exchange of keys and values, by Axolotl's `ring_attn_func` (monkeypatch/ring_attn)."""
 
 
 def read_transformers(text: str, options: LaunchOptions | None = None) -> Reading:

@@ -15,6 +15,7 @@ from nest.public.commands import (
     NO_PLAN,
     NODES,
     PART,
+    RELEASE,
     STRICT_PLUGINS,
     ScriptCommand,
     StepLine,
@@ -62,6 +63,7 @@ def compare(
     nodes: int | None = NODES,
     devices_per_node: int | None = DEVICES_PER_NODE,
     part: str | None = PART,
+    release: str | None = RELEASE,
     seed: int = typer.Option(
         SEED, "--seed", metavar="N", show_default=False, help=f"Seed of randomised planners; default {SEED}."
     ),
@@ -97,8 +99,8 @@ def compare(
     files = {"megatron": from_megatron} if from_megatron else {}
     for name, file in (*context.meta[FILES], *([from_file] if from_file else [])):
         files.setdefault(name, []).append(file)
-    if not files and any(option is not None for option in (nodes, devices_per_node, part)):
-        raise InputError("--nodes, --devices-per-node and --part need --from or --from-megatron.")
+    if not files and any(option is not None for option in (nodes, devices_per_node, part, release)):
+        raise InputError("--nodes, --devices-per-node, --part and --for need --from or --from-megatron.")
     steps = StepLine()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
@@ -107,7 +109,7 @@ def compare(
             planners=planners or None,
             plans=plans,
             flags=files,
-            options=launch_options(context, nodes, devices_per_node, part),
+            options=launch_options(context, nodes, devices_per_node, part, release),
             seed=seed,
             evaluations=evaluations,
             time_limit=time_limit,

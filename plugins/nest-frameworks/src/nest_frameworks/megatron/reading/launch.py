@@ -191,6 +191,12 @@ def _flag_words(flag: str, value: Any) -> list[str]:
     return [flag, *(listed.group(1).replace(",", " ").split() if listed else [written])]
 
 
+DOMINO = (
+    "the deepspeed launcher starts it without --deepspeed: nest prices Megatron-LM's tensor parallelism. DeepSpeed's "
+    "Domino, whose examples are started so, hides its communication."
+)
+
+
 def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
@@ -210,6 +216,8 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
         call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
     )
     notes += unset_variables(rest, text)
+    if any(word.rpartition("/")[2] == "deepspeed" for word in words[:place]) and "--deepspeed" not in rest:
+        notes.append(DOMINO)
     if absent and not _flags_known((call, place)):
         raise InputError(
             f"{words[place]} is called without flags that say how it trains, and what the script sources is not here: "
