@@ -29,6 +29,7 @@ def test_memory_is_within_a_twentieth_on_average_of_what_the_device_held(rows) -
     assert statistics.mean(abs(row.estimate / row.used - 1) for row in rows if row.used) < 0.05
 
 
+@pytest.mark.longer
 def test_settings_that_need_more_are_said_to(rows) -> None:
     ran = [
         row for row in rows if row.used and row.setting.allocator == "expandable" and row.setting.precision == "bf16"
@@ -39,6 +40,7 @@ def test_settings_that_need_more_are_said_to(rows) -> None:
                 assert one.estimate > other.estimate
 
 
+@pytest.mark.longer
 def test_every_setting_was_among_those_that_are_run(rows) -> None:
     known = {setting for ramp in ramps() for setting in ramp}
     assert {row.setting for row in rows} <= known

@@ -56,6 +56,7 @@ def test_a_large_source_does_not_outvote_many_small_ones() -> None:
     assert spread(together(small, large), 0.1).stranger.spread * REACH == pytest.approx(0.2, rel=0.01)
 
 
+@pytest.mark.longer
 def test_a_source_says_nothing_of_its_own_range() -> None:
     """However wild a source is, its range is that of the others."""
     calm = drawn(0.05, 0.05, "one", clusters=20)

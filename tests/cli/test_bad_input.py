@@ -321,6 +321,7 @@ def test_files_that_are_not_there(refused: Refused, tmp_path: Path) -> None:
         assert line.startswith(f"{endless}: ")
 
 
+@pytest.mark.longer
 def test_very_large_files(refused: Refused, tmp_path: Path) -> None:
     sparse, noise = tmp_path / "sparse.yaml", tmp_path / "noise.yaml"
     with sparse.open("wb") as stream:

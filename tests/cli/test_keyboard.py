@@ -49,6 +49,7 @@ def pipe(text: str) -> Iterator[str]:
         yield f"/dev/fd/{reading}"
 
 
+@pytest.mark.longer
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="this system names no descriptors")
 @pytest.mark.parametrize(
     "words",

@@ -296,6 +296,7 @@ def test_a_folder_of_answers_that_cannot_be_written_to_is_one_line(folder: Path)
         assert call(folder, words)[:2] == (code, printed) == (0, printed)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "command", [name if name == "solve" else pytest.param(name, marks=pytest.mark.slow) for name in CALLS]
 )

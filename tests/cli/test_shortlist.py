@@ -40,6 +40,7 @@ def test_the_best_plan_comes_first_and_each_holds(call, problem, tmp_path):
         assert nest.check(written).ok
 
 
+@pytest.mark.longer
 def test_people_read_a_table(call, problem):
     code, printed, _ = call("solve", problem, "--best", 3)
     assert code == 0

@@ -43,6 +43,7 @@ def test_every_command_is_called() -> None:
     assert {command.words[0] for command in COMMANDS} == {*MODULES, *bundled_entries(BUNDLED)}
 
 
+@pytest.mark.longer
 def test_plans_of_all_kinds_are_mutated() -> None:
     plans = [plan for _, plan in inputs()["plan"]]
     clusters = [plan["problem"]["cluster"] for plan in plans]

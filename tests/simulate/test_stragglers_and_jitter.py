@@ -21,6 +21,7 @@ def disturbed(plan: tuple[Instance, Solution], disturbance: Disturbance) -> tupl
     return found, found.disturbed.batch_times
 
 
+@pytest.mark.longer
 @given(mixed_plans())
 def test_a_device_that_is_no_slower_changes_nothing(plan: tuple[Instance, Solution]) -> None:
     """The replay of all replicas, in arrays, is that of one: two programs, one answer."""

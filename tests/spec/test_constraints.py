@@ -117,6 +117,7 @@ def test_values_that_cannot_be_combined(text: str) -> None:
         parse(text).holds(VALUES)
 
 
+@pytest.mark.longer
 @given(st.text(max_size=60) | st.text("tpcz()[]\"'+-*/%<>=!, 0123456789notandri\n", max_size=60))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
     try:

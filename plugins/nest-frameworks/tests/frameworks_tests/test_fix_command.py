@@ -44,6 +44,7 @@ def fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
+@pytest.mark.longer
 def test_a_run_that_does_not_fit_gets_three_changes_that_do(fixed: Fixed) -> None:
     code, document, text = fixed(LARGE.replace("--micro-batch-size 1", "--micro-batch-size 4"), "4 GiB")
     assert code == 0

@@ -16,13 +16,13 @@ import pytest
 from page_tests.browser.pages import written
 from page_tests.browser.visit import Visit, visited
 
-HERE = Path(__file__).parent
+HERE = "plugins/nest-page/tests/page_tests/browser/"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(HERE):
             item.add_marker(pytest.mark.browser)
 
 
