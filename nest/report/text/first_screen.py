@@ -57,7 +57,7 @@ def unlikely_text(plan: PlanDocument) -> str | None:
 def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
     """Return what is proved of a plan: the highlighted words, and the rest of the sentence."""
     if plan.lower_bound is None:
-        return "Plan as decided.", Tone.HEADING, ""
+        return "Plan as given, not searched.", Tone.HEADING, ""
     if plan.status == "optimal":
         return f"Optimal among {plan.space}." if plan.space is not None else "Optimal.", Tone.GOOD, ""
     if not plan.lower_bound:

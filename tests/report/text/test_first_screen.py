@@ -217,7 +217,7 @@ STOPPED = {"status": "feasible"}
         ({**STOPPED, "lower_bound": 0.0}, "<FAIR Best plan found.> The search was stopped; a faster plan may exist."),
         ({**STOPPED, "batch_time": 60.0, "lower_bound": 59.0}, "<FAIR Best plan found:> at most 1.7 % slower than"),
         ({**STOPPED, "batch_time": 59.0, "lower_bound": 58.9999}, "<FAIR Best plan found:> less than 0.1 % slower"),
-        ({**STOPPED, "lower_bound": None}, "<HEADING Plan as decided.>"),
+        ({**STOPPED, "lower_bound": None}, "<HEADING Plan as given, not searched.>"),
     ],
 )
 def test_what_is_proved_is_a_sentence(changes: dict[str, Any], sentence: str) -> None:

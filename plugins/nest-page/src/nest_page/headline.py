@@ -100,7 +100,7 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
     if plan.status == "infeasible":
         return PlanStatus("Infeasible", "bad", "No plan of this problem fits.")
     if plan.lower_bound is None:
-        return PlanStatus("As decided", "poor", "nest priced this plan; it did not search for a better one.")
+        return PlanStatus("As given", "poor", "nest predicted this plan, and searched for no other.")
     status = ("Feasible", "poor")
     if plan.status == "optimal":
         target = plan.problem.get("search", {}).get("target")

@@ -58,7 +58,7 @@ def alternatives(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
         ("optimal", True, "Optimal plan: "),
         ("near-optimal", True, "Near-optimal plan: "),
         ("feasible", True, "Best plan found: "),
-        ("feasible", False, "Plan as decided: "),
+        ("feasible", False, "Plan as given: "),
     ],
 )
 def test_a_headline_says_what_is_proved(status: str, searched: bool, begin: str) -> None:

@@ -75,7 +75,7 @@ def _headline(answer: Answer, screen: Screen) -> str:
         return opening("No feasible plan.", Tone.BAD, f" {answer['diagnosis']}", screen)
     proof, tone = PROVED.get(answer["status"], ("Best plan found:", Tone.FAIR))
     if not answer["searched"]:
-        proof, tone = "Plan as decided:", Tone.HEADING
+        proof, tone = "Plan as given:", Tone.HEADING
     trained = f"; training {trained_text(answer['trained'])}" if answer.get("trained") else ""
     text = f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} per step{trained}"
     return opening(proof, tone, text, screen)
