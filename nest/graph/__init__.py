@@ -8,7 +8,7 @@ Axes have standard names, by which strategies recognise what they may split:
 |---|---|
 | `batch` | samples of the micro-batch; importers build graphs for 1 |
 | `other_samples` | samples that each of `batch` is compared with, as many (contrastive losses) |
-| `sequence` | tokens of a sample (query positions) |
+| `sequence` | tokens of a sample (query positions), or blocks of so many tokens (DeepSeek-V4) |
 | `keys` | key positions one query attends to |
 | `hidden` | model width |
 | `heads`, `kv_heads` | attention heads, key-value heads |

@@ -112,7 +112,7 @@ def _read_v4(config: ConfigReader) -> Architecture:
     return config.decoder([kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
 
 
-V4 = {**LITE, "q_lora_rank": 1024, "head_dim": 128}
+V4 = {**LITE, "q_lora_rank": 1024, "head_dim": 128, "num_key_value_heads": 1}
 
 FAMILIES = {
     "deepseek_v2": _like("DeepseekV2ForCausalLM"),

@@ -163,6 +163,8 @@ def _stumbles(load: Load, source: Mapping[str, Any]) -> Problems:
 def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
     graph: OperatorGraph = load(source)
     yield from bad_numbers(graph)
+    tokens = training.sequence_length or 0
+    blocks = {tokens // size for size in range(2, tokens + 1)} if tokens in _lengths(graph) else set()
     for name, operators in zip(graph.layers, graph.by_layer, strict=True):
         if not operators:
             yield f"layer {name!r} has no operators"
@@ -171,13 +173,19 @@ def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
             yield f"operator {operator.name!r} is divided or communicates; the graph is that of a single device"
         for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
             sizes = {size for tensor in operator.outputs for name, size in tensor.shape if name == axis}
-            if sizes - {expected}:
+            if sizes - {expected} - (blocks if axis == "sequence" else set()):
                 yield f"operator {operator.name!r} has an axis {axis!r} of {max(sizes)}; the graph is for {expected}"
     for crossing in graph.layer_tensors:
         if crossing.consumers[0] < crossing.producer:
             yield f"tensor {crossing.tensor.name!r} is read by a layer in front of the one that makes it"
     if not graph.parameter_count:
         yield "the model learns nothing: it has no parameters"
+
+
+def _lengths(graph: OperatorGraph) -> set[int]:
+    """Return the tokens, and numbers of blocks of tokens, along the axis `sequence` of results."""
+    shapes = (tensor.shape for operator in graph.operators for tensor in operator.outputs)
+    return {size for shape in shapes for axis, size in shape if axis == "sequence"}
 
 
 def _not_longer(importer: ModelImporter, source: Any, training: Training, longer: Training) -> Problems:
@@ -190,6 +198,8 @@ def _not_longer(importer: ModelImporter, source: Any, training: Training, longer
             f"samples of {longer.sequence_length} tokens take {more.flops:g} FLOP, of {training.sequence_length} "
             f"tokens {less.flops:g}; `training.sequence_length` must count"
         )
+    if fixed := {size for size in _lengths(less) if 2 * size not in _lengths(more)}:
+        yield f"an axis 'sequence' of {max(fixed)} does not grow with `training.sequence_length`"
 
 
 def _bad_network(load: Load, source: Any) -> Problems:

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.graph import OperatorGraph
+from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
 from nest.network.imported import Imported
@@ -70,6 +70,21 @@ def test_the_length_of_samples_must_count() -> None:
         source, evolve(training, sequence_length=64)
     )
     assert failed(importer, sources=[CONFIG]) == ["longer samples take more work"]
+
+
+@pytest.mark.parametrize("blocks", [lambda tokens: 16, lambda tokens: tokens // 4], ids=["as many", "more"])
+def test_blocks_of_tokens_grow_with_the_sample(blocks: Callable[[int], int]) -> None:
+    def cut(operator: Operator, tokens: int) -> Operator:
+        shape = tuple((axis, blocks(tokens) if axis == "sequence" else size) for axis, size in operator.space)
+        return evolve(operator, outputs=(*operator.outputs, Tensor("blocks", shape)))
+
+    importer = Importer()
+    importer.load = lambda source, training: importer.sound.load(source, training).map_operators(  # type: ignore[method-assign]
+        lambda o: (cut(o, training.sequence_length) if o.name == "head/norm" else o,)
+    )
+    assert failed(importer, sources=[CONFIG]) == (
+        ["longer samples take more work"] if blocks(64) == blocks(128) else []
+    )
 
 
 def test_sources_are_left_as_they_are_and_mistakes_told() -> None:
