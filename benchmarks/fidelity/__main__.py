@@ -12,13 +12,13 @@ from attrs import asdict
 from benchmarks.fidelity.ablation import ablation
 from benchmarks.fidelity.figures import figures, peaks_of
 from benchmarks.fidelity.joint import calibrated, joint
-from benchmarks.fidelity.nested import nested
+from benchmarks.fidelity.nested import nested, strangers
 from benchmarks.fidelity.nested import text as nested_text
 from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
 from benchmarks.fidelity.runs import by_published_figures, priced, read_runs
-from benchmarks.fidelity.spread import spread_text
+from benchmarks.fidelity.spread import own_lines, spread_text, without_calibration
 from benchmarks.fidelity.terms import TERMS
 from nest.errors import InputError
 from nest.formulate.shard import chosen
@@ -45,6 +45,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="TERM", help="terms to switch off (all)")
     parser.add_argument(
         "--nested", action="store_true", help="leave out whole sources of fits and of all choices, and nothing else"
+    )
+    parser.add_argument(
+        "--uncalibrated",
+        nargs="+",
+        metavar="SOURCE",
+        help="predict these sources by published figures of their devices and by own runs, and nothing else",
     )
     parser.add_argument(
         "--calibrate", type=Path, metavar="FOLDER", help="write the calibrations of generations here, and nothing else"
@@ -103,12 +109,26 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         runs = read_runs(options.runs)
         timed = [line for line in runs if (line.measurement.group or "runs") not in options.untimed]
+        if options.uncalibrated:
+            timed = [line for line in timed if line.measurement.group in options.uncalibrated]
         taken, refused = priced(timed, known, tell)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     if options.calibrate is not None:
         return calibrate(taken, costs, options)
+    if options.uncalibrated:
+        measured = numpy.array([each.run.measured.batch_time for each in taken])
+        bare = strangers(taken, numpy.log(measured / by_published_figures(taken, known)))
+        tell("")
+        own = without_calibration(bare)
+        printed = own_lines(own)
+        print("\n".join(printed))
+        if options.output is not None:
+            options.output.mkdir(parents=True, exist_ok=True)
+            command = f"{called(options)} --uncalibrated {' '.join(options.uncalibrated)}"
+            write(options.output, "uncalibrated", command, printed, {n: asdict(each) for n, each in own.items()}, [])
+        return 0
     if options.nested:
         bare = by_published_figures(taken, known)
         together = nested(taken, bare, costs, tell, processes=options.processes)

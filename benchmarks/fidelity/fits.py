@@ -16,6 +16,7 @@ from attrs import asdict, frozen
 
 from benchmarks.fidelity.report import write
 from nest.catalogue import estimate_error
+from nest.formulate.risk import RISK, likely_enough
 from nest.hooks.registry import registry
 from nest.instance import EstimateError
 from nest.io import write_text
@@ -60,12 +61,16 @@ class Calibration:
             Monthly Weather Review 78, 1950).
         refused: plans that ran, said to fail at even odds.
         promised: plans that failed, said to fit.
+        unsearched: plans that ran, less likely to fit than searches require (`nest.formulate.risk.RISK`).
+        admitted: plans that failed, as likely to fit as they require.
     """
 
     parts: tuple[Part, ...]
     brier: float
     refused: int
     promised: int
+    unsearched: int
+    admitted: int
 
 
 @frozen
@@ -107,6 +112,8 @@ def calibration(said: Sequence[float], ran: Sequence[bool]) -> Calibration:
         sum((each - happened) ** 2 for each, happened in plans) / len(plans),
         sum(happened and each < 0.5 for each, happened in plans),
         sum(not happened and each >= 0.5 for each, happened in plans),
+        sum(happened and not likely_enough(each) for each, happened in plans),
+        sum(not happened and likely_enough(each) for each, happened in plans),
     )
 
 
@@ -143,6 +150,7 @@ def lines(found: Fits) -> list[str]:
     ]
     for name, each in (("all stacks", found.former), ("own stack, family left out", found.left_out)):
         rows.append(f"{name}: Brier {each.brier:.4f}, refused {each.refused}, promised {each.promised}")
+        rows.append(f"  at {1 - RISK:.0%}: refused {each.unsearched}, promised {each.admitted}")
         rows += [
             f"  {part.low:.2f} to {part.high:.2f}: {part.plans:3} plans, said {part.said:.3f}, ran {part.ran:.3f} "
             f"(standard error {part.error:.3f}, {(part.ran - part.said) / part.error:+.1f} of them)"

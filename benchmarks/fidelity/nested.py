@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy
-from attrs import evolve, frozen
+from attrs import frozen
 
 from benchmarks.fidelity.joint import Fitted, Mask, joint
 from benchmarks.fidelity.ranking import split
@@ -173,16 +173,21 @@ def _spreads(runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Map
     left_out = numpy.zeros(len(runs))
     for name, off in outer.items():
         left_out[numpy.array(sources) == name] = off
-    strangers = Strangers(
-        off=-left_out,
+    tasks = [f"{source}: {split(each.run.problem)[0]}" for source, each in zip(sources, runs, strict=True)]
+    told_apart = apart(measured * numpy.exp(fitted), measured, tasks, sources)
+    return spreads(strangers(runs, -left_out), strangers(runs, numpy.log(measured / bare)), told_apart)
+
+
+def strangers(runs: Sequence[MeasuredRun], off: Array) -> Strangers:
+    """Describe `runs` with logarithms `off` of measured over predicted seconds."""
+    sources = [each.run.group or "runs" for each in runs]
+    return Strangers(
+        off=off,
         sources=sources,
         clusters=[f"{source} on {each.device.name}" for source, each in zip(sources, runs, strict=True)],
         generations=[generation(each.device) for each in runs],
         experts=[kind(each).endswith("experts") for each in runs],
     )
-    tasks = [f"{source}: {split(each.run.problem)[0]}" for source, each in zip(sources, runs, strict=True)]
-    alone = evolve(strangers, off=numpy.log(measured / bare))
-    return spreads(strangers, alone, apart(measured * numpy.exp(fitted), measured, tasks, sources))
 
 
 class _Fits:
@@ -296,6 +301,7 @@ def text(found: Nested) -> list[str]:
     for name, (fitted, left_out) in found.kinds.items():
         lines.append(f"{'sources alike: ' + name:29}{fitted:9.1%}{left_out:9.1%}")
     lines += ["", f"{'left out, nothing chosen':24}{'all on':>9}" + "".join(f"{'no ' + each:>21}" for each in names)]
-    lines += [f"{row.source:33}" + "".join(f"{row.without[each]:21.1%}" for each in names) for row in found.rows]
+    for row in found.rows:
+        lines.append(f"{row.source:24}{row.kept:9.1%}" + "".join(f"{row.without[each]:21.1%}" for each in names))
     lines.append(f"{'sources alike':24}{found.kept:9.1%}" + "".join(f"{found.fixed[each]:21.1%}" for each in names))
     return [*lines, "", *spread_lines(found.spreads)]

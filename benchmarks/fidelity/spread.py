@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.statistics import weighted_quantile
-from nest.catalogue import TimeSpread
+from nest.catalogue import TimeSpread, time_spread
 from nest.instance import EstimateError
 from nest.plan.document import RANGE_PROBABILITY
 from nest_calibrate.cluster import level
@@ -285,16 +285,28 @@ def apart(predicted: Array, measured: Array, tasks: Sequence[str], sources: Sequ
     return found[kept - 1][0] if kept else 1.0, kept, share
 
 
+def own_lines(found: Mapping[int, OwnRuns]) -> list[str]:
+    """Errors with own runs, as lines."""
+    return [
+        f"own runs {count}: mean error {own.mean:.1%} with {len(own.sources)} sources alike, {own.covered:.1%} inside"
+        for count, own in found.items()
+    ]
+
+
+def without_calibration(bare: Strangers) -> dict[int, OwnRuns]:
+    """Errors on devices without a calibration by own runs, `bare` being predicted from published figures."""
+    usual = Known({"": time_spread(calibrated=False)}, None)
+    known = dict.fromkeys(bare.sources, usual)
+    return {count: own for count in OWN_RUNS if (own := with_own_runs(bare, known, count)) is not None}
+
+
 def spread_lines(found: Spreads) -> list[str]:
     """All figures, as lines."""
     lines = [
         f"ranges of {COVERED:.0%}: {found.covered:.1%} of runs inside, {found.covered_alike:.1%} with sources alike"
     ]
     lines += [f"half a range, {name}: {width:.1%} of the time" for name, width in found.half_widths.items()]
-    lines += [
-        f"own runs {count}: mean error {own.mean:.1%} with {len(own.sources)} sources alike, {own.covered:.1%} inside"
-        for count, own in found.own.items()
-    ]
+    lines += own_lines(found.own)
     bare = found.bare
     lines += [
         f"uncalibrated devices: {bare.median:.2f} times the time, spread {hypot(bare.between, bare.within):.2f}",

@@ -6,7 +6,19 @@ import numpy
 import pytest
 from attrs import evolve
 
-from benchmarks.fidelity.spread import COVERED, REACH, TRUSTED, Strangers, apart, spread, spreads, student
+from benchmarks.fidelity.spread import (
+    COVERED,
+    OWN_RUNS,
+    REACH,
+    TRUSTED,
+    Strangers,
+    apart,
+    spread,
+    spreads,
+    student,
+    without_calibration,
+)
+from nest.catalogue import time_spread
 
 RANDOM = numpy.random.default_rng(2)
 
@@ -64,6 +76,14 @@ def test_a_source_says_nothing_of_its_own_range() -> None:
     both = together(calm, wild)
     found = spreads(both, both, (0.1, 1, 1.0))
     assert found.covered == pytest.approx(0.8 * 600 / 650, abs=0.1)
+
+
+def test_devices_without_a_calibration_are_expected_below_the_roofs() -> None:
+    off = numpy.full(5, numpy.log(time_spread(calibrated=False).median))
+    own = without_calibration(Strangers(off, ["one"] * 5, ["here"] * 5, [""] * 5, [False] * 5))
+    assert {count: (each.mean, each.covered) for count, each in own.items()} == {
+        count: (pytest.approx(0, abs=1e-9), 1.0) for count in OWN_RUNS
+    }
 
 
 def test_plans_are_told_apart_from_the_least_difference_that_can_be_trusted() -> None:

@@ -109,11 +109,13 @@ def coverage() -> Iterator[str]:
 
 def own_runs() -> Iterator[str]:
     """Errors with own runs, on the same clusters."""
-    own = found()["spreads"]["own"]
-    yield f"| own runs | error, mean over {len(own['1']['sources'])} sources | measured times inside the range |"
-    yield "|---|---|---|"
-    for count, each in own.items():
-        yield f"| {count} | {percent(each['mean'])} | {percent(each['covered'])} |"
+    own, bare = found()["spreads"]["own"], found("uncalibrated")
+    (source,) = bare["1"]["sources"]
+    yield f"| own runs | error, mean over {len(own['1']['sources'])} sources | inside the range | `{source}` | inside |"
+    yield "|---|---|---|---|---|"
+    for count in own:
+        shares = " | ".join(percent(each[count][key]) for each in (own, bare) for key in ("mean", "covered"))
+        yield f"| {count} | {shares} |"
 
 
 def fits() -> Iterator[str]:
