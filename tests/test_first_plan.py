@@ -167,7 +167,7 @@ def test_a_profile_has_no_share_unless_one_is_written() -> None:
 def with_others() -> dict[str, PlanDocument]:
     """A plan that names a safer and a simpler one, and one that names the fastest."""
     found: dict[str, PlanDocument] = {}
-    for asked in (problem(3.2), {**MIXING, "search": {"within": 0.01}}):
+    for asked in (problem(3.0), {**MIXING, "search": {"within": 0.01}}):
         plan = api.solve(asked)
         for name in ("fastest", "safer", "simpler"):
             if getattr(plan, name) is not None:

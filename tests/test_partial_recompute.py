@@ -31,7 +31,7 @@ PROBLEM: dict[str, Any] = {
         "global_batch": 16,
         "sequence_length": 4096,
         "micro_batch": [1],
-        "memory_risk": 0.3,
+        "memory_risk": 0.25,
         "schedule": "1f1b",
     },
     "cluster": {

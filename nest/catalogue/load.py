@@ -95,10 +95,11 @@ def published_devices() -> Mapping[str, DeviceSpec]:
 
 
 @cache
-def estimate_error() -> EstimateError:
-    """Return the error of memory estimates found by `nest calibrate memory`."""
+def estimate_error(stack: str | None = None) -> EstimateError:
+    """Return the error of memory estimates found by `nest calibrate memory`: of `stack`, where it has one."""
     written = _content("memory_error")
-    return EstimateError(median=written["median"], spread=written["spread"])
+    row = written.get("stacks", {}).get(stack, written)
+    return EstimateError(median=row["median"], spread=row["spread"])
 
 
 @cache

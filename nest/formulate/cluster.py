@@ -216,9 +216,9 @@ def time_scale(cluster: ClusterSpec) -> float:
 
 
 def as_measured(
-    cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec, modelled: bool = True
+    cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec, modelled: bool = True, stack: object = None
 ) -> tuple[Cluster, DeviceSpec | None]:
-    """Apply the errors of estimates, and slow down cluster and device by a calibration.
+    """Apply the errors of estimates on a `stack`, and slow down cluster and device by a calibration.
 
     Every time grows by that factor: roofs are lower and latencies higher, while peaks for utilisation stay.
 
@@ -230,7 +230,7 @@ def as_measured(
         if known is not None:
             raise InputError("cluster.calibration: a profile has measured times; leave the calibration out.")
         return cluster, device
-    memory = estimate_error()
+    memory = estimate_error(stack if isinstance(stack, str) else None)
     if known is None:
         return evolve(cluster, error=memory, time_error=usual_spread(device).stranger), device
     measured = evolve(
@@ -251,9 +251,8 @@ def with_experts(cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec)
 
 def usual_spread(device: DeviceSpec | None, experts: bool = False) -> TimeSpread:
     """The spread of step times on devices like this one."""
-    if device is None:
-        return time_spread(experts=experts)
-    return time_spread(device.generation, calibrated=device.calibration != Coefficients(), experts=experts)
+    generation, measured = ("", False) if device is None else (device.generation, device.calibration != Coefficients())
+    return time_spread(generation, calibrated=measured, experts=experts)
 
 
 def _slower_level(level: Level, factor: float) -> Level:

@@ -129,7 +129,7 @@ def formulate(
             raise InputError("fixed.pools: `nest solve` chooses the pools; use `nest evaluate`, or leave it out.")
         return _on_pools(options, registry, wanted, known, waiting)
     cluster, device = build_cluster(options.cluster, registry)
-    cluster, device = as_measured(cluster, device, options.cluster, options.model is not None)
+    cluster, device = as_measured(cluster, device, options.cluster, options.model is not None, options.training.stack)
     cluster, network, collectives = with_memory_risk(cluster, options), None, options.collectives
     if wanted.levels is not None:
         cluster = evolve(cluster, levels=wanted.levels)

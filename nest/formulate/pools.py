@@ -41,7 +41,7 @@ def measured_pools(options: Options) -> tuple[Pools, tuple[DeviceSpec | None, ..
     pools, devices = build_pools(options.cluster)
     members, modelled = [], options.model is not None
     for pool, device in zip(pools.members, devices, strict=True):
-        cluster, _ = as_measured(pool.cluster, device, options.cluster, modelled)
+        cluster, _ = as_measured(pool.cluster, device, options.cluster, modelled, options.training.stack)
         exposure = data_parallel_exposure(options.training, device) if modelled else None
         members.append(Pool(pool.name, with_memory_risk(cluster, options), exposure))
     return evolve(pools, members=tuple(members)), devices

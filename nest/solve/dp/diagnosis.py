@@ -17,7 +17,7 @@ from nest.solve.dp.rules import Exclusions, by_count
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 from nest.spec.constraints import Value
-from nest.units import format_bytes
+from nest.units import format_bytes, percent
 
 MOST_LISTED = 12  # Most values named in a sentence.
 MOST_OTHERS = 3  # Most other constraints named in it.
@@ -56,11 +56,11 @@ def _memory(instance: Instance, least: LeastMemory | None) -> str:
 def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str:
     """Report that memory is tightest, for the plan that exceeds its devices least, in the named pool if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
-    margin = f" (estimate {format_bytes(least.bytes)}, margin {cluster.margin:.3g})" if cluster.margin else ""
+    margin = f", with a margin of {percent(cluster.margin)}" if cluster.margin else ""
     candidate = f"is {least.candidate!r} with" if least.candidate else "has"
     where = f" in pool {pool!r}" if pool else ""
     return (
-        f"Memory is tightest: every plan needs at least {_exactly(needed)}{margin} on its fullest device{where}. "
+        f"Memory is tightest: every plan needs at least {_exactly(needed)} on its fullest device{where}{margin}. "
         f"That device has {format_bytes(capacity)}, {format_bytes(needed - capacity)} less. "
         f"The plan that needs least memory {candidate} PP {least.stages} and DP {least.replicas}."
     )

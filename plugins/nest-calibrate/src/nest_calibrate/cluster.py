@@ -8,7 +8,7 @@ from statistics import NormalDist, fmean
 import numpy
 from attrs import evolve, frozen
 
-from nest.catalogue import TimeSpread
+from nest.catalogue import TimeSpread, estimate_error
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
@@ -184,7 +184,7 @@ def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
     """Fit needed over estimated memory to the runs; None if they have no peaks and none failed."""
     if all(each.verdict.peak is None and each.verdict.ran for each in seen):
         return None
-    return fit([each.verdict for each in seen])
+    return fit([each.verdict for each in seen], estimate_error(seen[0].verdict.stack))
 
 
 def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:

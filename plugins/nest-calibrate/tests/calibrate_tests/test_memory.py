@@ -149,6 +149,18 @@ def test_stacks_are_fitted_to_sources_that_list_failures() -> None:
     assert found["mine"].spread < USUAL.spread
 
 
+def test_plans_of_a_stack_have_its_error() -> None:
+    problem = json.loads(row())["problem"]
+    errors = {name: estimate_error(name) for name in ("megatron-core", "fsdp")}
+    assert errors["megatron-core"] != errors["fsdp"] == estimate_error()
+    for stack, error in [*errors.items(), ({"name": "megatron-core"}, estimate_error())]:
+        problem["training"]["stack"] = stack
+        stage = nest.evaluate(problem).stages[0]
+        assert stage.memory_breakdown is not None
+        free = stage.memory - stage.memory_breakdown.reserve
+        assert stage.upper_memory == pytest.approx(stage.memory + free * (error.factor(0.2) - 1))
+
+
 @pytest.mark.slow
 def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> None:
     """What the catalogue holds is what the command finds, and verdicts are as good as the documents say."""
