@@ -16,7 +16,7 @@ LARGEST = 10**12
 DECIDING = re.compile(
     r"parallel|pipeline|shard|offload|autocast|recomput|remat|activation_checkpoint|gradient_checkpoint|zero|fsdp|schedule(?!r)"
     r"|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|qat|lora"
-    r"|adapters?|freeze|frozen|unfrozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp|mca)([._]|$)",
+    r"|teacher|ref_model|ref_model_\w+|distill\w*|adapters?|freeze|frozen|unfrozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp|mca)([._]|$)",
     re.IGNORECASE,
 )
 """Words of keys that may change layout, memory or model."""

@@ -213,6 +213,20 @@ def test_old_flags_and_what_is_read_of_them_are_told() -> None:
     assert "ZeRO 1, as --zero-stage says" in told
 
 
+def test_queries_and_windows_of_forks_are_read() -> None:
+    """As in examples/starcoder and examples/mistral of alibaba/Pai-Megatron-Patch."""
+    head = "torchrun --nproc-per-node 8 pretrain_gpt.py"
+    bare = WIDTHS.replace("--swiglu", "")
+    forked, plain = (
+        read_megatron(f"{head} {bare} --micro-batch-size 1 --bf16 {flags}\n").settings
+        for flags in (
+            "--attention-head-type multiquery --sliding-window 256",
+            "--group-query-attention --num-query-groups 1 --window-size 255,0",
+        )
+    )
+    assert forked == plain
+
+
 def test_the_first_versions_called_a_micro_batch_the_batch_size() -> None:
     found = read_megatron(f"torchrun --nproc-per-node 8 pretrain_gpt.py {WIDTHS} --batch-size 4 --fp16\n")
     assert found.settings["fixed"]["micro_batch"] == 4

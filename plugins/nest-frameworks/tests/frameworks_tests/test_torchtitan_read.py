@@ -312,6 +312,18 @@ def test_a_published_run_in_eager_mode_with_tensor_parallelism_is_within_the_ran
     assert both.batch_time_range.low < 2 * 8192 / 8 / 109 < both.batch_time_range.high
 
 
+@pytest.mark.parametrize(("converters", "refused"), [("[]", False), ('["quantize.grouped_mm.float8"]', True)])
+def test_settings_of_formats_that_no_converter_uses_are_left_out(converters: str, refused: bool) -> None:
+    """As in deepseek_v3_671b.toml of torchtitan a8899e4."""
+    text = f"[model]\nconverters = {converters}\n[parallelism]\ndata_parallel_shard_degree = 8\n"
+    text += '[quantize.grouped_mm.float8]\nfqns = ["experts"]\n'
+    if not refused:
+        assert read(text).settings["training"]["precision"] == "bf16"
+        return
+    with pytest.raises(InputError, match=r"quantize\.grouped_mm\.float8\.fqns"):
+        read(text)
+
+
 @pytest.mark.parametrize(("kind", "zero"), [("fsdp", 3), ("ddp", 0)])
 def test_the_degree_of_data_parallelism_of_the_first_releases_is_read(kind: str, zero: int) -> None:
     found = read(f'[training]\ndata_parallel_degree = 8\ndata_parallel_type = "{kind}"\nbatch_size = 1\n')

@@ -219,6 +219,13 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_swift, f"{SWIFT}fine_grained_activation_offloading: true", "fine_grained_activation_offloading is True"),
         (read_swift, f"{SWIFT}mtp_num_layers: 1", "mtp_num_layers is 1"),
         (read_verl, f"{VERL} actor_rollout_ref.model.enable_activation_offload=True", "enable_activation_offload is"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_asft_loss: true", "runs a reference model beside"),
+        (read_nanotron, f"{NANOTRON}doremi: {{ref_model_resume_checkpoint_path: a}}", "doremi.ref_model_resume"),
+        (
+            read_swift,
+            "NPROC_PER_NODE=8 \\\n swift sft --model x --deepspeed zero3\n",
+            "`swift sft` runs Hugging Face's",
+        ),
         (read_megatron, f"{RUN} --cpu-offloading-num-layers 1", "--cpu-offloading-num-layers 1 is not priced"),
         (read_megatron, f"{RUN} --fp32-residual-connection", "--fp32-residual-connection is not priced"),
         (read_megatron, f"{RUN} --outer-dp-sharding-strategy optim", "--outer-dp-sharding-strategy optim is not"),

@@ -74,6 +74,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     """
     keys = Keys(opened(text, "torchtitan.toml", "torchtitan's sections", ("model", "training", "parallelism")))
     _older(keys)
+    _without_unused(keys)
     flavor, model = _model(keys)
     layers = flavor.figures[1] if flavor is not None else None
     fixed, devices = _degrees(keys, options or LaunchOptions())
@@ -113,6 +114,14 @@ def _older(keys: Keys) -> None:
     if moved:
         keys.content = {**keys.content, **sections}
         keys.note(f"these keys of older releases are read as those of [parallelism]: {', '.join(moved)}.")
+
+
+def _without_unused(keys: Keys) -> None:
+    """Leave out the settings of formats that no converter of the model uses (`[quantize]` of job_config.py)."""
+    named, every = str(keys.content.get("model", {}).get("converters")), keys.content.get("quantize", {})
+    parts = [(part, kinds) for part, kinds in every.items() if isinstance(kinds, Mapping)]
+    used = {part: {kind: each for kind, each in kinds.items() if kind in named} for part, kinds in parts}
+    keys.content = {**keys.content, "quantize": {**every, **used}}
 
 
 def _model(keys: Keys) -> tuple[Flavor | None, Any]:

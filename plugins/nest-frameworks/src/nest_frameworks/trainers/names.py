@@ -234,6 +234,7 @@ LLAMA_FACTORY = Names(
             ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_unsloth"),
             (False, (False,), "nest does not read what it does"),
         ),
+        "use_asft_loss": (False, (False,), "its loss runs a reference model beside, which nest does not price"),
         "freeze_language_model": (False, (False,), _ALL),
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
     },

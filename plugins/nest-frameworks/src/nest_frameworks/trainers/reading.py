@@ -38,7 +38,7 @@ from nest_frameworks.trainers.names import (
     Names,
 )
 from nest_frameworks.trainers.narrow import EIGHT, check_experts
-from nest_frameworks.trainers.scripts import Started, arguments, is_script
+from nest_frameworks.trainers.scripts import Started, arguments, is_script, of_ray
 
 EXCHANGES = {"varlen_llama3": "allgather", "batch_ring": "alltoall"}
 """Accelerate's word for the exchange of keys and values, by Axolotl's `ring_attn_func` (monkeypatch/ring_attn)."""
@@ -92,6 +92,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     micro = keys.integer(names.micro[0]) or names.micro[1]
     training, steps = _training(keys, names), _steps(keys, micro)
     fixed: dict[str, Any] = {"micro_batch": micro, "recompute": _recompute(keys, names)}
+    options = of_ray(keys, options) if names is LLAMA_FACTORY else options
     launch = _beside(keys, options, started.settings)
     sharded = any(keys.value(key) for key in SHARDING)
     if launch is not None and (sharded or Keys(launch).value(accelerate.FILE) is not None):

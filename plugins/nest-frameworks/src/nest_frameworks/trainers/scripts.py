@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest_frameworks.keys import PER_MACHINE
+from nest_frameworks.keys import PER_MACHINE, Keys
 
 _FLAGS = r"\s--(per_device_train_batch_size|model_name_or_path|cutoff_len)\b|\s--config[=\s]+\S+\.ya?ml\b"
 _SCRIPT = re.compile(rf"^[^#\n]*({_FLAGS}|\bllamafactory-cli\s+train\b|\baccelerate\s+launch\b)", re.MULTILINE)
@@ -110,6 +110,18 @@ def _of_cli(variables: dict[str, str], options: LaunchOptions) -> LaunchOptions:
     said = {name: int(variables[name]) for name in ("NNODES", "NPROC_PER_NODE") if variables.get(name, "").isdecimal()}
     each = options.devices_per_node or said.get("NPROC_PER_NODE") or len(seen) or None
     return evolve(options, nodes=options.nodes or said.get("NNODES"), devices_per_node=each)
+
+
+def of_ray(keys: Keys, options: LaunchOptions) -> LaunchOptions:
+    """Ray's workers as processes, where it starts LLaMA-Factory (src/llamafactory/hparams/training_args.py)."""
+    workers = keys.integer("ray_num_workers")
+    if workers is None or options.nodes is not None:
+        return options
+    each = min(workers, options.devices_per_node or options.machine or PER_MACHINE)
+    keys.note(f"ray_num_workers: nest assumes Ray to start {workers} processes (USE_RAY=1).")
+    if workers % each:
+        keys.problem(f"ray_num_workers {workers} is no multiple of the {each} devices of a machine; give --nodes.")
+    return evolve(options, nodes=max(workers // each, 1), devices_per_node=each)
 
 
 def _trains(words: Sequence[str]) -> bool:

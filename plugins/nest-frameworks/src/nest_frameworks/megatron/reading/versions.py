@@ -34,6 +34,7 @@ RENAMED = {
     "--fp8-hybrid": "--fp8-format hybrid",
     "--fp8-e4m3": "--fp8-format e4m3",
     "--use-custom-fsdp": "--use-megatron-fsdp",
+    "--intermediate-size": "--ffn-hidden-size",
 }
 """Older names of today's flags; a value after the new name is the meaning of the old one."""
 
@@ -80,6 +81,10 @@ def translate(flags: FlagReader, files: Files, *, printed: bool = False) -> None
             words.setdefault(new, (value,) if value else () if new == "--swiglu" else words[flag])
     if "--num-key-value-heads" in words or "--num-attention-heads-kv" in words:
         words.setdefault("--group-query-attention", ())
+    if flags.several("--attention-head-type") == ("multiquery",):  # BigCode's.
+        words |= {"--group-query-attention": (), "--num-query-groups": ("1",)}
+    if (window := flags.integer("--sliding-window")) is not None:  # Of Pai-Megatron-Patch.
+        words.setdefault("--window-size", (f"{window - 1},0",))
     if "--checkpoint-activations" in words or method:
         flags.asked.add("--checkpoint-activations")
         words.setdefault("--recompute-granularity", ("full",))

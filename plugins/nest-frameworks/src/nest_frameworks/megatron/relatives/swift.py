@@ -200,6 +200,8 @@ def _of_yaml(text: str) -> dict[str, Any]:
     try:
         return opened(text, FILE, "Megatron-SWIFT's arguments", ("model", *ROWS))
     except InputError as error:
+        if (found := re.search(r"^[^#\n]*\bswift (sft|pt|rlhf)\b", text, re.MULTILINE)) is not None:
+            raise InputError(f"`swift {found[1]}` runs Hugging Face's Trainer; nest reads {CALL}.") from None
         raise InputError(f"there is no {CALL} here, and as YAML: {error}") from None
 
 
