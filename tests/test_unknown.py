@@ -86,7 +86,7 @@ def test_other_plans_to_measure_differ_in_layout() -> None:
     assert plan.to_measure == ("plan", "runner_up")
     assert plan.unknown[0].others["runner_up"] > plan.runner_up["batch_time"]
     text = first_screen(plan)
-    assert "measure    this plan, runner-up: predicted times are too close" in text
+    assert 'measure    2 plans too close to call: this plan and "runner-up"' in text
     fact = plan.unknown[0]
     times = [format_seconds(each) for each in (plan.batch_time or 0.0, fact.batch_time)]
     assert f"unknown    training.overlap.data: {times[0]} if true, {times[1]} if false" in text

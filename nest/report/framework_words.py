@@ -250,8 +250,8 @@ def launch_texts(plan: PlanDocument) -> list[tuple[str, str]]:
         cases = ", ".join(f"{format_seconds(seconds)} if {str(value).lower()}" for seconds, value in times)
         texts.append(("unknown", f"training.{fact.key}: {cases}"))
     if plan.to_measure:
-        names = [name.replace("_", "-") for name in plan.to_measure[1:]]
-        texts.append(("measure", f"this plan, {listed(names)}: predicted times are too close"))
+        names = [f'"{name.replace("_", "-")}"' for name in plan.to_measure[1:]]
+        texts.append(("measure", f"{1 + len(names)} plans too close to call: {listed(['this plan', *names])}"))
     return texts
 
 

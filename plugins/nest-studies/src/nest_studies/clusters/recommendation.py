@@ -9,7 +9,7 @@ from nest.units import format_seconds, listed, percent
 ANSWERS = ("fewest", "cheapest", "fastest", "nearest")
 """Questions in the order of rows, by the keys of `nest_studies.clusters.recommend.Recommendation`."""
 
-HEADER = ("cluster", "answer", "nodes", "time", "likely from", "to", "fits", "device hours", "cost")
+HEADER = ("cluster", "answer", "nodes", "time", "likely from", "to", "likely to fit", "device hours", "cost")
 
 
 def recommendation_text(document: Mapping[str, Any], screen: Screen = WIDE) -> str:
