@@ -19,6 +19,7 @@ from nest.hooks.registry import Registry, registry
 from nest.io import structure
 from nest.spec import NO_STACK, Coefficients, Overlap, PlanDocument, Problem, StackDefaults, StackSpec, Training
 from tests.bare_devices import bare
+from tests.measured import profile
 
 WRITTEN: dict[str, Any] = {
     "nest": 1,
@@ -36,23 +37,7 @@ MINE = StackSpec(
     pipeline_overlap=("interleaved", "1f1b"),
 )
 
-PROFILE = {
-    "layers": ["a", "b"],
-    "edges": [[0, 1]],
-    "candidates": [
-        {
-            "name": "one",
-            "degrees": {},
-            "width": 1,
-            "samples": 1,
-            "forward": [1.0, 1.0],
-            "backward": [2.0, 2.0],
-            "state": {},
-            "recompute": {"none": {"extra": [0, 0], "first": [0, 0], "more": [0, 0], "peak": [0, 0]}},
-            "edge_bytes": [1e11],
-        }
-    ],
-}
+PROFILE = profile([1.0, 1.0], [2.0, 2.0], sent=1e11)
 """Two layers, and what passes between them takes a third of what they do."""
 
 USUAL = "megatron-core"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import nest
+from tests.measured import profile
 
 LAYERS = 4
 LATENCY = 0.5
@@ -12,27 +13,7 @@ LATENCY = 0.5
 
 def problem(edges: list[tuple[str, str, float]], ranks: int = 1, **further: Any) -> dict[str, Any]:
     """Four layers of 3 s that send 6 bytes, with 8 bytes of weights and of gradients each, on named devices."""
-    candidate = {
-        "name": "only",
-        "degrees": {},
-        "width": ranks,
-        "samples": 1,
-        "forward": [1.0] * LAYERS,
-        "backward": [2.0] * LAYERS,
-        "state": {
-            "dense": {
-                "ranks": [0],
-                "weights": [8.0] * LAYERS,
-                "gradients": [8.0] * LAYERS,
-                "optimizer": [0.0] * LAYERS,
-                "update": [0.0] * LAYERS,
-            }
-        },
-        "recompute": {
-            "none": {name: [0.0] * LAYERS for name in ("extra", "first", "more", "peak")} | {"stash_inputs": False}
-        },
-        "edge_bytes": [6.0] * (LAYERS - 1),
-    }
+    state = dict.fromkeys(("weights", "gradients"), [8.0] * LAYERS)
     names = sorted({end for one, two, _ in edges for end in (one, two)})
     topology = {
         "nodes": [{"id": name, "kind": "switch" if name.startswith("s") else "device"} for name in names],
@@ -42,11 +23,7 @@ def problem(edges: list[tuple[str, str, float]], ranks: int = 1, **further: Any)
     }
     return {
         "nest": 1,
-        "profile": {
-            "layers": [f"l{index}" for index in range(LAYERS)],
-            "edges": [[index, index + 1] for index in range(LAYERS - 1)],
-            "candidates": [candidate],
-        },
+        "profile": profile([1.0] * LAYERS, [2.0] * LAYERS, state=state, sent=6.0, width=ranks),
         "training": {"global_batch": 8, "exposed": 1.0},
         "cluster": {"memory": 1e6, "topology": topology},
         **further,

@@ -22,6 +22,7 @@ from nest.spec import PlanDocument
 from nest_whatif.text.replay import replay_text
 from tests.agreement.problems import random_chunked_problem, random_problem
 from tests.agreement.random_pools import random_pool_problem
+from tests.measured import profile
 from tests.plan.mixed_plans import mixed_plans
 from tests.seeds import few, seeds
 from tests.simulate.uniform_plans import SCHEDULES, decided, uniform_plan
@@ -247,27 +248,11 @@ def stages_of(
 ) -> PlanDocument:
     """A chunk for each layer, without communication."""
     count = len(forward)
-    none = [0.0] * count
-    state = {"ranks": [0], "weights": none, "gradients": none, "optimizer": none, "update": update or none}
     problem = {
         "nest": 1,
-        "profile": {
-            "layers": [f"l{index}" for index in range(count)],
-            "edges": [[index, index + 1] for index in range(count - 1)],
-            "candidates": [
-                {
-                    "name": "one",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": forward,
-                    "backward": backward,
-                    "state": {"dense": state},
-                    "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": [peak] * count}},
-                    "edge_bytes": [0.0] * (count - 1),
-                }
-            ],
-        },
+        "profile": profile(
+            forward, backward, state={"update": update} if update else {}, kept={"peak": [peak] * count}
+        ),
         "training": {
             "global_batch": micro_batches,
             "schedule": "interleaved" if chunks > 1 else schedule,

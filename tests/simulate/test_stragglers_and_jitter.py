@@ -11,6 +11,7 @@ from nest.instance import Instance, Solution
 from nest.simulate.replay import Replay, replay
 from nest.simulate.stragglers_and_jitter import Disturbance, SlowDevice
 from nest.spec import PlanDocument
+from tests.measured import profile
 from tests.plan.mixed_plans import mixed_plans
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
@@ -67,31 +68,12 @@ def sharded_plan(degree: int | str) -> PlanDocument:
     """A single layer with ZeRO 3 on 4 replicas, whose network takes next to no time."""
     problem = {
         "nest": 1,
-        "profile": {
-            "layers": ["one"],
-            "edges": [],
-            "candidates": [
-                {
-                    "name": "one",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": [1.0],
-                    "backward": [2.0],
-                    "state": {
-                        "dense": {
-                            "ranks": [0],
-                            "weights": [8.0],
-                            "gradients": [8.0],
-                            "optimizer": [8.0],
-                            "update": [0.0],
-                        }
-                    },
-                    "recompute": {"none": {"extra": [0.0], "first": [1.0], "more": [1.0], "peak": [0.0]}},
-                    "edge_bytes": [],
-                }
-            ],
-        },
+        "profile": profile(
+            [1.0],
+            [2.0],
+            state={key: [8.0] for key in ("weights", "gradients", "optimizer")},
+            kept={key: [1.0] for key in ("first", "more")},
+        ),
         "training": {"global_batch": 16},
         "cluster": {"levels": [{"name": "rack", "fanout": 4, "bandwidth": 1e6, "latency": 1e-6}], "memory": 1e3},
     }

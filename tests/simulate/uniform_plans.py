@@ -11,6 +11,7 @@ from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, Solution, admits, chunks_of
 from nest.plan.document import solution_of
 from nest.spec import PlanDocument
+from tests.measured import profile
 
 SCHEDULES = tuple(registry().schedules())
 BANDWIDTH, LATENCY = 100.0, 0.01
@@ -48,40 +49,24 @@ def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocume
         del fixed["stages"]
     problem: dict[str, Any] = {
         "nest": 1,
-        "profile": {
-            "layers": [f"l{index}" for index in range(layers)],
-            "edges": [[index, index + 1] for index in range(layers - 1)],
-            "candidates": [
-                {
-                    "name": "one",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": forward,
-                    "backward": backward,
-                    "state": {
-                        "dense": {
-                            "ranks": [0],
-                            "weights": [parameters] * layers,
-                            "gradients": [parameters] * layers,
-                            "optimizer": [6 * parameters] * layers,
-                            "update": [draw.uniform(0.0, 1.0)] * layers,
-                        }
-                    },
-                    "recompute": {
-                        "none": {
-                            "extra": [0.0 if thirds else draw.uniform(0.0, 1.0)] * layers,
-                            "first": [5.0] * layers,
-                            "more": [4.0] * layers,
-                            "peak": [draw.uniform(0.0, 3.0)] * layers,
-                            # Chunks that keep different amounts would not be uniform.
-                            "stash_inputs": chunks == 1 and draw.choice([False, True]),
-                        }
-                    },
-                    "edge_bytes": [size] * (layers - 1),
-                }
-            ],
-        },
+        "profile": profile(
+            forward,
+            backward,
+            state={
+                **dict.fromkeys(("weights", "gradients"), [parameters] * layers),
+                "optimizer": [6 * parameters] * layers,
+                "update": [draw.uniform(0.0, 1.0)] * layers,
+            },
+            kept={
+                "extra": [0.0 if thirds else draw.uniform(0.0, 1.0)] * layers,
+                "first": [5.0] * layers,
+                "more": [4.0] * layers,
+                "peak": [draw.uniform(0.0, 3.0)] * layers,
+                # Chunks that keep different amounts would not be uniform.
+                "stash_inputs": chunks == 1 and draw.choice([False, True]),
+            },
+            sent=size,
+        ),
         "training": {"global_batch": replicas * micro_batches, "schedule": schedule},
         "cluster": {
             "levels": [{"name": "rack", "fanout": stages * replicas, "bandwidth": BANDWIDTH, "latency": LATENCY}],

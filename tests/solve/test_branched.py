@@ -28,6 +28,7 @@ from nest_cpsat import graph_search, listing
 from nest_cpsat.graph_search import solve as search
 from tests import small_instances
 from tests.agreement.draws import draw
+from tests.measured import profile
 from tests.seeds import few, seeds
 
 KNOWN = registry()
@@ -172,32 +173,13 @@ def test_what_is_not_proved_in_time_says_so() -> None:
 def small_problem() -> dict[str, Any]:
     """Three branches of two layers, and two layers behind them: 10 layers, more than 30 cuts."""
     edges = [[0, 1], [1, 2], [2, 7], [0, 3], [3, 4], [4, 7], [0, 5], [5, 6], [6, 7], [7, 8], [8, 9]]
-    zeros = [0.0] * 10
     return {
         "nest": 1,
         "cluster": {"memory": 1e9, "levels": [{"fanout": 3, "bandwidth": 1.0, "latency": 0.0}]},
         "training": {"global_batch": 8},
         "search": {"zero": [0], "rank_order": ["pp-inner"]},
         "constraints": ["dp == 1"],
-        "profile": {
-            "layers": [f"l{layer}" for layer in range(10)],
-            "edges": edges,
-            "candidates": [
-                {
-                    "name": "c",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": [float(1 + layer % 3) for layer in range(10)],
-                    "backward": zeros,
-                    "state": {},
-                    "recompute": {
-                        "none": {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros, "stash_inputs": False}
-                    },
-                    "edge_bytes": [0.1] * len(edges),
-                }
-            ],
-        },
+        "profile": profile([float(1 + layer % 3) for layer in range(10)], [0.0] * 10, edges=edges, sent=0.1),
     }
 
 

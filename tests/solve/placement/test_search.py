@@ -12,30 +12,21 @@ from nest.io import structure
 from nest.plan.evaluate import evaluate
 from nest.solve.placement.search import prove
 from nest.spec import Problem
+from tests import measured
 
 
 def profile(edges: list[tuple[int, int]], layers: int, sent: float = 1e8) -> dict[str, Any]:
     """Layers of some 10 ms, no two alike, with a gigabyte of state each."""
     seconds = [0.01 * (1 + 0.3 * (index * 7 % 5) / 5) for index in range(layers)]
-    nothing, state = [0.0] * layers, [1e9] * layers
-    dense = {"ranks": [0], "weights": state, "gradients": state, "optimizer": state, "update": nothing}
-    saved = [1e8] * layers
-    candidate = {
-        "name": "c",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": seconds,
-        "backward": seconds,
-        "state": {"dense": dense},
-        "recompute": {"none": {"extra": nothing, "first": saved, "more": saved, "peak": nothing}},
-        "edge_bytes": [sent] * len(edges),
-    }
-    return {
-        "layers": [f"l{index}" for index in range(layers)],
-        "edges": [list(e) for e in edges],
-        "candidates": [candidate],
-    }
+    state, saved = [1e9] * layers, [1e8] * layers
+    return measured.profile(
+        seconds,
+        seconds,
+        edges=edges,
+        state=dict.fromkeys(("weights", "gradients", "optimizer"), state),
+        kept={"first": saved, "more": saved},
+        sent=sent,
+    )
 
 
 def chain(layers: int) -> list[tuple[int, int]]:
