@@ -14,7 +14,6 @@ from benchmarks.fidelity.figures import figures, peaks_of
 from benchmarks.fidelity.joint import calibrated, joint
 from benchmarks.fidelity.nested import nested, strangers
 from benchmarks.fidelity.nested import text as nested_text
-from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import document, effects_text, text, write
 from benchmarks.fidelity.runs import by_published_figures, priced, read_runs
@@ -40,7 +39,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "runs", type=Path, nargs="*", default=[PUBLISHED], help="measured runs as JSON lines (default: published.jsonl)"
     )
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write fidelity.md, .json and .svg here")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write fidelity.md and .json here")
     parser.add_argument("--ablation", action="store_true", help="switch each term of the cost model off in turn, too")
     parser.add_argument("--only", nargs="+", metavar="TERM", help="terms to switch off (all)")
     parser.add_argument(
@@ -125,9 +124,8 @@ def main(given: Sequence[str] | None = None) -> int:
         printed = own_lines(own)
         print("\n".join(printed))
         if options.output is not None:
-            options.output.mkdir(parents=True, exist_ok=True)
             command = f"{called(options)} --uncalibrated {' '.join(options.uncalibrated)}"
-            write(options.output, "uncalibrated", command, printed, {n: asdict(each) for n, each in own.items()}, [])
+            write(options.output, "uncalibrated", command, printed, {n: asdict(each) for n, each in own.items()})
         return 0
     if options.nested:
         bare = by_published_figures(taken, known)
@@ -136,8 +134,7 @@ def main(given: Sequence[str] | None = None) -> int:
         printed = nested_text(together)
         print("\n".join(printed))
         if options.output is not None:
-            options.output.mkdir(parents=True, exist_ok=True)
-            write(options.output, "nested", f"{called(options)} --nested", printed, asdict(together), [])
+            write(options.output, "nested", f"{called(options)} --nested", printed, asdict(together))
         if options.spread is not None:
             seen = f"{len(taken)} runs of {len(together.rows)} sources"
             command = f"{called(options)} --nested --spread: {seen}"
@@ -151,10 +148,7 @@ def main(given: Sequence[str] | None = None) -> int:
     print("\n".join(printed))
     command = called(options)
     if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        plots, told = plotted(seen, options.output)
-        print(told, file=sys.stderr)
-        write(options.output, "fidelity", command, printed, document(found), plots)
+        write(options.output, "fidelity", command, printed, document(found))
     if options.ablation:
         terms = [each for each in TERMS if options.only is None or each.name in options.only]
         effects = ablation(seen, costs, terms, tell)
@@ -162,7 +156,7 @@ def main(given: Sequence[str] | None = None) -> int:
         printed = effects_text(effects)
         print("\n" + "\n".join(printed))
         if options.output is not None:
-            write(options.output, "ablation", f"{command} --ablation", printed, [asdict(each) for each in effects], [])
+            write(options.output, "ablation", f"{command} --ablation", printed, [asdict(each) for each in effects])
     return 0
 
 

@@ -191,8 +191,7 @@ def main(given: Sequence[str] | None = None) -> None:
         names = " ".join(path.name for path in options.files)
         command = f"python -m benchmarks.fidelity.choices {names}"
         command += f" --source {options.source}" if options.source else ""
-        options.output.mkdir(parents=True, exist_ok=True)
-        write(options.output, "choices", command, printed, {name: asdict(each) for name, each in found.items()}, [])
+        write(options.output, "choices", command, printed, {name: asdict(each) for name, each in found.items()})
 
 
 if __name__ == "__main__":

@@ -184,8 +184,7 @@ def main(given: Sequence[str] | None = None) -> None:
         of_each = f"stacks: {command}: likelihood of {len(both)} runs of {found.groups} sources with failures"
         write_text(options.catalogue, error_text(estimate_error(), [*SOURCES, of_each], found.stacks))
     if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        write(options.output, "fits", command, printed, asdict(found), [])
+        write(options.output, "fits", command, printed, asdict(found))
 
 
 if __name__ == "__main__":

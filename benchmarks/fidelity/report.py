@@ -119,12 +119,11 @@ def figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def write(folder: Path, name: str, command: str, lines: Sequence[str], found: object, plots: Sequence[str]) -> None:
+def write(folder: Path, name: str, command: str, lines: Sequence[str], found: object) -> None:
     """Write `NAME.md` and `NAME.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
     page = [f"# {name.capitalize()}", "", "How to read this: [Fidelity](../../../README.md#fidelity).", ""]
     page += ["```text", f"$ {command}", *lines, "```"]
-    for plot in plots:
-        page += ["", f"![Predicted against measured step times]({plot})"]
     (folder / f"{name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -16,7 +16,6 @@ from benchmarks.fidelity.__main__ import PUBLISHED, main
 from benchmarks.fidelity.ablation import NOTHING_OFF, ablation
 from benchmarks.fidelity.baseline import constant_share, ideal_seconds
 from benchmarks.fidelity.figures import memory_rows, peaks_of
-from benchmarks.fidelity.plot import plotted
 from benchmarks.fidelity.predictions import Table, table
 from benchmarks.fidelity.ranking import agreement, orders, task_sets
 from benchmarks.fidelity.runs import priced, read_runs
@@ -238,18 +237,6 @@ def test_published_runs_name_their_sources() -> None:
     assert len({each.id for each in runs}) == len(runs)
     assert all(each.source["url"].startswith("https://") and each.notes and each.family for each in runs)
     assert {each.problem.cluster.device for each in runs} >= {"a100-sxm-80g", "h100-sxm", "b200-sxm", "gb200"}
-
-
-@pytest.mark.longer
-def test_the_plot_is_the_same_for_the_same_figures(hopper: Table, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:
-        folder.mkdir()
-        assert plotted(hopper, folder)[0] == ["fidelity.svg"]
-    one, two = ((folder / "fidelity.svg").read_bytes() for folder in folders)
-    assert one == two
-    assert b"<svg" in one
 
 
 @pytest.mark.slow
