@@ -30,11 +30,10 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
     kv_heads = (config.optional_integer("num_global_key_value_heads") if same else None) or near.kv_heads
     config.divides("num_global_key_value_heads", kv_heads, "num_attention_heads", config.heads)
     far = evolve(near, head=config.integer("global_head_dim", 512), kv_heads=kv_heads, key_values=same, window=None)
-    words = config.layer_words((SLIDING, FULL), lambda index: SLIDING if (index + 1) % 6 else FULL)
-    kinds = [{SLIDING: near, FULL: far}[word] for word in [*words[:-1], FULL]]
+    usually = config.by_layer({SLIDING: near, FULL: far}, lambda index: SLIDING if (index + 1) % 6 else FULL)
     shared = config.integer("num_kv_shared_layers", 0, minimum=0)
     config.at_most("num_kv_shared_layers", shared, "num_hidden_layers", config.layers - 1)
-    attentions = share_keys(config, kinds, shared)
+    attentions = share_keys(config, [*usually[:-1], far], shared)
     width = config.integer("intermediate_size")
     networks: list[Network] = [FeedForward(width)] * config.layers
     if config.boolean("enable_moe_block", False):
@@ -74,16 +73,14 @@ def _read_minimax_m3(config: ConfigReader) -> Architecture:
     heads = said.integer("sparse_num_index_heads", config.integer("index_n_heads", 4))
     head = said.integer("sparse_index_dim", config.integer("index_head_dim", 128))
     sparse = evolve(full, indexer=Indexer(heads, head, kept * block))
-    listed = said.integers("sparse_attention_freq")
-    if listed and len(listed) != config.layers:
-        config.problem(f"`sparse_attention_freq` must have a 0 or a 1 for each of the {config.layers} layers")
-    known = ("minimax_m3_sparse", FULL)
-    words = config.layer_words(known, lambda index: known[0] if any(listed[index : index + 1]) else FULL)
+    listed, word = said.flags("sparse_attention_freq", config.layers), "minimax_m3_sparse"
+    kinds = {word: sparse, FULL: full}
+    attentions = config.by_layer(kinds, lambda index: word if any(listed[index : index + 1]) else FULL)
     shared = config.integer("shared_intermediate_size", 3072)
     mixture = config.mixture(experts="num_local_experts", width="intermediate_size", shared_width=shared)
     visited = config.sparse_layers(lambda index: True)
     networks = config.dense_and_sparse(visited, mixture, "dense_intermediate_size")
-    return config.decoder([sparse if word == known[0] else full for word in words], networks)
+    return config.decoder(attentions, networks)
 
 
 def _read_step3(config: ConfigReader) -> Architecture:
@@ -100,10 +97,9 @@ def _read_step3(config: ConfigReader) -> Architecture:
     listed = config.words("layer_types")
     if listed is not None:
         config.config = {**config.config, "layer_types": listed[: config.layers]}
-    words = config.layer_words((SLIDING, FULL), lambda index: FULL)
+    attentions = config.by_layer({SLIDING: near, FULL: full}, lambda index: FULL)
     mixture = config.mixture(experts="n_routed_experts", shared_width=config.integer("share_expert_dim", 1280))
     visited = config.sparse_layers(lambda index: index >= config.integer("first_k_dense_replace", minimum=0))
-    attentions = [near if word == SLIDING else full for word in words]
     return config.decoder(attentions, config.dense_and_sparse(visited, mixture))
 
 
@@ -115,12 +111,13 @@ def _read_llama4(config: ConfigReader) -> Architecture:
     config.fill(head_dim=128, num_key_value_heads=8)
     attention = config.attention(ATTENTION)
     rotated = evolve(attention, normalised=config.boolean("use_qk_norm", True), norm="unlearned")
-    chunk, rotates = config.optional_integer("attention_chunk_size", 8192), config.rotated_layers()
-    chunked = config.layer_kinds("chunked_attention", lambda index: rotates[index : index + 1] != (False,))
-    attentions = tuple(
-        evolve(rotated if rotate else evolve(attention, rotary=False), chunk=chunk if cut else None)
-        for rotate, cut in zip(rotates, chunked, strict=False)
-    )
+    rotates = config.rotated_layers()
+    word, cut = "chunked_attention", config.optional_integer("attention_chunk_size", 8192)
+    chunks = config.by_layer({word: cut, FULL: None}, lambda i: FULL if rotates[i : i + 1] == (False,) else word)
+    attentions = [
+        evolve(rotated if rotate else evolve(attention, rotary=False), chunk=chunk)
+        for rotate, chunk in zip(rotates, chunks, strict=False)
+    ]
     step, width = config.integer("interleave_moe_layer_step", 1), "intermediate_size"
     sparse = config.integers("moe_layers") if config.has("moe_layers") else range(step - 1, config.layers, step)
     mixture = config.mixture(experts="num_local_experts", width=width, shared_width=config.integer(width))
@@ -142,11 +139,9 @@ def _read_mimo_v2(config: ConfigReader) -> Architecture:
         config.builds(**{f"swa_{key}": built})
     config.builds(swa_head_dim=attention.head, swa_v_head_dim=attention.value)
     pattern = config.integers("hybrid_layer_pattern")
-    slides = config.layer_kinds(
-        SLIDING,
-        lambda index: bool(pattern[index] if index < len(pattern) else index and (index + 1) % 6),
-    )
-    attentions = tuple(narrow if each else attention for each in slides)
+    usual = [pattern[i] if i < len(pattern) else i and (i + 1) % 6 for i in range(config.layers)]
+    kinds = {SLIDING: narrow, FULL: attention}
+    attentions = config.by_layer(kinds, lambda index: SLIDING if usual[index] else FULL)
     return config.decoder(attentions, config.experts_behind_dense_layers())
 
 

@@ -106,10 +106,10 @@ def _read_v4(config: ConfigReader) -> Architecture:
     if ratios and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [RATES.get(each, str(each)) for each in ratios]}
     usual = [COMPRESSED if index > 1 and index % 2 else HEAVILY for index in range(config.layers)]
-    words = config.layer_words(kinds, usual.__getitem__)
+    attentions = config.by_layer(kinds, usual.__getitem__)
     mixture = config.routed_experts("n_routed_experts", config.integer("moe_intermediate_size"))
     config.further = HybridBlock(near, mixture)
-    return config.decoder([kinds[word] for word in words], mixture, streams=config.integer("hc_mult", 4))
+    return config.decoder(attentions, mixture, streams=config.integer("hc_mult", 4))
 
 
 V4 = {**LITE, "q_lora_rank": 1024, "head_dim": 128, "num_key_value_heads": 1}

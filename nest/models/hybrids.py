@@ -47,9 +47,9 @@ def _read_qwen(config: ConfigReader) -> Architecture:
     config.builds(attn_output_gate=True, **({} if older else {"mlp_only_layers": []}))
     full = config.attention(ATTENTION, normalised=True)
     every = config.integer("full_attention_interval", 4)
-    words = config.layer_words((LINEAR, FULL), lambda index: LINEAR if (index + 1) % every else FULL)
-    mixers: dict[str, Mixer] = {LINEAR: delta_net(config), FULL: evolve(full, gate=full.head)}
-    attentions, (experts, top_k) = [mixers[word] for word in words], (512, 10) if older else (256, 8)
+    mixers = {LINEAR: delta_net(config), FULL: evolve(full, gate=full.head)}
+    attentions = config.by_layer(mixers, lambda index: LINEAR if (index + 1) % every else FULL)
+    experts, top_k = (512, 10) if older else (256, 8)
     if dense:
         return config.decoder(attentions, FeedForward(config.integer("intermediate_size")))
     config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
@@ -89,7 +89,7 @@ def _read_nemotron(config: ConfigReader) -> Architecture:
     words = config.words("layer_types") or config.words("layers_block_type") or ()
     config.config = {**config.config, "num_hidden_layers": len(words)}
     full = config.attention(ATTENTION, rotary=False)
-    kinds = config.layer_words((LINEAR, FULL, "moe", "mlp"), lambda index: "mlp")
+    kinds = config.by_layer({word: word for word in (LINEAR, FULL, "moe", "mlp")}, lambda index: "mlp")
     inner = config.boolean("mlp_bias", False)
     networks: dict[str, Network] = {}
     if "mlp" in kinds:
@@ -119,16 +119,15 @@ def _read_bamba(config: ConfigReader) -> Architecture:
         output, normed = config.boolean("projectors_bias", False), config.boolean("mamba_rms_norm", False)
         beside = Parallel((evolve(space, output_bias=output, normalised=normed), full))
         return config.decoder(beside, network, scaled=True)
-    mixers: dict[str, Mixer] = {FULL: full, LINEAR: space}
+    mixers: dict[str, Mixer] = {LINEAR: space, FULL: full}
     if family == "bamba":
         listed = {*config.integers("attn_layer_indices")}
         return config.decoder([mixers[FULL if i in listed else LINEAR] for i in range(config.layers)], network)
-    words = config.layer_words((LINEAR, FULL), lambda index: LINEAR)
     shared = config.integer("shared_intermediate_size", 1024)
     config.fill(num_local_experts=8, num_experts_per_tok=2)
     routed = config.integer("num_local_experts", minimum=0) > 0
     networks = experts(config, shared_width=shared) if routed else FeedForward(shared)
-    return config.decoder([mixers[word] for word in words], networks, scaled=True)
+    return config.decoder(config.by_layer(mixers, lambda index: LINEAR), networks, scaled=True)
 
 
 def _read_mamba(config: ConfigReader) -> Architecture:
@@ -181,8 +180,7 @@ def _read_lfm2(config: ConfigReader) -> Architecture:
     full = config.attention(normalised=True)
     short = ShortConvolution(config.hidden, config.integer("conv_L_cache", 3), bias)
     listed = config.integers("full_attn_idxs") if config.has("full_attn_idxs") else range(config.layers)
-    words = config.layer_words(("conv", FULL), lambda index: FULL if index in listed else "conv")
-    mixers = [full if word == FULL else short for word in words]
+    mixers = config.by_layer({"conv": short, FULL: full}, lambda index: FULL if index in listed else "conv")
     width = config.integer("intermediate_size")
     if config.family == "lfm2_moe":
         dense = config.integer("num_dense_layers", 2, minimum=0)
@@ -206,8 +204,8 @@ def _read_minimax(config: ConfigReader) -> Architecture:
     kinds = config.integers("attn_type_list")
     if kinds and not config.has("layer_types"):
         config.config = {**config.config, "layer_types": [FULL if each else LINEAR for each in kinds]}
-    words = config.layer_words((LINEAR, FULL), lambda index: FULL if (index + 1) % 2 else LINEAR)
-    return config.decoder([full if word == FULL else linear for word in words], experts(config))
+    mixers = config.by_layer({LINEAR: linear, FULL: full}, lambda index: FULL if (index + 1) % 2 else LINEAR)
+    return config.decoder(mixers, experts(config))
 
 
 def _read_kimi(config: ConfigReader) -> Architecture:
@@ -231,10 +229,9 @@ def _read_kimi(config: ConfigReader) -> Architecture:
             return FULL if (index + 1 in listed if listed else (index + 1) % every == 0) else LINEAR
         return FULL if index and index % 4 == 0 else LINEAR
 
-    words = config.layer_words((LINEAR, FULL), usually)
-    mixers: dict[str, Mixer] = {LINEAR: DeltaNet(heads, heads, head, head, taps, 0 if ling else head), FULL: full}
+    mixers = {LINEAR: DeltaNet(heads, heads, head, head, taps, 0 if ling else head), FULL: full}
     networks = config.experts_behind_dense_layers("num_experts")
-    return config.decoder([mixers[word] for word in words], networks)
+    return config.decoder(config.by_layer(mixers, usually), networks)
 
 
 FAMILIES = {

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from nest.models.building.config import (
     ATTENTION,
+    FULL,
     NO_BIASES,
     SLIDING,
     ConfigImporter,
@@ -59,8 +60,8 @@ def some(
             return (None,) * config.layers
         said = config.integer(key, number, minimum=least) if key and not config.has("layer_types") else number
         window = config.optional_integer("sliding_window")
-        kinds = config.layer_kinds(SLIDING, lambda index: slides(index, said))
-        return tuple(window if slid else None for slid in kinds)
+        kinds = {SLIDING: window, FULL: None}
+        return tuple(config.by_layer(kinds, lambda index: SLIDING if slides(index, said) else FULL))
 
     return read
 

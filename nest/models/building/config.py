@@ -1,6 +1,6 @@
 """Reader of Hugging Face configurations that reports all mistakes together, and the importer of a family."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -125,12 +125,8 @@ class ConfigReader:
             if len(kinds) != self.layers or not {*kinds} <= {"dense", "sparse"}:
                 self.problem(f"`mlp_layer_types` must name `dense` or `sparse` for each of the {self.layers} layers")
             return [kind == "sparse" for kind in kinds]
-        if not isinstance(self.config.get("moe_layer_freq"), list):
-            return [usual(index) for index in range(self.layers)]
-        listed = self.integers("moe_layer_freq")
-        if len(listed) != self.layers:
-            self.problem(f"`moe_layer_freq` must have a 0 or a 1 for each of the {self.layers} layers")
-        return [each != 0 for each in listed]
+        listed = isinstance(self.config.get("moe_layer_freq"), list) and self.flags("moe_layer_freq", self.layers)
+        return [each != 0 for each in listed or map(usual, range(self.layers))]
 
     def divides(self, part: str, divisor: int, whole: str, number: int) -> None:
         """Note a mistake unless `divisor`, the value of `part`, divides `number`, the value of `whole`."""
@@ -249,36 +245,35 @@ class ConfigReader:
         blocks = () if hybrid else blocks
         return Architecture(self.family, self.hidden, vocab, blocks, tied=tied, hybrid=hybrid, **build)
 
-    def layer_words(self, known: Collection[str], usual: Callable[[int], str]) -> list[str]:
-        """Return the word for each layer, one of `known`: by `layer_types` or `layers_block_type`, else `usual`."""
-        key = "layer_types" if self.has("layer_types") else "layers_block_type"
-        words = self.words(key)
-        if words is None:
-            return [usual(index) for index in range(self.layers)]
-        words = tuple(each if each in known else OLD_WORDS.get(each, each) for each in words)
-        if len(words) != self.layers or not {*words} <= {*known}:
-            self.problem(
-                f"`{key}` must name {' or '.join(f'`{each}`' for each in known)} for each of the {self.layers} layers"
-            )
-            return [next(iter(known))] * self.layers
-        return list(words)
-
-    def layer_kinds(self, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
-        """Return for each layer whether `layer_types` says `kind` rather than `full_attention`.
+    def by_layer(self, kinds: Mapping[str, Any], usual: Callable[[int], str]) -> list[Any]:
+        """Return the value for each layer of its word, one of `kinds`.
 
         Args:
-            applies: the same from the index of a layer, for configurations without `layer_types`.
+            usual: the word from the index of a layer, for configurations without `layer_types` or `layers_block_type`.
         """
-        words = self.layer_words((kind, FULL), lambda index: kind if applies(index) else FULL)
-        return tuple(each == kind for each in words)
+        key = "layer_types" if self.has("layer_types") else "layers_block_type"
+        words: Sequence[str] | None = self.words(key)
+        if words is None:
+            words = [usual(index) for index in range(self.layers)]
+        words = [word if word in kinds else OLD_WORDS.get(word, word) for word in words]
+        if len(words) != self.layers or not {*words} <= {*kinds}:
+            known = " or ".join(f"`{word}`" for word in kinds)
+            self.problem(f"`{key}` must name {known} for each of the {self.layers} layers")
+            words = [next(iter(kinds))] * self.layers
+        return [kinds[word] for word in words]
+
+    def flags(self, key: str, layers: int) -> tuple[int, ...]:
+        """Read the list at `key` of a 0 or a 1 for each layer; empty for a missing or empty one."""
+        listed = self.integers(key)
+        if listed and len(listed) != layers:
+            self.problem(f"`{key}` must have a 0 or a 1 for each of the {layers} layers")
+        return listed
 
     def rotated_layers(self) -> tuple[bool, ...]:
         """Return for each layer whether it rotates queries and keys, by `no_rope_layers` or all but each fourth."""
         every = self.integer("no_rope_layer_interval", 4)
-        listed = self.integers("no_rope_layers") or tuple(int((i + 1) % every != 0) for i in range(self.layers))
-        if len(listed) != self.layers:
-            self.problem(f"`no_rope_layers` must have a 0 or a 1 for each of the {self.layers} layers")
-        return tuple(map(bool, listed))
+        listed = self.flags("no_rope_layers", self.layers)
+        return tuple(map(bool, listed)) or tuple((index + 1) % every != 0 for index in range(self.layers))
 
     def dense_and_sparse(
         self, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"

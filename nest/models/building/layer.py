@@ -159,13 +159,7 @@ class LayerBuilder:
         return output
 
     def norm(
-        self,
-        name: str,
-        source: Tensor,
-        *,
-        output: str | None = None,
-        bias: bool | None = None,
-        weights: Shape | None = None,
+        self, name: str, source: Tensor, *, output: str = "", bias: bool | None = None, weights: Shape | None = None
     ) -> Tensor:
         """Add a norm of `source`, with weights (and perhaps biases) of the shape of its last axis or of `weights`.
 
