@@ -6,24 +6,15 @@ import pytest
 
 import nest
 from nest.solve.dp import units
+from tests.measured import profile
 
 
 def irregular() -> dict[str, Any]:
     """Eight layers that all differ, on four devices, in two chunks a stage."""
     times = [2.6, 2.4, 1.6, 1.1, 1.8, 1.5, 2.5, 1.3]
-    none = [0.0] * 8
-    group = {"ranks": [0], **dict.fromkeys(("weights", "gradients", "optimizer", "update"), none)}
-    mode = {**dict.fromkeys(("extra", "first", "more", "peak"), none), "stash_inputs": False}
-    one = {"name": "one", "width": 1, "samples": 1, "forward": times, "backward": [2 * each for each in times]}
     return {
         "nest": 1,
-        "profile": {
-            "layers": [f"l{index}" for index in range(8)],
-            "edges": [[index, index + 1] for index in range(7)],
-            "candidates": [
-                {**one, "state": {"dense": group}, "recompute": {"none": mode}, "edge_bytes": [1.0] * 7, "degrees": {}}
-            ],
-        },
+        "profile": profile(times, [2 * each for each in times], state={}, sent=1.0),
         "training": {"global_batch": 4, "schedule": ["interleaved"]},
         "cluster": {"memory": 1.0, "levels": [{"fanout": 2, "bandwidth": 1e9, "latency": 0.0}]},
     }

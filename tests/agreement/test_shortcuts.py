@@ -8,6 +8,7 @@ import pytest
 from nest.solve.dp import downsets
 from tests.agreement.compare import disagreements
 from tests.agreement.problems import random_problem
+from tests.measured import profile
 
 attempt = importlib.import_module("nest.solve.dp.attempt")
 
@@ -30,9 +31,8 @@ def idle_problem(random: Random) -> dict:
 
     edges = [[a, b] for a in range(count) for b in range(a + 1, count) if random.random() < 0.6]
     forward = [random.randint(1, 3) if each else 0 for each in busy]
-    group = {"ranks": [0], "weights": row(3), "gradients": row(3), "optimizer": row(3), "update": row(1)}
+    group = {"weights": row(3), "gradients": row(3), "optimizer": row(3), "update": row(1)}
     mode = {
-        "extra": [0] * count,
         "first": row(3),
         "more": row(3),
         "peak": row(3),
@@ -53,23 +53,14 @@ def idle_problem(random: Random) -> dict:
             ],
         },
         "constraints": ["replicas <= 2"],
-        "profile": {
-            "layers": [f"layer {index}" for index in range(count)],
-            "edges": edges,
-            "candidates": [
-                {
-                    "name": "c",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": forward,
-                    "backward": forward,
-                    "state": random.choice([{}, {"dense": group}]),
-                    "recompute": {"none": mode},
-                    "edge_bytes": [random.choice([0, 1, random.randint(1, 90)]) for _ in edges],
-                }
-            ],
-        },
+        "profile": profile(
+            forward,
+            forward,
+            edges=edges,
+            state=random.choice([None, group]),
+            kept=mode,
+            edge_bytes=[random.choice([0, 1, random.randint(1, 90)]) for _ in edges],
+        ),
     }
 
 
@@ -91,25 +82,13 @@ def test_first_plans_and_ranges_leave_the_optimum(first):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_what_a_merged_layer_reads_keeps_its_home_in_place():
-    """`home` reads an empty tensor only; once `leaf`, which reads 100 bytes, is merged into it, it reads them."""
-    layers, edges = ["u", "home", "leaf", "c"], [[0, 1], [0, 2], [1, 2], [1, 3]]
-    mode = {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4, "stash_inputs": False}
-    candidate = {
-        "name": "x",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": [1, 0, 0, 1],
-        "backward": [1, 0, 0, 1],
-        "state": {},
-        "recompute": {"none": mode},
-        "edge_bytes": [0, 100, 0, 1],
-    }
+    """Layer 1 reads an empty tensor; once layer 2, which reads 100 bytes, is merged into it, it reads them."""
+    edges, seconds = [[0, 1], [0, 2], [1, 2], [1, 3]], [1, 0, 0, 1]
     problem = {
         "nest": 1,
         "training": {"global_batch": 64, "schedule": "1f1b"},
         "cluster": {"memory": 1e9, "levels": [{"fanout": 2, "bandwidth": 100.0, "latency": 0.0}]},
         "constraints": ["replicas == 1"],
-        "profile": {"layers": layers, "edges": edges, "candidates": [candidate]},
+        "profile": profile(seconds, seconds, edges=edges, edge_bytes=[0, 100, 0, 1]),
     }
     assert disagreements(problem) == []

@@ -5,30 +5,19 @@ from itertools import pairwise
 import pytest
 
 import nest
+from tests.measured import profile
 
 SLOW = [
     {"source": f"d{i}", "target": f"d{j}", "bandwidth": 1e9 if (i, j) == (1, 2) else 50e9, "latency": 1e-6}
     for i in range(6)
     for j in range(i + 1, 6)
 ]
-MODE = {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}
-CANDIDATE = {
-    "name": "c",
-    "degrees": {},
-    "width": 1,
-    "samples": 1,
-    "forward": [1.0] * 4,
-    "backward": [1.0] * 4,
-    "state": {},
-    "recompute": {"none": MODE},
-    "edge_bytes": [1e9] * 3,
-}
 PROBLEM = {
     "nest": 1,
     "training": {"global_batch": 8},
     "constraints": ["replicas == 1", "pp == 4"],
     "cluster": {"memory": 1e12, "topology": {"nodes": [{"id": f"d{i}"} for i in range(6)], "links": SLOW}},
-    "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [CANDIDATE]},
+    "profile": profile([1.0] * 4, [1.0] * 4, sent=1e9),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import nest
 from nest.spec import PlanDocument
 from tests.command_line import call
+from tests.measured import profile
 from tests.simulate.uniform_plans import uniform_plan
 
 
@@ -120,22 +121,10 @@ def test_a_peak_above_what_a_device_has_is_told(
 
 def two_stages_on_a_device(memory: str) -> PlanDocument:
     """Two stages that both devices hold, the first of which keeps much and the second of which has the weights."""
-    none, kept = [0.0] * 2, [100.0, 1.0]
-    weights = {"ranks": [0], "weights": [0.0, 149.0], "gradients": none, "optimizer": none, "update": none}
-    candidate = {
-        "name": "one",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": [1.0] * 2,
-        "backward": [2.0] * 2,
-        "state": {"dense": weights},
-        "recompute": {"none": {"extra": none, "first": kept, "more": kept, "peak": none}},
-        "edge_bytes": [0.0],
-    }
+    kept, state = [100.0, 1.0], {"weights": [0.0, 149.0]}
     problem = {
         "nest": 1,
-        "profile": {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": [candidate]},
+        "profile": profile([1.0] * 2, [2.0] * 2, state=state, kept={"first": kept, "more": kept}),
         "training": {"global_batch": 8, "schedule": "dualpipe"},
         "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": memory},
     }

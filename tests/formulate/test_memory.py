@@ -16,6 +16,7 @@ from nest.hooks.registry import registry
 from nest.spec import ClusterSpec, Fixed, LevelSpec, MemoryOverheads, Problem, StageRecord, Training, TransformerSpec
 from nest.units import Bytes
 from tests.bare_devices import bare
+from tests.measured import profile
 
 Build = Callable[..., Problem]
 
@@ -233,27 +234,11 @@ def test_fits_is_more_likely_than_not_or_within_the_margin_and_a_search_admits_i
 def test_left_out_the_risk_is_the_usual_one_and_none_for_profiles() -> None:
     (stage,) = stages(DENSE, None, None, tp=1, pp=1, dp=16)
     assert stage.upper_memory == pytest.approx(stage.memory * estimate_error().factor(RISK), rel=1e-12)
-    profile = {
-        "layers": ["one"],
-        "edges": [],
-        "candidates": [
-            {
-                "name": "only",
-                "degrees": {},
-                "width": 1,
-                "samples": 1,
-                "forward": [1],
-                "backward": [2],
-                "state": {},
-                "recompute": {"none": {"extra": [0], "first": [4], "more": [4], "peak": [2], "stash_inputs": False}},
-                "edge_bytes": [],
-            }
-        ],
-    }
+    measured = profile([1], [2], kept={"first": [4], "more": [4], "peak": [2]})
     plan = nest.solve(
         {
             "nest": 1,
-            "profile": profile,
+            "profile": measured,
             "training": {"global_batch": 1},
             "cluster": {"levels": [{"fanout": 1, "bandwidth": 1}], "memory": 6},
         }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.measured import profile
 from tests.oracle.brute_force import solve
 from tests.oracle.costs import sent, zero_times
 from tests.oracle.makespan import Chunk, chunks_of, makespan
@@ -18,29 +19,11 @@ def chunk(forward: float, backward: float, gradients: float | None = None) -> Ch
 
 def chain(stages: list[tuple[float, float]], *, edge: float = 0.0, batch: int = 2, **training) -> dict:
     """A layer for each `(forward, backward)` seconds, tensors of `edge` bytes between them, on devices with 10 B/s."""
-    count = len(stages)
-    nothing = [0.0] * count
-    mode = {"extra": nothing, "first": nothing, "more": nothing, "peak": nothing}
-    candidate = {
-        "name": "one",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": [forward for forward, _ in stages],
-        "backward": [backward for _, backward in stages],
-        "state": {},
-        "recompute": {"none": mode},
-        "edge_bytes": [edge] * (count - 1),
-    }
     return {
         "nest": 1,
         "training": {"global_batch": batch, **training},
         "cluster": {"memory": 1.0, "levels": [{"name": "node", "fanout": 4, "bandwidth": 10.0, "latency": 0.0}]},
-        "profile": {
-            "layers": [f"layer {layer}" for layer in range(count)],
-            "edges": [[layer, layer + 1] for layer in range(count - 1)],
-            "candidates": [candidate],
-        },
+        "profile": profile([forward for forward, _ in stages], [backward for _, backward in stages], sent=edge),
     }
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.measured import profile
 from tests.oracle.price import price
 
 
@@ -11,8 +12,7 @@ def one_layer(busy: list[float], again: list[float], *, exposed: float, zero: in
     Gradients of 40 bytes scatter in 1/2 * 40/10 = 2 s inside and 1/2 * 20/1 = 10 s across; half as many weights gather
     in 1 s and 5 s. The optimizer takes 4 s.
     """
-    group = {"ranks": [0], "weights": [20.0], "gradients": [40.0], "optimizer": [0.0], "update": [4.0]}
-    mode = {"extra": [0.0], "first": [0.0], "more": [0.0], "peak": [0.0], "busy": [[seconds] for seconds in again]}
+    state, kept = {"weights": [20.0], "gradients": [40.0], "update": [4.0]}, {"busy": [[seconds] for seconds in again]}
     problem = {
         "nest": 1,
         "training": {"global_batch": 16, "exposed": exposed},
@@ -23,24 +23,7 @@ def one_layer(busy: list[float], again: list[float], *, exposed: float, zero: in
                 {"name": "rack", "fanout": 2, "bandwidth": 1.0, "latency": 0.0},
             ],
         },
-        "profile": {
-            "layers": ["a"],
-            "edges": [],
-            "candidates": [
-                {
-                    "name": "one",
-                    "degrees": {},
-                    "width": 1,
-                    "samples": 1,
-                    "forward": [3.0],
-                    "backward": [6.0],
-                    "state": {"dense": group},
-                    "recompute": {"none": mode},
-                    "edge_bytes": [],
-                    "busy": [[seconds] for seconds in busy],
-                }
-            ],
-        },
+        "profile": profile([3.0], [6.0], state=state, kept=kept, busy=[[seconds] for seconds in busy]),
     }
     stage = {"layers": [0], "candidate": "one", "offset": 0, "recompute": "none", "zero": zero}
     return problem, {"replicas": 4, "rank_order": "pp-inner", "schedule": "1f1b", "stages": [stage]}

@@ -15,6 +15,7 @@ from nest.plan.evaluate import evaluate
 from nest.solve.solver import solve_on_levels as solve
 from nest.tolerances import PROOF
 from tests.agreement.compare import as_json
+from tests.measured import profile
 from tests.oracle.check import check_document
 from tests.oracle.enumerate_plans import best_time
 from tests.seeds import seeds
@@ -124,19 +125,7 @@ def test_a_chain_has_nothing_to_relay() -> None:
 
 def three_stages(tensors: str, levels: list[dict[str, Any]]) -> list[float]:
     """Times of `a`, `b` and `c`, of two seconds each, where `a` sends five bytes to `c` and one of them to `b`."""
-    zeros = [0.0] * 3
-    mode = {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros, "stash_inputs": False}
-    used = {
-        "name": "c",
-        "degrees": {},
-        "width": 1,
-        "samples": 1,
-        "forward": [1.0] * 3,
-        "backward": [1.0] * 3,
-        "state": {},
-        "recompute": {"none": mode},
-        "edge_bytes": [1.0, 1.0, 5.0],
-    }
+    measured = profile([1.0] * 3, [1.0] * 3, edges=[(0, 1), (1, 2), (0, 2)], edge_bytes=[1.0, 1.0, 5.0])
     plan = nest.evaluate(
         {
             "nest": 1,
@@ -144,7 +133,7 @@ def three_stages(tensors: str, levels: list[dict[str, Any]]) -> list[float]:
             "cluster": {"memory": 1e6, "levels": levels},
             "search": {"tensors": tensors},
             "fixed": {"stages": [["a"], ["b"], ["c"]], "zero": 0, "recompute": "none", "replicas": 1},
-            "profile": {"layers": ["a", "b", "c"], "edges": [[0, 1], [1, 2], [0, 2]], "candidates": [used]},
+            "profile": {**measured, "layers": ["a", "b", "c"]},
         }
     )
     assert nest.check(plan).ok

@@ -19,6 +19,7 @@ from nest_page.page_of_plan import subject
 from nest_page.records import Figure
 from page_tests.plans import quick
 from page_tests.reading import Page
+from tests.measured import profile
 
 TORUS = {"torus": {"shape": [2, 4], "wrap": True, "bandwidth": "45 GB/s", "latency": "0.5 us"}}
 NEAR, FAR = 40e9, 5e9
@@ -40,24 +41,13 @@ NETWORKS: dict[str, dict[str, Any]] = {"torus": TORUS, "matrix": MATRIX, "graph"
 
 def problem(topology: dict[str, Any]) -> dict[str, Any]:
     """Four layers of eight devices on a network, in two replicas of two stages of two devices."""
-    state = {"ranks": [0], "weights": [1e9] * 4, "gradients": [1e9] * 4, "optimizer": [1e9] * 4, "update": [0.0] * 4}
-    candidate = {
-        "name": "c",
-        "degrees": {},
-        "width": 2,
-        "samples": 1,
-        "forward": [1.0] * 4,
-        "backward": [1.0] * 4,
-        "state": {"dense": state},
-        "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
-        "edge_bytes": [1e9] * 3,
-    }
+    state = {key: [1e9] * 4 for key in ("weights", "gradients", "optimizer")}
     return {
         "nest": 1,
         "training": {"global_batch": 8},
         "constraints": ["replicas == 2", "pp == 2"],
         "cluster": {"memory": 1e12, "topology": topology},
-        "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+        "profile": profile([1.0] * 4, [1.0] * 4, state=state, sent=1e9, width=2),
     }
 
 
