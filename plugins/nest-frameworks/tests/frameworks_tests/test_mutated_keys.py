@@ -88,7 +88,7 @@ MEGATRON = {
 SWIFT = {
     "model": "Qwen/Qwen3-8B", "max_length": 4096, "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2,
     "context_parallel_size": 2, "micro_batch_size": 2, "global_batch_size": 64, "recompute_granularity": "full",
-    "recompute_method": "uniform", "recompute_num_layers": 2, "sequence_parallel": "true", "packing": "true",
+    "recompute_method": "block", "recompute_num_layers": 2, "sequence_parallel": "true", "packing": "true",
     "train_type": "lora", "lora_rank": 16, "attention_backend": "fused", "overlap_grad_reduce": "true",
 }  # fmt: skip
 A, M = "actor_rollout_ref.actor", "actor_rollout_ref.model"
@@ -153,7 +153,7 @@ NANOTRON = {
 BRIDGE = {
     "model.tensor_model_parallel_size": 2, "model.pipeline_model_parallel_size": 2, "model.context_parallel_size": 2,
     "model.sequence_parallel": True, "model.seq_length": 2048, "train.micro_batch_size": 2,
-    "train.global_batch_size": 64, "model.recompute_granularity": "full", "model.recompute_method": "uniform",
+    "train.global_batch_size": 64, "model.recompute_granularity": "full", "model.recompute_method": "block",
     "model.recompute_num_layers": 2, "comm_overlap.tp_comm_overlap": True, "model.cuda_graph_impl": "local",
     "ddp.use_distributed_optimizer": True, "mixed_precision": "bf16_mixed",
 }  # fmt: skip
@@ -162,7 +162,7 @@ NEMO = {
     "model.global_batch_size": 64, "model.tensor_model_parallel_size": 2, "model.pipeline_model_parallel_size": 2,
     "model.context_parallel_size": 2, "model.sequence_parallel": True, "model.encoder_seq_length": 2048,
     "model.num_layers": 8, "model.hidden_size": 512, "model.num_attention_heads": 8, "model.ffn_hidden_size": 1024,
-    "model.activations_checkpoint_granularity": "full", "model.activations_checkpoint_method": "uniform",
+    "model.activations_checkpoint_granularity": "full", "model.activations_checkpoint_method": "block",
     "model.activations_checkpoint_num_layers": 2, "model.optim.name": "distributed_fused_adam",
 }  # fmt: skip
 

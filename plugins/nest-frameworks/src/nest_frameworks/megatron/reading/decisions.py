@@ -182,15 +182,18 @@ def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[st
     """
     said = f"--recompute-method {method} --recompute-num-layers {count}"
     most = max((own for own, _ in blocks), default=0)
-    if flags.has(PER_RANK) and len(blocks) > (flags.integer("--pipeline-model-parallel-size") or 1):
+    parted = len(blocks) > (flags.integer("--pipeline-model-parallel-size") or 1)
+    if flags.has(PER_RANK) and parted:
         flags.problem(f"{PER_RANK} is not priced: nest counts {said} in each chunk; delete it to price the run so.")
     if method == "uniform":
         if count == 0:
             flags.problem(f"{said}: it must be at least 1.")
         elif blocks and count > most:
             flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {most} layers.")
+        elif blocks and not parted and 1 < count == most == min(own for own, _ in blocks):
+            return {"recompute": "stage"}  # Its activations are all there again at once.
         elif count > 1:
-            flags.note(f"{said} is priced as {method} 1: inputs of every layer are kept.")
+            flags.problem(f"{said} has the activations of {count} layers at once; nest prices 1, or all of a stage.")
         return {"recompute": "full"}
     if count == 0:
         return {"recompute": "none"}
