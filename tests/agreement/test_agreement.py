@@ -25,10 +25,23 @@ DRAWN = {
     "sharded mixed": 6,
     "target": 10,
 }
-"""How many problems of each kind the default run draws."""
+"""How many problems of each kind are drawn one by one."""
 
 TELLING = {"mixed schedules": (20, 31, 33)}
 """Further ones, which alone tell of faults that tests/mutants plants."""
+
+NOW = {
+    "schedules": (0, 1, 2, 5, 9, 12, 16),
+    "mixed schedules": (1, 9, 20, 33),
+    "plain": (*range(6), 21),
+    "mixed": (0, 1, 2, 8),
+    "chunked": (0, 1, 2, 10),
+    "uneven": (0, 1, 2, 3),
+    "sharded": range(4),
+    "sharded mixed": range(2),
+    "target": range(4),
+}
+"""Of all those the seeds of the default run: some of each kind, and what planted faults need."""
 
 DECIDED = ("status", "batch_time", "stages", "data_parallel", "rank_order", "schedule", "chunks", "zero_degree")
 """What a plan says that does not tell of the search."""
@@ -48,7 +61,10 @@ def examine(seed: int, kind: str | None = None) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "seed"),
-    [(kind, seed) for kind, count in DRAWN.items() for seed in (*range(count), *TELLING.get(kind, ()))],
+    few(
+        [(kind, seed) for kind, count in DRAWN.items() for seed in (*range(count), *TELLING.get(kind, ()))],
+        *((kind, seed) for kind, seeds_now in NOW.items() for seed in seeds_now),
+    ),
 )
 def test_the_planner_agrees_with_the_oracle(kind, seed):
     examine(seed, kind)
