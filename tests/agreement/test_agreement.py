@@ -70,9 +70,9 @@ def test_the_planner_agrees_with_the_oracle(kind, seed):
     examine(seed, kind)
 
 
-@pytest.mark.parametrize("reach", [1.0, 1.3])
+@pytest.mark.parametrize("reach", few([1.0, 1.3], 1.0))
 @pytest.mark.parametrize("seed", few([700_000, 700_001, 700_010], 700_010))
-@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("kind", few(DRAWN, "schedules", "mixed", "chunked", "sharded"))
 def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, reach, monkeypatch):
     """Problems drawn have too few candidates for that to happen by itself."""
     solver = importlib.import_module("nest.solve.dp.solver")

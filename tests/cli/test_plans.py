@@ -9,6 +9,7 @@ import pytest
 
 from nest.cli import app
 from tests.io.test_round_trip import as_yaml
+from tests.seeds import few
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DESCRIBED: dict[str, Any] = {
@@ -85,7 +86,9 @@ TAMPERED: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "value", "told"), TAMPERED, ids=[f"{row[0]}={row[1]}" for row in TAMPERED])
+@pytest.mark.parametrize(
+    ("place", "value", "told"), few(TAMPERED, *TAMPERED[::6]), ids=[f"{row[0]}={row[1]}" for row in TAMPERED]
+)
 def test_tampering_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -160,7 +160,7 @@ def checked(problem: Instance) -> None:
         assert found.status == "optimal"
 
 
-@pytest.mark.parametrize("seed", [*seeds(24, of=113), *seeds(1, of=187, first=113)])
+@pytest.mark.parametrize("seed", [*seeds(24, of=113, now=(0, 1, 2, 3, 8)), *seeds(1, of=187, first=113)])
 def test_no_plan_of_chunks_is_faster(seed: int) -> None:
     checked(chunked_problem(Random(seed)))
 
@@ -281,7 +281,7 @@ def placed_problem(random: Random) -> Instance:
     return tightened(evolve(found, space=evolve(found.space, schedules=(odd,))), random)
 
 
-@pytest.mark.parametrize("seed", [*seeds(16, of=84, long=[13]), *seeds(1, of=116, first=84)])
+@pytest.mark.parametrize("seed", [*seeds(16, of=84, long=[13], now=range(4)), *seeds(1, of=116, first=84)])
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
