@@ -127,12 +127,16 @@ OWN_MODELS = ("torchtitan", "maxtext", "galvatron")
 """Frameworks whose files name one of their models; others wrap the user's."""
 
 
-def whole_states(asked: Asked, framework: str) -> dict[str, str]:
-    """Constraints of frameworks that split attention alone, and run layers with a state whole on every rank."""
+def whole_states(asked: Asked, framework: str, *further: str) -> dict[str, str]:
+    """Constraints of frameworks that split attention alone, and run layers with a state whole on every rank.
+
+    Args:
+        further: names of strategies that the framework has beside `tp` and `cp` and that split a sample.
+    """
     if asked.hybrid is None:
         return {}
     reason = f"{framework} splits attention only, and {asked.hybrid.family} has {unwritten_parts(asked.hybrid)}"
-    return dict.fromkeys(("tp == 1", "cp == 1", f"{ULYSSES} == 1"), reason)
+    return dict.fromkeys((f"{axis} == 1" for axis in ("tp", "cp", *further)), reason)
 
 
 def refuse_layers(asked: Asked, framework: str) -> None:

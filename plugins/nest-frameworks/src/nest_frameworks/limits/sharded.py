@@ -271,7 +271,8 @@ def deepspeed(asked: Asked) -> Limits:
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
     )
-    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed") | _in_bits(asked) | whole_states(asked, "DeepSpeed")
+    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed") | _in_bits(asked)
+    constraints |= whole_states(asked, "DeepSpeed", ULYSSES)
     if (wide := gradient_format(asked.training)) != asked.training.precision:
         # runtime/engine.py, `_do_optimizer_sanity_check`.
         reason = f"DeepSpeed adds up gradients of {asked.training.precision} in {wide} from ZeRO 1 on"
