@@ -40,6 +40,7 @@ def read(flags: str, program: str = "pretrain_gpt.py", before: str = "", **optio
         ("pretrain_gpt.py", "--img-h 336 --img-w 336", "a vision-language model"),
         ("pretrain_qwen.py", "--mrope-section 24 20 20", "a vision-language model"),
         ("run_server.py", "--model-provider mamba", "trains nothing"),
+        ("pretrain_gpt.py", "--num-tokens-to-generate 16", "a flag of text generation"),
     ],
 )
 def test_other_models_are_refused(program: str, flags: str, told: str) -> None:

@@ -16,6 +16,7 @@ VISION = "a vision model"
 VLM = "a vision-language model"
 MIMO = "a model of several modalities, whose parts stand in the program"
 HYBRID = "a model with Mamba layers"
+GENERATION = "text generation"
 SLIME = "slime, whose program sets further flags of Megatron-LM by itself"
 REINFORCED = "by reinforcement learning, of which most time goes to generating"
 
@@ -65,6 +66,7 @@ STEP = "--perform-rl-step"
 """Flag of Megatron-LM's own trainer, whose optimizer steps are those of other trainings."""
 
 WRITTEN = {
+    **dict.fromkeys(("num-tokens-to-generate", "prompts", "prompt-file", "incoming-requests-per-sec"), GENERATION),
     "mask-prob": BERT, "short-seq-prob": BERT, "vocab-extra-ids": T5,
     "vision-pretraining-type": VISION, "vision-backbone-type": VISION, "num-classes": VISION,
     "mamba-state-dim": HYBRID, "mamba-head-dim": HYBRID, "mamba-num-groups": HYBRID, "mamba-num-heads": HYBRID,
