@@ -38,7 +38,7 @@ def megatron(asked: Asked, *, recipe: bool = False) -> Limits:
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         schedules=("1f1b", "interleaved"),
         recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
-        # --recompute-method block keeps everything of the other blocks, and of those that predict further tokens
+        # --recompute-method block keeps everything of the other blocks, and of blocks that predict further tokens
         # (megatron/core/recompute.py and megatron/core/transformer/multi_token_prediction.py of 0.19.2).
         partial_recompute=() if model.predicting else (("full", "none"),),
         offload=("optimizer",),

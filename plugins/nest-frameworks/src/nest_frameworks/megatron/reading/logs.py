@@ -99,7 +99,7 @@ def _idle(values: Mapping[str, str], name: str) -> bool:
 
 
 def _value(text: str) -> Iterable[str]:
-    """A value as it is written on a command line."""
+    """A value in the form of a command line."""
     listed = re.fullmatch(r"\[(.*)\]", text)
     if listed:
         return [each.strip(" '\"") for each in listed.group(1).split(",") if each.strip()]
