@@ -7,14 +7,8 @@ from tests.models.conftest import LLAMA
 
 EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 50, "head_dim": 4}
 DEEPSEEK = {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 7}
-LATENT = {
-    **DEEPSEEK,
-    "q_lora_rank": 10,
-    "kv_lora_rank": 9,
-    "qk_nope_head_dim": 5,
-    "qk_rope_head_dim": 2,
-    "v_head_dim": 3,
-}
+LATENT = {"q_lora_rank": 10, "kv_lora_rank": 9, "qk_nope_head_dim": 5, "qk_rope_head_dim": 2, "v_head_dim": 3}
+LATENT |= DEEPSEEK
 
 REQUIRED = {
     "gemma3_text": ["hidden_size", "intermediate_size"],
@@ -100,18 +94,9 @@ def test_an_indexer_needs_compressed_queries(deepseek, load):
 
 
 def test_bert_with_relative_positions_is_refused(load):
-    config = {
-        "model_type": "bert",
-        "vocab_size": 9,
-        "hidden_size": 4,
-        "intermediate_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 64,
-        "position_embedding_type": "relative_key",
-    }
+    config = {**LLAMA, "model_type": "bert", "architectures": None, "max_position_embeddings": 64}
     with pytest.raises(InputErrors, match="`position_embedding_type`"):
-        load(config)
+        load({**config, "position_embedding_type": "relative_key"})
 
 
 def test_a_model_needs_a_sequence_length(llama, load):
@@ -139,11 +124,7 @@ def test_gemma_3_that_looks_ahead_is_refused(load):
         ("llama4_text", {**EXPERTS, "no_rope_layers": [1, 0]}, "`no_rope_layers`"),
         ("llama4_text", {**EXPERTS, "layer_types": ["sliding_attention"] * 3}, "`chunked_attention`"),
         ("olmo3", {"layer_types": ["chunked_attention"] * 3}, "`layer_types`"),
-        (
-            "ernie4_5_moe",
-            {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 7, "use_bias": True},
-            "`use_bias`",
-        ),
+        ("ernie4_5_moe", {"moe_num_experts": 8, "moe_k": 2, **DEEPSEEK, "use_bias": True}, "`use_bias`"),
         ("hunyuan_v1_dense", {"use_cla": True}, "`use_cla`"),
         ("mimo_v2_flash", {**DEEPSEEK, "swa_num_key_value_heads": 2}, "`swa_num_key_value_heads`"),
         ("mimo_v2_flash", {**DEEPSEEK, "moe_layer_freq": [0, 1]}, "`moe_layer_freq`"),
