@@ -6,6 +6,7 @@ Files are TOML, one entry a file, named after it.
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from math import isclose, prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -190,7 +191,7 @@ def _model(name: str) -> dict[str, Any]:
 
 def device(name: str, place: str = "cluster.device") -> DeviceSpec:
     """Return the device called `name`; without one, the `InputError` names `place`."""
-    return _named(devices(), name, "device", place, "Give the figures of any other in place of a name.")
+    return _named(devices(), name, "device", place, "For any other device, write its figures in place of the name.")
 
 
 def two_vendors(one: DeviceSpec | None, other: DeviceSpec | None) -> bool:
@@ -293,10 +294,9 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
         raise unknown_name(place, "cluster", name, known)
     levels = _resized(known[family].levels, int(size))
     if levels is None:
-        raise InputError(
-            f"{place}: {family!r} cannot have {size} devices; use a multiple of "
-            f"{', '.join(str(c) for c in _capacities(known[family].levels)[:-1])}."
-        )
+        sizes = _capacities(known[family].levels)[:-1] or [1]
+        steps = [*(f"of {one} up to {two}" for one, two in pairwise(sizes)), f"of {sizes[-1]}"]
+        raise InputError(f"{place}: {family!r} cannot have {size} devices; use a multiple {' or '.join(steps)}.")
     described = f"{size} devices of the {known[family].description}"
     return evolve(known[family], name=name, description=described, levels=levels)
 

@@ -55,7 +55,7 @@ class Kind(Record):
 
 
 _CHOSEN = "Once installed, choose it with"
-_ASKED = "Once installed, nest offers it what"
+_ASKED = "Once installed, nest asks whether it accepts the value of"
 
 _KINDS = (
     Kind(
@@ -67,12 +67,12 @@ _KINDS = (
     Kind(
         "model_importers",
         "model-importer",
-        f"{_ASKED} `model` says: `model: {{$name: {{widths: [1024, 4096, 1024]}}}}`.",
+        f"{_ASKED} `model`, such as `model: {{$name: {{widths: [1024, 4096, 1024]}}}}`.",
     ),
     Kind(
         "topology_importers",
         "topology-importer",
-        f"{_ASKED} `cluster.topology` says: `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
+        f"{_ASKED} `cluster.topology`, such as `topology: {{$name: {{devices: 8, bandwidth: 50e9}}}}`.",
     ),
     Kind("cost_models", "cost-model", f"{_CHOSEN} `costs: $name` in a problem."),
     Kind("collective_models", "collective-model", f"{_CHOSEN} `collectives: $name` in a problem."),

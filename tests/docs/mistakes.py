@@ -136,7 +136,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"cluster.device": "A100-80GB"}, "Did you mean 'a100-sxm-80g'?"),
         M({"cluster.device": "A100"}, "'a100-sxm-40g' or 'a100-sxm-80g'?"),
         M({"cluster.device": "dgx-h100"}, "the cluster 'dgx-h100-superpod'? It belongs under `cluster.name`"),
-        M({"cluster.device": "rtx-4090"}, "Give the figures of any other"),
+        M({"cluster.device": "rtx-4090"}, "For any other device, write its figures"),
         M({"cluster": "h100-sxm"}, "It is a device; write it under `cluster.device`"),
         M({"cluster": "dgx-h100-superpod-12"}, "use a multiple of"),
         M({"cluster.levels[1].link": "ndr400"}, "Write `infiniband-ndr`"),
