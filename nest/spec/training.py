@@ -141,7 +141,7 @@ class StackSpec(Record):
         name: for `training.stack`.
         version: of the framework, or the years it stands for.
         description: one line.
-        targets: exporters whose files it runs: as `search.target`, their names imply it.
+        targets: exporters whose files the stack runs; a `search.target` among them selects the stack.
         precisions: training precisions that imply it, instead of a device's usual stack.
         fully_sharded: stack implied instead if a problem fixes ZeRO 3, which its framework does not run; empty: it runs
             it.
@@ -213,8 +213,8 @@ class Training(Record):
         synchronisation: seconds of gradients and weights once per batch over those of the collective model: ranks out
             of step, many small buckets, several groups on one link; None: the device's calibration if a `model` is
             planned without `overlap.data`, else 1.
-        sharded_synchronisation: factor on that with a sharded optimizer state (ZeRO 1 and up); None: the device's
-            calibration if that also gives `synchronisation`, else 1.
+        sharded_synchronisation: further factor with a sharded optimizer state (ZeRO 1 and up); None: the device's
+            calibration if it also gives `synchronisation`, else 1.
         overlap: communication that the framework hides under compute.
         attention: `flash` (scores are never stored) or `unfused`; None: the stack's, else `flash`, but with `precision:
             fp16` `unfused`, as the frameworks of published fp16 runs had no fused attention (Megatron-LM, arXiv
@@ -259,9 +259,9 @@ class Training(Record):
         reductions: units of data-parallel communication once per batch that overlaps: `layers`, one behind the other in
             a stream of its own, as ZeRO 3's in every micro-batch (FSDP, arXiv 2304.11277, section 3.3), or `buckets` of
             many parameters (Megatron Core); None: the stack's, else `buckets`.
-        stage_split: what stages that nothing else gives share evenly: `blocks`, or `products`: parameters of products,
-            so that the stage of the vocabulary projection has fewer blocks (nanotron); None: the stack's, else
-            `blocks`.
+        stage_split: how `nest evaluate` divides layers that the problem leaves open: equal numbers of `blocks` per
+            stage, or equal `products` (parameters of matmuls), so that the stage of the vocabulary projection has fewer
+            blocks (nanotron); None: the stack's, else `blocks`.
         loss: how the cross-entropy reads the logits: `unfused`, from a copy in single precision that its softmax
             replaces; `fused`, directly; `chunked`, those of some tokens at a time; or `eager`, from such a copy, in
             operators with separate results, as PyTorch runs it uncompiled; None: the stack's, else `unfused`.
