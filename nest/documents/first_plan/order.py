@@ -220,8 +220,8 @@ STRUCTURE = (
 
 ORDER = (
     *STRUCTURE,
-    Entry.either("zero", "the framework's own recipes use this ZeRO stage", _unusual_zero, _usual_zero),
-    Entry.either("rank order", "this is the framework's default rank order", _unusual_order, _usual_order),
+    Entry.either("zero", "the ZeRO stage of the framework's own recipes counts 0", _unusual_zero, _usual_zero),
+    Entry.either("rank order", "the framework's default rank order counts 0", _unusual_order, _usual_order),
     Entry.either(
         "idle", "idle devices cost money", _idle, lambda instance: _constrained(instance, f"devices == {instance.size}")
     ),
