@@ -52,6 +52,8 @@ def _read_qwen(config: ConfigReader) -> Architecture:
     experts, top_k = (512, 10) if older else (256, 8)
     if dense:
         return config.decoder(attentions, FeedForward(config.integer("intermediate_size")))
+    if not older:  # Qwen3.5 has experts on every layer.
+        config.config = {**config.config, "decoder_sparse_step": 1, "mlp_only_layers": []}
     config.fill(moe_intermediate_size=512, num_experts=experts, num_experts_per_tok=top_k)
     return config.decoder(attentions, qwen_experts(config, shared=True, usual=512))
 
