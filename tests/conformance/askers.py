@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 
 HARNESS = """
-import contextlib, io, os, tempfile, traceback
+import contextlib, importlib, io, os, tempfile, traceback
 
 def verdict(case):
     os.chdir(tempfile.mkdtemp())
@@ -33,13 +33,19 @@ def verdicts():
         readable, writable = os.pipe()
         child = os.fork()
         if not child:
-            os.write(writable, json.dumps(verdict(case)).encode()[:60000])
+            before = set(sys.modules)
+            why = verdict(case)
+            with os.fdopen(writable, "w") as pipe:
+                json.dump([why, [module for module in sys.modules if module not in before]], pipe)
             os._exit(0)
         os.close(writable)
         with os.fdopen(readable) as pipe:
             text = pipe.read()
         os.waitpid(child, 0)
-        found[name] = json.loads(text) if text else "it ended without a word"
+        found[name], imported = json.loads(text) if text else ("it ended without a word", [])
+        for module in imported:  # Once here, and not again in each of the other cases.
+            with contextlib.suppress(BaseException):
+                importlib.import_module(module)
     return found
 """
 
@@ -85,16 +91,41 @@ def check(case):
         expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
         order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp")
     chunks = range(args.virtual_pipeline_model_parallel_size or 1)
-    layers = [get_num_layers_to_build(config, vp_stage=chunk if len(chunks) > 1 else None, pp_rank=stage)
-              for chunk in chunks for stage in range(args.pipeline_model_parallel_size)]
+    layers = []
+    for chunk in chunks:
+        for stage in range(args.pipeline_model_parallel_size):
+            parallel_state.set_pipeline_model_parallel_rank(stage)  # Which layouts ask.
+            layers.append(get_num_layers_to_build(config, chunk if len(chunks) > 1 else None, stage))
     assert case["layers"] in (None, layers), f"Megatron Core builds {layers} layers, the plan has {case['layers']}"
 """
 )
 
-BRIDGE = """
-import yaml, torch, warnings
+STAND_IN = """
+import importlib.metadata
+from importlib.machinery import ModuleSpec
+from unittest.mock import MagicMock
+
+class StandIn:  # For packages that do not import without a GPU.
+    def __init__(self, *names):
+        self.names = names
+        sys.meta_path.insert(0, self)
+    def find_spec(self, name, path, target=None):
+        return ModuleSpec(name, self) if any(f"{name}.".startswith(f"{each}.") for each in self.names) else None
+    def create_module(self, spec):
+        return MagicMock(name=spec.name, __path__=[], __spec__=spec)
+    def exec_module(self, module):
+        pass
+"""
+
+BRIDGE = (
+    STAND_IN
+    + """
+import torch, warnings
 warnings.simplefilter("ignore")
-from megatron.bridge.training.config import ConfigContainer
+version = importlib.metadata.version
+importlib.metadata.version = lambda name: "2.9.0" if name == "transformer-engine" else version(name)
+import megatron.core.models.gpt.gpt_layer_specs  # Without Transformer Engine, unlike the adapters of the recipes.
+StandIn("transformer_engine", "megatron.energon", "modelopt")
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 from megatron.bridge.recipes.llama.llama3 import llama32_1b_pretrain_config
 
@@ -102,6 +133,7 @@ def check(case):
     config = llama32_1b_pretrain_config()
     process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
 """
+)
 
 DEEPSPEED = (
     FAKE
@@ -119,9 +151,15 @@ def check(case):
     if stages > 1:
         topology = PipeModelDataParallelTopology(num_pp=stages, num_mp=case["tp"],
                                                    num_dp=case["world"] // stages // case["tp"])
-        DeepSpeedConfig(written, mpu=PipelineParallelGrid(topology=topology))
+        found = DeepSpeedConfig(written, mpu=PipelineParallelGrid(topology=topology))
     else:
-        DeepSpeedConfig(written)
+        found = DeepSpeedConfig(written)
+    read = {"micro": found.train_micro_batch_size_per_gpu, "steps": found.gradient_accumulation_steps,
+            "ep": getattr(found.expert_parallel_config, "autoep_size", 1),
+            "blocks": found.activation_checkpointing_config.number_checkpoints or case["blocks"]}
+    assert read == {key: case[key] for key in read}, read
+    stage = found.zero_optimization_stage  # ZeRO 1 also takes gradients wider than weights on one data-parallel rank.
+    assert stage == case["zero"] or (stage, case["zero"]) == (1, 0), f"ZeRO is {stage}"
 """
 )
 
@@ -244,20 +282,12 @@ def check(case):
                          f"base_num_decoder_layers={case['blocks']}", *words])  # A user's own, where words have none.
 """
 
-SWIFT = """
+SWIFT = (
+    STAND_IN
+    + """
+import yaml
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
-from unittest.mock import MagicMock
-
-class StandIn:  # For mcore_bridge, which builds models and does not import without Transformer Engine.
-    def find_spec(self, name, path, target=None):
-        return ModuleSpec(name, self) if name.split(".")[0] == "mcore_bridge" else None
-    def create_module(self, spec):
-        return MagicMock(name=spec.name, __path__=[], __spec__=spec)
-    def exec_module(self, module):
-        pass
-
-sys.meta_path.insert(0, StandIn())
+StandIn("mcore_bridge")  # It builds models.
 from swift.cli.main import parse_yaml_args
 from swift.megatron.arguments import MegatronPretrainArguments
 from transformers import HfArgumentParser
@@ -273,8 +303,11 @@ class Arguments(MegatronPretrainArguments):
 def check(case):
     words = ["megatron_swift.yaml"]
     parse_yaml_args(words)
+    given = yaml.safe_load(case["files"]["megatron_swift.yaml"])["ENV"]
+    assert {name: str(value) for name, value in given.items()}.items() <= os.environ.items(), "ENV is not set"
     HfArgumentParser(Arguments).parse_args_into_dataclasses([str(word) for word in words])
 """
+)
 
 VERL = """
 from hydra import compose, initialize_config_dir

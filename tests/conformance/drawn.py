@@ -42,6 +42,8 @@ TRAININGS: tuple[dict[str, Any], ...] = (
     {"overlap": {"data": True, "tensor": False}},
     {"overlap": {"data": False, "tensor": False}},
 )
+UNEVEN = {2: [3, 5], 4: [1, 3, 2, 2]}
+"""Blocks of each stage."""
 NODES = (1, 2, 8)
 MOST_TRIES = 4000
 
@@ -99,7 +101,7 @@ def _decisions(random: Random, limits: Any, devices: int, kind: str) -> dict[str
     tp, cp = degree("tp", 1, 2, 2, 4), degree("cp", 1, 1, 1, 2)
     schedule = random.choice(limits.schedules or ("1f1b",))
     piped = not any(rule.replace(" ", "") == "pp==1" for rule in limits.constraints)
-    pp = random.choice((1, 1, 2, 4)) if piped else 1
+    pp = random.choice((1, 1, 2, 4, 4)) if piped else 1
     chunks = 2 if pp > 1 and schedule not in ("1f1b", "gpipe", "zero-bubble") else None
     fixed: dict[str, Any] = {
         "tp": tp,
@@ -112,7 +114,7 @@ def _decisions(random: Random, limits: Any, devices: int, kind: str) -> dict[str
         "schedule": schedule if pp > 1 else None,
         "chunks": chunks,
         "sp": random.choice((True, True, False)) if tp > 1 and (able is None or "sp" in able) else None,
-        "stages": [1, 3, 2, 2] if pp == 4 and chunks is None and random.random() < 0.4 else None,
+        "stages": UNEVEN.get(pp) if chunks is None and random.random() < 0.4 else None,
     }
     if kind in ("experts", "mixtral", "qwen3_moe", "deepseek_v3"):
         fixed["ep"] = degree("ep", 1, 2, 4)

@@ -1,6 +1,5 @@
-"""Hydra with verl's own configuration, and Megatron-SWIFT's own arguments, take what nest's exporters write."""
+"""Hydra with verl's own configuration takes what nest's exporters write."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -67,48 +66,3 @@ def test_hydra_composes_what_is_written(name: str, tmp_path: Path) -> None:
         said = leaves({key: value for key, value in content.items() if key not in ("defaults", "hydra")})
         answer = consume(COMPOSE, {"folder": str(folder), "name": Path(file).stem, "keys": list(said)}, of="verl")
         assert answer == said
-
-
-SWIFT = """
-import ast, os
-from importlib.metadata import distribution
-files = {str(each): each.locate() for each in distribution("ms-swift").files or ()}
-
-def tree(path):
-    return ast.parse(open(files[path], encoding="utf-8").read())
-
-fields = {
-    node.target.id: node
-    for path in ("swift/megatron/arguments/megatron_args.py",)
-    for kind in tree(path).body if isinstance(kind, ast.ClassDef)
-    for node in kind.body if isinstance(node, ast.AnnAssign)
-}
-parse = next(n for n in tree("swift/cli/main.py").body if getattr(n, "name", "") == "parse_yaml_args")
-import json, yaml, logging
-space = {"json": json, "os": os, "yaml": yaml, "logger": logging.getLogger()}
-exec(compile(ast.Module([parse], []), "main.py", "exec"), space)
-os.environ = {}
-arguments = [given["file"]]
-space["parse_yaml_args"](arguments)
-names = [each[2:] for each in arguments if isinstance(each, str) and each.startswith("--")]
-choices = {
-    name: [each.value for each in ast.walk(fields[name].annotation) if isinstance(each, ast.Constant)]
-    for name in names if name in fields
-}
-answer({"unknown": [name for name in names if name not in fields], "choices": choices, "environment": dict(os.environ)})
-"""
-
-
-def test_arguments_are_those_of_megatron_swift(tmp_path: Path) -> None:
-    needs("ms-swift", "pyyaml")
-    for file, text in written("ms-swift"):
-        (tmp_path / file).write_text(text)
-        content = read_mapping_text(text, file)
-        answer = consume(SWIFT, {"file": str(tmp_path / file)}, of="ms-swift")
-        assert set(answer["unknown"]) <= {"max_length", "packing"}  # Those of BaseArguments.
-        del answer["environment"]["SWIFT_CONFIG_FILE"]  # Where it keeps a copy.
-        assert answer["environment"] == {name: str(value) for name, value in content["ENV"].items()}
-        for name, known in answer["choices"].items():
-            words = [word for word in known if isinstance(word, str)]
-            said = content[name] if isinstance(content[name], list) else [content[name]]
-            assert not words or name == "recompute_modules" or set(said) <= set(words), (name, json.dumps(said))

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from frameworks_tests.plans import plan
 from frameworks_tests.reading import parsed
@@ -19,12 +18,6 @@ found, = HfArgumentParser(TrainingArguments).parse_dict({**given, "use_cpu": Tru
 kwargs = found.accelerator_config.gradient_accumulation_kwargs
 answer([found.per_device_train_batch_size, found.gradient_accumulation_steps, found.bf16, str(found.optim.value),
         found.gradient_checkpointing, kwargs])
-"""
-
-KNOWN = """
-from dataclasses import fields
-from transformers import TrainingArguments
-answer(sorted(set(given) - {field.name for field in fields(TrainingArguments)}))
 """
 
 FACTORY = """
@@ -90,21 +83,6 @@ def test_the_trainers_arguments_are_parsed(
     # bf16 asks for a GPU.
     found = consume(ARGUMENTS, {**given, "bf16": False}, of="transformers")
     assert found == [fixed["micro_batch"], steps, False, "adamw_torch_fused", checkpointed, kwargs]
-
-
-def test_llama_factory_hands_the_trainer_keys_that_it_has() -> None:
-    """What is left are LLaMA-Factory's own (src/llamafactory/hparams)."""
-    needs("transformers", "torch")
-    text = files("llama-factory", {"dp": 16, "zero": 3})["llama_factory.yaml"]
-    own = consume(KNOWN, YAML(typ="safe", pure=True).load(text), of="transformers")
-    assert own == [
-        "cutoff_len",
-        "disable_gradient_checkpointing",
-        "finetuning_type",
-        "flash_attn",
-        "model_name_or_path",
-        "stage",
-    ]
 
 
 def test_llama_factory_reads_its_arguments() -> None:

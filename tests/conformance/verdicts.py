@@ -14,6 +14,7 @@ from attrs import frozen
 import nest
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
+from nest_frameworks.common import samples
 from tests.conformance import drawn
 from tests.conformance.askers import ASKERS, script_of
 from tests.conformance.consumer import REPOSITORY, consume, versions
@@ -50,6 +51,10 @@ def case(plan: PlanDocument, files: Mapping[str, str]) -> dict[str, Any]:
         "world": shape.world_size,
         "stages": shape.stages,
         "tp": shape.tp,
+        "ep": shape.ep,
+        "micro": samples(shape),
+        "steps": shape.micro_batches,
+        "zero": shape.zero[0],
         "blocks": shape.blocks,
     }
     if FLAGS in files:

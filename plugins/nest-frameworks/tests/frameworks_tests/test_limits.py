@@ -53,6 +53,11 @@ def test_optimizers_are_those_that_files_name(name: str, written: Collection[str
     assert allowed(name, "optimizer", OPTIMIZERS) == set(written)
 
 
+def test_lion_of_megatron_core_is_refused_for_its_adam() -> None:
+    with pytest.raises(InputError, match="embeddings, the head, norms and biases to Adam"):
+        registry().exporters()["megatron"].limits(structure(problem({"dp": 16}, optimizer="lion"), Problem))  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("name", "written"),
     [("nanotron", nanotron.FORMATS), ("accelerate", accelerate.PRECISIONS), ("lightning", lightning.FORMATS)],

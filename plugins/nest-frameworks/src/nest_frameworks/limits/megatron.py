@@ -21,6 +21,12 @@ from nest_frameworks.limits import Asked, gradient_format, whole_batches
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
 """By the catalogue's names."""
 
+MIXED = {"lion": "its Lion leaves embeddings, the head, norms and biases to Adam, which nest does not price"}
+"""Optimizers of Megatron Core that keep more than the catalogue's of that name (emerging_optimizers.py of 0.19.2).
+
+findings/megatron-lion-trains-embeddings-with-adam.sh shows it.
+"""
+
 
 def megatron(asked: Asked, *, recipe: bool = False) -> Limits:
     """Limits of Megatron-LM for `problem`; a `recipe` that builds the model lifts some.
@@ -248,7 +254,8 @@ MODES = ("none", "selective", "full")
 def training_obstacles(training: Training) -> Iterator[str]:
     """Trainings that no plan can have with Megatron-LM: clauses that follow 'because'."""
     if training.optimizer not in OPTIMIZERS:
-        yield f"it has no optimizer {training.optimizer!r}; those it has are {', '.join(OPTIMIZERS)}"
+        known = f"it has no optimizer {training.optimizer!r}; those it has are {', '.join(OPTIMIZERS)}"
+        yield MIXED.get(training.optimizer, known)
     if training.precision == "fp32" and gradient_format(training) != "fp32":
         yield "it accumulates and reduces gradients in fp32 where parameters are fp32"
     if training.precision != "fp16" and training.gradients == "fp16":
