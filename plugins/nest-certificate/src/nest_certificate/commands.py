@@ -20,7 +20,7 @@ def certify(
 ) -> None:
     """Write a proof that no plan is faster than the lower bound.
 
-    `tools/check_certificate` checks it without nest.
+    `tools/check_certificate.py` checks it without nest.
 
     Exit code 0: done; 1: no proof found, or the certificate is of another problem; 2: bad input.
     """

@@ -22,7 +22,7 @@ from tests.oracle.brute_force import solve
 from tests.seeds import seeds
 
 ROOT = Path(__file__).parents[4]
-CHECKER = ROOT / "tools" / "check_certificate"
+CHECKER = ROOT / "tools" / "check_certificate.py"
 PAGE = ROOT / "docs" / "explanation" / "certificate.md"
 
 

@@ -1,0 +1,1352 @@
+#!/usr/bin/env python3
+"""Check a certificate of `nest certify`: no plan of its instance is faster than a bound; and the price of its plan.
+
+The standard library alone, written from the problem's statement; `docs/explanation/certificate.md` has a lemma for each
+rule. Nothing of nest is imported, and nothing is searched that the certificate does not name.
+"""
+
+import gzip
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from math import fsum, inf
+from os import PathLike
+from typing import Any, NamedTuple
+
+ROUND = 1e-10
+"""Share of the bound left to rounding: sums of a thousand numbers of one sign lose less than 1e-12 of their total."""
+
+Choice = tuple[str, int]  # Recompute mode and ZeRO stage.
+Choices = tuple[Choice, ...]
+Run = tuple[int, int]  # Layers between a closed set and a larger one, by number.
+Runs = Sequence[Run]
+Around = Sequence[tuple[int, int]]  # Levels in front of and behind each run.
+Stage = tuple[Runs, Choice, Around]
+Moment = Sequence[float]  # Micro-batches in flight of each chunk of a stage.
+Terms = tuple[float, float, float]  # Of the slowest stage, the sum, and once per batch.
+Group = tuple[tuple[tuple[int, ...], ...], int]  # Shapes of sets of devices side by side, and members of each.
+Ways = Sequence[tuple[float, float, Sequence[tuple[float, float]]]]  # Seconds, seconds per byte, and both by port.
+Sharding = tuple[list[float], float, list[float], float, float]  # See `Instance.sharding`.
+Parts = tuple[list[float], list[float], float, float, float, float, float, float]  # See `Instance.stage`.
+Pass = tuple[str, int, int, int]  # Kind, micro-batch, chunk, and whether the next runs beside it.
+Lengths = dict[tuple[str, int], float]  # Seconds by kind of pass and chunk.
+Option = tuple[float, float, float, float, float, Choice]  # Terms, bytes of one micro-batch and of another, choice.
+Link = tuple[int, int, list[float], list[Option]]  # A stage between two cuts.
+Items = Sequence[tuple["Case", tuple[int, ...]]]  # Cases, each with the numbers of its sets of choices.
+Numbers = dict[str, Any]  # Part of the certificate.
+
+ANY = -2  # Level of a boundary that is not decided: the cheapest counts.
+END = -1  # Level of no boundary.
+MOST_CUTS = 3000  # Closed sets of layers of a graph that is checked.
+MOST_STATES = 3_000_000  # States of a recurrence or replays of a case.
+
+
+class Refused(Exception):  # noqa: N818 - a verdict
+    """A certificate that proves nothing; the text says where."""
+
+
+class Costs:
+    """Numbers of a candidate, and their sums over runs of layers."""
+
+    def __init__(
+        self, data: Numbers, cuts: list[int], tensors: list[tuple[int, list[int]]], levels: Sequence[object]
+    ) -> None:
+        self.width, self.samples, self.data = data["width"], data["samples"], data
+        self.layers = layers = len(data["forward"])
+        self.forward, self.backward, self.busy = data["forward"], data["backward"], data.get("busy")
+        self.weights = data.get("weight_gradients") or [each / 2 for each in self.backward]
+        self.modes = {name: dict(mode) for name, mode in data["recompute"].items()}
+        self.state = [data["state"][name] for name in sorted(data["state"])]
+        rows = [self.forward, self.backward, self.weights, *(self.busy or ())]
+        for group in self.state:
+            rows += [group[name] for name in ("weights", "gradients", "optimizer", "update")]
+            rows += [group["pieces"]] if group.get("pieces") else []
+        for mode in self.modes.values():
+            mode["bad"] = [each is None for each in mode["first"]]
+            mode["first"] = [0.0 if each is None else each for each in mode["first"]]
+            mode["busy"] = mode.get("busy") or ([[0.0] * layers] * len(levels) if self.busy else [])
+            rows += [*(mode[name] for name in ("bad", "extra", "first", "more", "peak")), *mode["busy"]]
+        sizes = data["edge_bytes"]
+        if len(sizes) != len(tensors) or not all(len(row) == layers for row in rows):
+            raise Refused("a row of the instance has another length than the layers")
+        if not all(0 <= each < 1e31 for row in (sizes, *rows) for each in row):
+            raise Refused("a number of the instance is negative or not finite")
+        kinds: dict[Any, list[int]] = {}
+        self.by_layer = list(zip(*rows, strict=True))
+        for layer, column in enumerate(self.by_layer):
+            kinds.setdefault(column, []).append(layer)
+        self.columns = list(kinds)
+        self.kinds, self.numbers = [own[0] for own in kinds.values()], [len(own) for own in kinds.values()]
+        pairs = list(zip(tensors, sizes, strict=True))
+        self.cut = [sum(size for (maker, readers), size in pairs if crosses(cut, maker, readers)) for cut in cuts]
+        self.cuts, self.sums, self.members, self.gathered = cuts, {}, {}, data.get("gathered", 0.0)
+
+    def over(self, key: Hashable, row: Sequence[float], runs: Runs) -> float:
+        """Sum of a row over runs of layers, each from one closed set to a larger one; rounded once a run."""
+        total = 0.0
+        for run in runs:
+            if (key, run) not in self.sums:
+                self.sums[key, run] = fsum([row[layer] for layer in self.inside(run)])
+            total += self.sums[key, run]
+        return total
+
+    def inside(self, run: Run) -> list[int]:
+        """Layers of a run."""
+        if run not in self.members:
+            inside = self.cuts[run[1]] & ~self.cuts[run[0]]
+            self.members[run] = [layer for layer in range(self.layers) if inside >> layer & 1]
+        return self.members[run]
+
+
+def crosses(cut: int, maker: int, readers: Sequence[int]) -> bool:
+    """Return whether a tensor is made outside a closed set and read inside."""
+    return not cut >> maker & 1 and any(cut >> reader & 1 for reader in readers)
+
+
+class Case(NamedTuple):
+    """Decisions of a plan before its stages."""
+
+    candidate: int
+    replicas: int
+    order: int
+    schedule: int
+    degree: int | None
+    stages: int
+    batches: int  # Micro-batches of a replica.
+    size: int  # Devices of a replica.
+
+    def __str__(self) -> str:
+        names = ("candidate", "replicas", "order", "schedule", "degree", "stages")
+        return ", ".join(f"{name} {getattr(self, name)}" for name in names)
+
+
+class Instance:
+    """Sections 1 to 3 of the problem in numbers, and section 4's formulas."""
+
+    def __init__(self, data: Numbers) -> None:
+        self.data = data
+        self.cache: dict[Any, Any] = {}
+        self.levels = data["levels"]
+        self.capacity, size = [], 1
+        for fanout, bandwidth, latency in self.levels:
+            size *= fanout
+            self.capacity.append(size)
+            if fanout < 1 or bandwidth <= 0 or latency < 0:
+                raise Refused("a level of the instance is none")
+        self.devices = size
+        self.room = data["memory"] * (1 + 1.01e-12) - data["reserve"]  # Rounding may fill a stage by 1e-12 too much.
+        self.tensors, self.layers = data["tensors"], data["layers"]
+        self.cuts = self.closed_sets()
+        self.place = {cut: index for index, cut in enumerate(self.cuts)}
+        self.candidates = [Costs(each, self.cuts, self.tensors, self.levels) for each in data["candidates"]]
+        self.schedules, self.orders = data["schedules"], data["rank_orders"]
+        self.larger = self.pairs()
+
+    def closed_sets(self) -> list[int]:
+        """Sets of layers that hold all readers of what they make, as bits, small ones first."""
+        readers = [0] * self.layers
+        for maker, others in self.tensors:
+            for other in others:
+                readers[maker] |= 1 << other
+        growth, found, front = [0], {0}, [0]
+        while front:
+            following = []
+            for cut in front:
+                for layer in range(self.layers):
+                    grown = cut | 1 << layer
+                    if grown != cut and readers[layer] & ~cut == 0 and grown not in found:
+                        found.add(grown)
+                        following.append(grown)
+            if len(found) > MOST_CUTS:
+                raise Refused(f"the layer graph has more than {MOST_CUTS} cuts")
+            growth += following
+            front = following
+        if growth[-1] != (1 << self.layers) - 1:
+            raise Refused("the layer graph has a cycle")
+        return growth
+
+    def pairs(self) -> dict[int, list[int]]:
+        """For each closed set that a plan may cut at, the larger ones."""
+        kept = [sum(1 << layer for layer in group) for group in self.data.get("together", ())]
+        free = [i for i, cut in enumerate(self.cuts) if all(cut & group in (0, group) for group in kept)]
+        if self.data.get("partition"):
+            cut, allowed = 0, [0]
+            for stage in reversed(self.data["partition"]):
+                cut |= sum(1 << layer for layer in stage)
+                allowed.append(self.place.get(cut, -1))
+            free = [i for i in free if i in allowed]
+        self.free = free
+        return {a: [b for b in free if b != a and self.cuts[a] & ~self.cuts[b] == 0] for a in free}
+
+    # Section 1: messages and collectives.
+
+    def message(self, size: float, level: int) -> float:
+        """Seconds of a message."""
+        if not size or level == END:
+            return 0.0
+        if level == ANY:
+            return min(latency + size / bandwidth for _, bandwidth, latency in self.levels)
+        return self.levels[level][2] + size / self.levels[level][1]
+
+    def shape(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Most children with members in any group, by level."""
+        found, below = [], 1
+        for capacity in self.capacity:
+            groups = defaultdict(set)
+            for member in members:
+                groups[member // capacity].add(member // below)
+            found.append(max(map(len, groups.values())))
+            below = capacity
+        return tuple(found)
+
+    def lines(self, kind: str, shape: tuple[int, ...], members: int) -> Ways:
+        """Ways to run a collective, as seconds, seconds per byte, and both for the port of each level."""
+        key = (kind, shape, members)
+        if key in self.cache:
+            return self.cache[key]
+        if self.data.get("collectives") is not None:
+            self.cache[key] = self.measured(f"{kind} {members} in {' x '.join(map(str, shape))}")
+            return self.cache[key]
+        phases = 2 if kind == "all_reduce" else 1
+        ports, inside, narrowest, flat = [], 1, inf, []
+        for level, (count, (_, bandwidth, latency)) in enumerate(zip(shape, self.levels)):
+            ports.append((phases * (count - 1) * latency, phases * (count - 1) / count / inside / bandwidth))
+            inside, narrowest = inside * count, min(narrowest, bandwidth)
+            if count > 1:
+                flat = [(0.0, 0.0)] * len(self.levels)
+                flat[level] = (phases * (members - 1) * latency, phases * (members - 1) / members / narrowest)
+        ways = [(sum(a for a, _ in each), sum(b for _, b in each), each) for each in (ports, flat)]
+        self.cache[key] = ways
+        return ways
+
+    def measured(self, name: str) -> Ways:
+        """Ways to run a collective whose costs the instance lists; affine in its bytes, with nothing negative."""
+        if name not in self.data["collectives"]:
+            raise Refused(f"the instance has no cost of {name}")
+        ways = [(a, b, [tuple(port) for port in ports]) for a, b, ports in self.data["collectives"][name]]
+        for a, b, ports in ways:
+            numbers = [a, b, *(each for port in ports for each in port)]
+            if len(ports) != len(self.levels) or len(numbers) != 2 + 2 * len(ports):
+                raise Refused(f"the cost of {name} has another number of levels")
+            if not all(0 <= each < 1e31 for each in numbers):
+                raise Refused(f"a cost of {name} is negative or not finite")
+        if not ways:
+            raise Refused(f"the instance has no cost of {name}")
+        return ways
+
+    def collective(self, kind: str, size: float, group: Group) -> list[float]:
+        """Seconds of a collective over sets of devices side by side, then those of each port."""
+        shapes, members = group
+        worst = [0.0] * (1 + len(self.levels))
+        if size and members > 1:
+            for shape in shapes:
+                ways = self.lines(kind, shape, members)
+                latency, slope, ports = min(ways, key=lambda way: way[0] + size * way[1])
+                taken = [latency + size * slope, *(a + size * b for a, b in ports)]
+                worst = [max(pair) for pair in zip(worst, taken)]
+        return worst
+
+    def groups(self, case: Case) -> list[tuple[Group, Group, Group]]:
+        """For each parameter group: all its devices, those that shard, and those with the same shard."""
+        costs, d, degree = self.candidates[case.candidate], case.replicas, case.degree
+        step = case.size if self.orders[case.order] == "pp-inner" else costs.width
+        found = []
+        for ranks in (tuple(group["ranks"]) for group in costs.state):
+            key = (ranks, step, d, degree)
+            if key not in self.cache:
+                members = sorted(replica * step + rank for replica in range(d) for rank in ranks)
+                count = len(members)
+                whole = ((self.shape(members),), count)
+                if degree is None or count <= degree:
+                    self.cache[key] = whole, whole, ((), 1)
+                else:
+                    shards = {self.shape(members[i : i + degree]) for i in range(0, count, degree)}
+                    same = {self.shape(members[i::degree]) for i in range(degree)}
+                    self.cache[key] = whole, (tuple(shards), degree), (tuple(same), count // degree)
+            found.append(self.cache[key])
+        return found
+
+    # Section 3: the cases of the plan space.
+
+    def cases(self) -> Iterator[Case]:
+        """Every combination of candidate, replicas, rank order, schedule, shard groups and number of stages."""
+        batch, uneven = self.data["global_batch"], self.data["uneven_batch"]
+        for index, costs in enumerate(self.candidates):
+            width = costs.width
+            if not all(c % width == 0 or width % c == 0 for c in self.capacity):
+                continue
+            for d in range(1, min(self.devices // width, batch // costs.samples) + 1):
+                if batch % (d * costs.samples) and not uneven:
+                    continue
+                batches, size = -(-batch // (d * costs.samples)), width * (self.devices // (d * width))
+                for degree in self.degrees(costs, d):
+                    for order in range(len(self.orders)):
+                        for schedule in range(len(self.schedules)):
+                            for stages in range(1, min(size // width, self.layers) + 1):
+                                given = len(self.data.get("partition") or ()) in (0, stages)
+                                if given and self.admits(schedule, batches, stages):
+                                    yield Case(index, d, order, schedule, degree, stages, batches, size)
+
+    def degrees(self, costs: Costs, replicas: int) -> list[int | None]:
+        """Numbers of ranks that ZeRO may shard over: each divides the ranks of every group, or is no less."""
+        counts = [replicas * len(group["ranks"]) for group in costs.state]
+        return [
+            each
+            for each in self.data["zero_degrees"]
+            if each is None or not any(count > each and count % each for count in counts)
+        ]
+
+    def admits(self, schedule: int, batches: int, stages: int) -> bool:
+        """Return whether a schedule has such plans."""
+        name, chunks = self.schedules[schedule]["name"], self.schedules[schedule]["chunks"]
+        if chunks > 1:
+            units = len(self.data["units"])
+            if stages < 2 or stages * chunks > units:
+                return False
+        if name in ("1f1b", "gpipe", "nest"):
+            return True
+        if name == "interleaved":
+            return batches % stages == 0
+        return self.table(schedule, batches, stages) is not None
+
+    def table(self, schedule: int, batches: int, stages: int) -> Any:
+        """Numbers of a schedule that has no formula here; None: it has no such plans."""
+        tables = self.schedules[schedule]["tables"]
+        if f"{batches},{stages}" not in tables:
+            name = self.schedules[schedule]["name"]
+            raise Refused(f"schedule {name} has no numbers for {batches} micro-batches in {stages} stages")
+        return tables[f"{batches},{stages}"]
+
+    def choices(self, case: Case) -> Sequence[Choices]:
+        """Sets of allowed choices: a plan takes one set, and each of its stages a mode and a ZeRO stage of it."""
+        allowed = self.data.get("allowed")
+        if allowed is None:
+            names = self.candidates[case.candidate].data["choices"]
+            every = tuple((mode, zero) for mode in names for zero in self.data["zero"])
+            return (every,) if every else ()
+        key = ",".join(map(str, (case.candidate, case.replicas, case.order, case.schedule, case.degree)))
+        found = allowed["cases"].get(key, {}).get(str(case.stages))
+        if found is None:
+            return ()
+        if ("set", found) not in self.cache:
+            self.cache["set", found] = [tuple((str(m), int(z)) for m, z in some) for some in allowed["sets"][found]]
+        return self.cache["set", found]
+
+    # Section 4: weights, micro-batches in flight, stages.
+
+    def weights(self, case: Case) -> list[float]:
+        """`A`, then `B` of forward passes, input and weight gradients, arriving and returning messages."""
+        schedule, m, s = self.schedules[case.schedule], case.batches, case.stages
+        key = ("weights", case.schedule, m, s)
+        if key not in self.cache:
+            name, v = schedule["name"], schedule["chunks"]
+            if name in ("1f1b", "gpipe"):
+                row = [m - 1.0, 1.0, 1.0, 1.0]
+            elif name == "nest":
+                row = [m + s - 1.0, 0.0, 0.0, 0.0]
+            elif name == "interleaved":
+                row = [m - 1 / v, 1 / v, 1 / v, 1 / v]
+            else:
+                row = self.table(case.schedule, m, s)["weights"]
+            self.cache[key] = [*row, *((1.0, 1.0) if schedule["hides"] else row[1:3])]
+        return self.cache[key]
+
+    def held(self, case: Case, stage: int) -> Sequence[Moment]:
+        """Micro-batches in flight of the chunks of a stage, from 1, at its fullest moments."""
+        name, m, s = self.schedules[case.schedule]["name"], case.batches, case.stages
+        if name in ("1f1b", "nest"):
+            return [[min(m, s - stage + 1)]]
+        return [[m]] if name == "gpipe" else self.table(case.schedule, m, s)["held"][stage - 1]
+
+    def split(self, mode: str, runs: Runs) -> Sequence[tuple[str, Runs]]:
+        """Runs of layers of each pure mode of a stage, by the first blocks that a partial mode recomputes."""
+        if ":" not in mode:
+            return [(mode, runs)]
+        first, count, rest = mode.split(":")
+        parts = {first: [], rest: []}
+        for smaller, larger in runs:
+            inside, taken, done = self.cuts[larger] & ~self.cuts[smaller], 0, 0
+            for unit in self.unit_bits():
+                if unit & inside and done < int(count):
+                    taken, done = taken | unit & inside, done + 1
+            # Layers behind the recomputed blocks, these, and layers in front of them, such as the embedding.
+            near = self.cuts[smaller] | taken
+            while (grown := near | self.behind(near) & self.cuts[larger]) != near:
+                near = grown
+            ends = [smaller, self.place.get(near & ~taken), self.place.get(near), larger]
+            if None in ends:
+                raise Refused("the recomputed blocks of a stage are no run of layers")
+            parts[first].append((ends[1], ends[2]))
+            parts[rest] += [(ends[0], ends[1]), (ends[2], ends[3])]
+        return [(name, [run for run in own if run[0] != run[1]]) for name, own in parts.items()]
+
+    def behind(self, layers: int) -> int:
+        """Readers of what some layers make."""
+        key = ("behind", layers)
+        if key not in self.cache:
+            others = (other for maker, readers in self.tensors if layers >> maker & 1 for other in readers)
+            self.cache[key] = sum(1 << other for other in set(others))
+        return self.cache[key]
+
+    def unit_bits(self) -> list[int]:
+        """Transformer blocks in pipeline order, as bits."""
+        if "bits" not in self.cache:
+            self.cache["bits"] = [sum(1 << layer for layer in unit) for unit in self.data["recomputed_units"]]
+        return self.cache["bits"]
+
+    def effective(self, zero: int) -> int:
+        """ZeRO stage whose costs count."""
+        if self.data["adapters"] and zero < 3:
+            return 0
+        return 1 if zero == 2 and self.data["whole_gradients"] else zero
+
+    def sharding(self, case: Case, runs: Runs, zero: int) -> Sharding:
+        """Seconds of ZeRO per micro-batch with ports, its part in forward passes, once per batch, update, bytes."""
+        costs, data = self.candidates[case.candidate], self.data
+        zero = self.effective(zero)
+        count, copies = 1 + len(self.levels), self.schedules[case.schedule]["copies"]
+        often, once, gathering, update, held = [0.0] * count, [0.0] * count, 0.0, 0.0, 0.0
+        for number, (group, (whole, shards, same)) in enumerate(zip(costs.state, self.groups(case))):
+            weights, gradients, optimizer, updating = (
+                costs.over((number, name), group[name], runs)
+                for name in ("weights", "gradients", "optimizer", "update")
+            )
+            z, terms, frequent = shards[1], [], []
+            if zero == 0:
+                terms.append(self.collective("all_reduce", gradients, whole))
+            else:
+                terms.append(self.collective("all_reduce", gradients / z, same))
+            pieces = max(1.0, costs.over((number, "pieces"), group["pieces"], runs)) if group.get("pieces") else 1.0
+            if zero == 1:
+                terms.append(self.collective("reduce_scatter", gradients, shards))
+            elif zero > 1:
+                frequent.append((1, self.collective("reduce_scatter", gradients / pieces, shards)))
+            if 0 < zero < 3:
+                terms.append(self.collective("all_gather", weights, shards))
+            elif zero == 3:
+                gather = self.collective("all_gather", weights / pieces, shards)
+                frequent.append((2, gather))
+                gathering += pieces * gather[0]
+            once = [sum(each) for each in zip(once, *terms)]
+            for times, taken in frequent:
+                often = [a + times * pieces * b for a, b in zip(often, taken)]
+            update += updating / (z if zero else 1)
+            held += (
+                weights / (z if zero > 2 else 1) + gradients / (z if zero > 1 else 1) + optimizer / (z if zero else 1)
+            )
+        once[0] *= data["synchronisation"] * (data["sharded_synchronisation"] if zero else 1.0)
+        return often, gathering, once, update, copies * held
+
+    def stage(self, case: Case, runs: Runs, choice: Choice, around: Around) -> tuple[float, float, float, Parts]:
+        """Times of a stage: `t`, its part of the sum, `y`, and seconds of the passes of its chunks.
+
+        With boundaries of `ANY` level these are lower bounds.
+        """
+        costs, data, weights = self.candidates[case.candidate], self.data, self.weights(case)
+        over, hides = costs.over, self.schedules[case.schedule]["hides"]
+        parts = self.split(choice[0], runs)
+        forward, gradients = over("f", costs.forward, runs), over("w", costs.weights, runs)
+        extra = sum(over(("extra", mode), costs.modes[mode]["extra"], own) for mode, own in parts)
+        work = forward + over("b", costs.backward, runs) + extra
+        arriving = [self.message(costs.cut[larger], front) for (_, larger), (front, _) in zip(runs, around)]
+        returning = [self.message(costs.cut[smaller], behind) for (smaller, _), (_, behind) in zip(runs, around)]
+        messages = sum(arriving) + sum(returning)
+        often, gathering, once, update, _ = self.sharding(case, runs, choice[1])
+        shown, e = data["exposed_often"] * often[0], data["exposed"]
+        sync = e * once[0]
+        if data["hiding"]:
+            shown, sync = max(shown, often[0] - work), max(sync, once[0] - work)
+        hidden = min(messages, work) if hides else 0.0
+        time, wait = work + messages + shown - hidden, 0.0
+        known = all(level != ANY for pair in around for level in pair)
+        if costs.busy:
+            ports = list(often[1:])
+            for level in range(len(ports)):
+                ports[level] += over(("busy", level), costs.busy[level], runs)
+                ports[level] += sum(over(("busy", level, m), costs.modes[m]["busy"][level], own) for m, own in parts)
+            for seconds, level in zip((*arriving, *returning), [f for f, _ in around] + [b for _, b in around]):
+                if level >= 0:
+                    ports[level] += seconds
+            wait = max(0.0, max(ports) - time)
+            time += wait
+            free = [time - busy for busy, used in zip(ports, once[1:]) if used > 0]
+            if e < 1 and free and known:
+                sync = max(sync, once[0] - case.batches * min(free))
+        if len(set(weights[1:])) == 1:
+            filling = weights[1] * (time + hidden)
+        else:
+            gathered = gathering / often[0] * shown if often[0] else 0.0
+            inputs = work + shown - forward - gathered - gradients
+            filling = weights[1] * (forward + gathered) + weights[2] * inputs + weights[3] * gradients
+            filling += weights[4] * sum(arriving) + weights[5] * sum(returning)
+            filling += (weights[1] + weights[2]) / 2 * wait if known else 0.0
+        passes = (arriving, returning, shown, often[0], hidden, messages, time, wait)
+        return time, filling, sync + update, passes
+
+    def memory(self, case: Case, runs: Runs, choice: Choice) -> tuple[float, list[float]]:
+        """Bytes of a stage with one micro-batch in flight in each chunk, and of each further one in each."""
+        costs, parts = self.candidates[case.candidate], self.split(choice[0], runs)
+        if any(costs.over(("bad", mode), costs.modes[mode]["bad"], own) > 0.5 for mode, own in parts):
+            return inf, [0.0] * len(runs)
+        held = self.sharding(case, runs, choice[1])[4]
+        first = sum(costs.over(("first", mode), costs.modes[mode]["first"], own) for mode, own in parts)
+        peak = max(self.peak(case.candidate, mode, run) for mode, own in parts for run in own)
+        stash = any(costs.modes[mode].get("stash_inputs") for mode, own in parts if own)
+        further = []
+        for run in runs:
+            own = self.split(choice[0], [run])
+            more = sum(costs.over(("more", mode), costs.modes[mode]["more"], part) for mode, part in own)
+            further.append(more + (costs.cut[run[1]] if stash else 0.0))
+        return held + first + peak + (costs.gathered if choice[1] > 2 else 0.0), further
+
+    def peak(self, candidate: int, mode: str, run: Run) -> float:
+        """Largest transient bytes of the layers of a run."""
+        key = ("peak", candidate, mode, run)
+        if key not in self.cache:
+            row, inside = self.candidates[candidate].modes[mode]["peak"], self.cuts[run[1]] & ~self.cuts[run[0]]
+            self.cache[key] = max(row[layer] for layer in range(self.layers) if inside >> layer & 1)
+        return self.cache[key]
+
+    def fits(self, case: Case, memory: tuple[float, Sequence[float]], moments: Iterable[Moment]) -> bool:
+        """Return whether a stage fits at each of its fullest moments."""
+        first, further = memory
+        most = max(sum((count - 1) * more for count, more in zip(moment, further)) for moment in moments)
+        return first + most <= self.room
+
+    def level(self, case: Case, one: int, two: int) -> int:
+        """Level of the boundary between blocks at two slots: the worst over the replicas."""
+        first, last = sorted((one, two))
+        width, d = self.candidates[case.candidate].width, case.replicas
+        key = ("level", width, d, case.order, case.size, first, last)
+        if key not in self.cache:
+            if self.orders[case.order] == "pp-inner":
+                starts = [(r * case.size + first * width, r * case.size + last * width) for r in range(d)]
+            else:
+                starts = [(first * width * d + r * width, last * width * d + r * width) for r in range(d)]
+            fits = (
+                level
+                for level, size in enumerate(self.capacity)
+                if all(begin // size == (end + width - 1) // size for begin, end in starts)
+            )
+            self.cache[key] = next(fits)
+        return self.cache[key]
+
+    # Section 4: the price of a plan.
+
+    def order_of(self, case: Case, stage: int) -> Sequence[Pass]:
+        """Passes of the device of a stage, from 1: kind, micro-batch, chunk, and whether the next runs beside it."""
+        name, m, s = self.schedules[case.schedule]["name"], case.batches, case.stages
+        if name not in ("1f1b", "nest", "gpipe"):
+            return self.table(case.schedule, m, s)["order"][stage - 1]
+        ahead = m if name == "gpipe" else min(m, s - stage + 1)
+        passes = [("f", i, 0, 0) for i in range(ahead)]
+        for i in range(m):
+            passes.append(("b", i, 0, 0))
+            if ahead + i < m:
+                passes.append(("f", ahead + i, 0, 0))
+        return passes
+
+    def passes(self, case: Case, runs: Runs, choice: Choice, priced: Parts) -> tuple[Lengths, Lengths]:
+        """Seconds of a stage's passes by kind and chunk, and of the messages that each waits for beside its work."""
+        costs, (arriving, returning, shown, _, hidden, messages, time, wait) = (self.candidates[case.candidate], priced)
+        beside = hidden / messages if hidden else 0.0
+        grow = time / (time - wait) if wait and time > wait else 1.0
+        gather, scatter = self.often_by_chunk(case, runs, choice[1])
+        total = sum(2 * a + b for a, b in zip(gather, scatter))
+        share, lengths, travel = shown / total if total else 0.0, {}, {}
+        for chunk, run in enumerate(runs):
+            over, parts = (lambda key, row, run=run: costs.over(key, row, [run])), self.split(choice[0], [run])
+            extra = sum(costs.over(("extra", mode), costs.modes[mode]["extra"], own) for mode, own in parts)
+            forward = (1 - beside) * arriving[chunk] + over("f", costs.forward) + share * gather[chunk]
+            back = (1 - beside) * returning[chunk] + extra + over("b", costs.backward)
+            back += share * (gather[chunk] + scatter[chunk])
+            weights = over("w", costs.weights) + share * scatter[chunk]
+            for kind, seconds in (("f", forward), ("b", back), ("i", back - weights), ("w", weights)):
+                lengths[kind, chunk] = grow * seconds
+            travel["f", chunk], travel["w", chunk] = beside * arriving[chunk], 0.0
+            travel["b", chunk] = travel["i", chunk] = beside * returning[chunk]
+        return lengths, travel
+
+    def often_by_chunk(self, case: Case, runs: Runs, zero: int) -> tuple[list[float], list[float]]:
+        """Seconds that ZeRO gathers and scatters per micro-batch by chunk: by bytes, latencies in equal parts."""
+        costs, zero = self.candidates[case.candidate], self.effective(zero)
+        found = [0.0] * len(runs), [0.0] * len(runs)
+        for number, (group, (_, shards, _)) in enumerate(zip(costs.state, self.groups(case))):
+            pieces = max(1.0, costs.over((number, "pieces"), group["pieces"], runs)) if group.get("pieces") else 1.0
+            for row, kind, name, least in (
+                (found[0], "all_gather", "weights", 3),
+                (found[1], "reduce_scatter", "gradients", 2),
+            ):
+                size = costs.over((number, name), group[name], runs) / pieces
+                if zero < least or not size or shards[1] < 2:
+                    continue
+                ways = [min(self.lines(kind, s, shards[1]), key=lambda w: w[0] + size * w[1]) for s in shards[0]]
+                latency, slope, _ = max(ways, key=lambda way: way[0] + size * way[1])
+                for chunk, run in enumerate(runs):
+                    row[chunk] += pieces * latency / len(runs)
+                    row[chunk] += slope * costs.over((number, name), group[name], [run])
+        return found
+
+    def makespan(self, case: Case, stages: Sequence[tuple[Lengths, Lengths]], route: list[int]) -> float:
+        """End of the last pass when every device runs its passes in order; stages are lengths and travel."""
+        s, m, last = case.stages, case.batches, len(route) - 1
+        copies, own = self.schedules[case.schedule]["copies"], [[] for _ in range(s)]
+        for place, stage in enumerate(route):
+            own[stage].append(place)
+        orders = [self.order_of(case, stage + 1) for stage in range(s)]
+        ends, clocks, begun, done, moved = {}, [0.0] * s, [None] * s, [0] * s, True
+
+        def ready(device: int, step: Pass) -> tuple[Any, float, tuple[str, int, int]]:
+            kind, batch, chunk, _ = step
+            stage = s - 1 - device if copies == 2 and 2 * batch >= m else device
+            place = own[stage][chunk]
+            sent = ("f", place - 1, batch) if kind == "f" else ("b", place + 1, batch)
+            free = kind == "w" or (place == 0 if kind == "f" else place == last)
+            lengths, travel = stages[stage]
+            arrival = 0.0 if free else ends[sent] + travel[kind, chunk] if sent in ends else None
+            return arrival, lengths[kind, chunk], ("f" if kind == "f" else "w" if kind == "w" else "b", place, batch)
+
+        while moved:
+            moved = False
+            for device, order in enumerate(orders):
+                while done[device] < len(order):
+                    count = 1
+                    while order[done[device] + count - 1][3]:
+                        count += 1
+                    steps = [ready(device, step) for step in order[done[device] : done[device] + count]]
+                    if any(arrival is None for arrival, _, _ in steps):
+                        break
+                    start = max(clocks[device], *(arrival for arrival, _, _ in steps))
+                    begun[device] = start if begun[device] is None else begun[device]
+                    clocks[device] = start + sum(length for _, length, _ in steps)
+                    ends |= {key: clocks[device] for _, _, key in steps}
+                    done[device], moved = done[device] + count, True
+        if any(count < len(order) for count, order in zip(done, orders)):
+            return 0.0
+        if self.schedules[case.schedule]["staggered"]:
+            return max(end - start for end, start in zip(clocks, begun))
+        return max(clocks)
+
+    def route(self, case: Case) -> list[int]:
+        """Stage of each chunk in pipeline order, from 0."""
+        v, s = self.schedules[case.schedule]["chunks"], case.stages
+        if self.schedules[case.schedule]["name"] == "interleaved" or v == 1:
+            return [chunk % s for chunk in range(s * v)]
+        return self.table(case.schedule, case.batches, s)["route"]
+
+    def priced(self, case: Case, stages: Sequence[Stage], route: list[int]) -> tuple[float, float]:
+        """Closed form and price of stages, each its runs, choice and levels around."""
+        times = [self.stage(case, *each) for each in stages]
+        most = max(y for _, _, y, _ in times)
+        closed = self.weights(case)[0] * max(t for t, _, _, _ in times) + sum(f for _, f, _, _ in times) + most
+        if not self.schedules[case.schedule]["replayed"]:
+            return closed, closed
+        passes = [self.passes(case, runs, choice, each[3]) for (runs, choice, _), each in zip(stages, times)]
+        return closed, max(closed, self.makespan(case, passes, route) + most)
+
+    def price(self, plan: Numbers) -> float:
+        """Price of a plan, after a check that it is one."""
+        index, d, order = plan["candidate"], plan["replicas"], plan["order"]
+        stages, found = plan["stages"], None
+        decided = (index, d, order, plan["schedule"], plan["degree"], len(stages))
+        for case in self.cases():
+            if (case.candidate, case.replicas, case.order, case.schedule, case.degree, case.stages) == decided:
+                found = case
+        if found is None:
+            raise Refused("the plan is in no case of the instance")
+        route, width = self.route(found), self.candidates[index].width
+        chosen = [tuple(stage["choice"]) for stage in stages]
+        if not any(set(chosen) <= set(some) for some in self.choices(found)):
+            raise Refused("the plan's choices are not allowed")
+        slots = [stage["slot"] for stage in stages]
+        if slots != sorted(set(slots)) or slots[0] < 0 or slots[-1] * width + width > found.size:
+            raise Refused("the plan's blocks are not in order")
+        following, cut, runs = [list(stage["chunks"]) for stage in stages], self.cuts[-1], [[] for _ in stages]
+        around, chunks = [[] for _ in stages], []
+        for stage in route:
+            layers = following[stage].pop(0) if following[stage] else []
+            rest = cut & ~sum(1 << layer for layer in set(layers))
+            if (
+                not layers
+                or rest == cut
+                or any(not cut >> layer & 1 for layer in layers)
+                or self.place.get(rest) not in self.free
+            ):
+                raise Refused("a chunk of the plan does not lie between two allowed cuts")
+            chunks.append((stage, (self.place[rest], self.place[cut])))
+            cut = rest
+        if cut or any(following):
+            raise Refused("the plan does not hold every layer once")
+        for number, (stage, run) in enumerate(chunks):
+            near = [chunks[i][0] if 0 <= i < len(chunks) else stage for i in (number - 1, number + 1)]
+            around[stage].append(tuple(END if o == stage else self.level(found, slots[stage], slots[o]) for o in near))
+            runs[stage].append(run)
+        for number, (own, choice) in enumerate(zip(runs, chosen), 1):
+            if not self.fits(found, self.memory(found, own, choice), self.held(found, number)):
+                raise Refused(f"stage {number} of the plan does not fit")
+        return self.priced(found, list(zip(runs, chosen, around)), route)[1]
+
+
+class Stretch(NamedTuple):
+    """Equal layers in a row of a chain."""
+
+    start: int  # Layers behind them.
+    count: int
+    layer: int  # One of them.
+    ends: tuple[int | None, int | None]  # First and last layer of the model, unless they belong to it.
+    others: int | None  # Units for recomputation besides them, if each of them is one.
+    sized: int | None  # Blocks besides them, if each of them is one.
+
+
+class Chunk(NamedTuple):
+    """Facts on a chunk that hold in all plans of a case."""
+
+    free: bool  # The first or last one, of any size up to the others'.
+    ends: tuple[int, ...]  # Layers besides the stretch that it holds.
+    sides: int  # Boundaries to other stages.
+
+
+class Rules:
+    """Lower bounds on all plans of a case: each proves that none is faster than `claim`."""
+
+    def __init__(self, instance: Instance, claim: float) -> None:
+        self.instance, self.claim, self.states = instance, claim * (1 + ROUND), 0
+        self.cache: dict[Any, Any] = {}
+
+    def pure(self, case: Case, choices: Choices) -> tuple[Choice, ...]:
+        """Choices of layers: each pure mode with each ZeRO stage as it counts."""
+        key = ("pure", choices)
+        if key not in self.cache:
+            own = {(name, self.instance.effective(z)) for mode, z in choices for name in mode.split(":")[::2]}
+            self.cache[key] = tuple(sorted(own))
+        return self.cache[key]
+
+    def lean(self, case: Case, choices: Choices) -> tuple[list[float], float, list[float], list[float]]:
+        """Least seconds of each class of layers over some choices, and sums over all layers."""
+        inst, costs = self.instance, self.instance.candidates[case.candidate]
+        key = ("lean", case.candidate, frozenset(name for name, _ in self.pure(case, choices)))
+        if key not in self.cache:
+            modes = [costs.modes[name] for name in sorted(key[2])]
+            extra = [min(mode["extra"][i] for mode in modes) for i in range(inst.layers)]
+            work = [f + b + e for f, b, e in zip(costs.forward, costs.backward, extra, strict=True)]
+            busy = [
+                sum(row[i] + min(mode["busy"][level][i] for mode in modes) for i in range(inst.layers))
+                for level, row in enumerate(costs.busy or ())
+            ]
+            totals = [sum(row) for row in (costs.forward, costs.backward, costs.weights, extra)]
+            self.cache[key] = work, max(work), busy, totals
+        return self.cache[key]
+
+    def sync(self, case: Case, choices: Choices) -> float:
+        """Seconds once per batch of the slowest stage: a stage of all layers takes no more than all stages together."""
+        inst = self.instance
+        zeros = frozenset(zero for _, zero in choices)
+        key = ("sync", case.candidate, case.replicas, case.order, case.size, case.degree, zeros)
+        if key not in self.cache:
+            found = inf
+            for zero in zeros:
+                _, _, once, update, _ = inst.sharding(case, [(0, len(inst.cuts) - 1)], zero)
+                # Sets of one shape: a collective's seconds are concave in its bytes.
+                found = min(found, update + (inst.data["exposed"] * once[0] if case.degree is None else 0.0))
+            self.cache[key] = found
+        return self.cache[key] / case.stages
+
+    def terms(self, case: Case, choices: Choices, extra: float = 0.0) -> tuple[float, float, float]:
+        """Lower bounds on the slowest stage, the sum and the time once per batch, from all layers together.
+
+        `extra` is what all layers recompute, at least.
+        """
+        inst, schedule = self.instance, self.instance.schedules[case.schedule]
+        _, largest, busy, (forward, backward, gradients, least) = self.lean(case, choices)
+        _, first, inputs, weights, arriving, returning = inst.weights(case)
+        extra, s, hop = max(extra, least), case.stages, self.hop(case)
+        hops = s * schedule["chunks"] - 1 if schedule["chunks"] == 1 or schedule["name"] == "interleaved" else 0
+        messages = 0.0 if schedule["hides"] else 2 * hops * hop
+        slowest = max([(forward + backward + extra + messages) / s, largest, *(each / s for each in busy)])
+        filling = first * forward + inputs * (backward + extra - gradients) + weights * gradients
+        return slowest, filling + (arriving + returning) * hops * hop, self.sync(case, choices)
+
+    def totals(self, case: Case, choices: Choices) -> float:
+        """Rule 1: the slowest stage takes the mean at least; memory of all stages leaves only so much unrecomputed."""
+        a, inst, s = self.instance.weights(case)[0], self.instance, case.stages
+
+        def bound(extra: float) -> float:
+            slowest, filling, sync = self.terms(case, choices, extra)
+            return a * slowest + filling + sync
+
+        if bound(0.0) >= self.claim:
+            return bound(0.0)
+        flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
+        found, costs = bound(0.0), inst.candidates[case.candidate]
+        for middle in sorted({flying[0], flying[s // 2], flying[-1]}, reverse=True):
+            rows = self.weighted(case, choices, middle)
+            room = 0.0
+            for count in flying:
+                key = ("ratio", case.candidate, case.replicas, case.degree, case.schedule, choices, middle, count)
+                if key not in self.cache:
+                    pairs = zip(self.weighted(case, choices, count), rows, strict=True)
+                    both = [(one, two) for own, other in pairs for one, two in zip(own, other, strict=True)]
+                    self.cache[key] = min((one / two for one, two in both if 0 < two < inf), default=1.0)
+                room += inst.room / self.cache[key] if self.cache[key] > 0 else inf
+            totals = [sum(n * each for n, each in zip(costs.numbers, row, strict=True)) for row in rows]
+            lightest = sum(n * min(each) for n, each in zip(costs.numbers, zip(*rows, strict=True), strict=True))
+            if lightest > room * (1 + ROUND):
+                return inf
+            extra = [costs.modes[name]["extra"] for name, _ in self.pure(case, choices)]
+            spent = [sum(n * row[i] for n, i in zip(costs.numbers, costs.kinds, strict=True)) for row in extra]
+            prices = {
+                (e - f) / (m - n)
+                for e, n in zip(spent, totals, strict=True)
+                for f, m in zip(spent, totals, strict=True)
+                if e > f and n < m < inf
+            }
+            for price in prices:
+                least = -price * room
+                for place, (number, kind) in enumerate(zip(costs.numbers, costs.kinds, strict=True)):
+                    ways = zip(extra, rows, strict=True)
+                    least += number * min(row[kind] + price * held[place] for row, held in ways)
+                found = max(found, bound(least * (1 - ROUND)))
+        return found
+
+    def weighted(self, case: Case, choices: Choices, flying: float) -> list[list[float]]:
+        """Bytes of each class of layers by choice, at least, with so many micro-batches in flight."""
+        costs = self.instance.candidates[case.candidate]
+        key = ("weighted", case.candidate, case.replicas, case.degree, case.schedule, choices, flying)
+        if key not in self.cache:
+            rows = []
+            for name, zero in self.pure(case, choices):
+                mode, row = costs.modes[name], []
+                for i in costs.kinds:
+                    size = mode["first"][i] + (flying - 1) * mode["more"][i] if not mode["bad"][i] else inf
+                    row.append(size + self.state(case, i, zero))
+                rows.append(row)
+            self.cache[key] = rows
+        return self.cache[key]
+
+    def word(self, case: Case, run: Run) -> int:
+        """Number of all runs whose layers cost the same in the same blocks, between cuts of as many bytes."""
+        inst, costs = self.instance, self.instance.candidates[case.candidate]
+        key = ("word", case.candidate, run)
+        if key not in self.cache:
+            if case.candidate not in self.cache:
+                columns = {column: number for number, column in enumerate(costs.columns)}
+                units = {layer: i for i, unit in enumerate(inst.data["recomputed_units"]) for layer in unit}
+                self.cache[case.candidate] = [columns[each] for each in costs.by_layer], units
+            (kinds, units), layers = self.cache[case.candidate], costs.inside(run)
+            ranks = {unit: rank for rank, unit in enumerate(sorted({units.get(layer, -1) for layer in layers}))}
+            word = tuple((kinds[layer], ranks[units.get(layer, -1)], layer in units) for layer in layers)
+            ends = (run[0] == 0, run[1] == len(inst.cuts) - 1, costs.cut[run[0]], costs.cut[run[1]])
+            self.cache[key] = self.cache.setdefault(("number", case.candidate, word, ends), len(self.cache))
+        return self.cache[key]
+
+    def held(self, case: Case, run: Run, choice: Choice) -> tuple[float, float]:
+        """Bytes of a stage with one micro-batch in flight, and of each further one."""
+        key = ("held", case.candidate, case.replicas, case.degree, case.schedule, self.word(case, run), choice)
+        if key not in self.cache:
+            first, (more,) = self.instance.memory(case, [run], choice)
+            self.cache[key] = first, more
+        return self.cache[key]
+
+    def options(self, case: Case, choices: Choices, run: Run) -> list[Option]:
+        """Choices of a stage between the cheapest boundaries: `t`, sum, `y`, bytes; none without memory."""
+        key = ("option", case.candidate, case.replicas, case.order, case.schedule, case.degree, self.word(case, run))
+        key = (*key, choices, tuple(self.instance.weights(case)[1:]))
+        self.states += 1
+        if key not in self.cache:
+            whole, found = len(self.instance.cuts) - 1, []
+            around = [(END if run[1] == whole else ANY, END if run[0] == 0 else ANY)]
+            for choice in choices:
+                first, more = self.held(case, run, choice)
+                if first <= self.instance.room:
+                    found.append((*self.instance.stage(case, [run], choice, around)[:3], first, more, choice))
+            self.cache[key] = found
+        return self.cache[key]
+
+    def tables(self, case: Case, choices: Choices) -> tuple[float, list[dict[int, Terms]], list[list[Link]]]:
+        """Rule 3's recurrence: least largest `t`, sum and largest `y`, each alone, of the last and first stages.
+
+        What exceeds what the other terms leave of the claim is left out, until nothing more is.
+        """
+        inst, a, s = self.instance, self.instance.weights(case)[0], case.stages
+        slowest, filling, sync = self.terms(case, choices)
+        whole, lean = len(inst.cuts) - 1, ("work", frozenset(name for name, _ in self.pure(case, choices)))
+        work, over = self.lean(case, choices)[0], inst.candidates[case.candidate].over
+        left = {cut: over(lean, work, [(cut, whole)]) if cut != whole else 0.0 for cut in inst.free}
+        for _ in range(6):
+            limit, most = (self.claim - filling - sync) / a if a > 0 else inf, self.claim - a * slowest - filling
+            behind: list[dict[int, Terms]] = [{0: (0.0, 0.0, 0.0)}]
+            front: list[dict[int, Terms]] = [*({} for _ in range(s)), {whole: (0.0, 0.0, 0.0)}]
+            links: list[list[Link]] = []
+            known: dict[Any, tuple[list[Option], list[float]]] = {}
+            for position in range(1, s + 1):
+                moments, row, own = inst.held(case, s - position + 1), {}, []
+                for smaller, rest in behind[-1].items():
+                    for larger in inst.larger[smaller]:
+                        if (larger == whole) != (position == s) or left[larger] > (s - position) * limit:
+                            continue
+                        run = (smaller, larger)
+                        if over(lean, work, [run]) >= limit:
+                            continue
+                        key = (self.word(case, run), str(moments))
+                        if key not in known:
+                            fit = [
+                                o
+                                for o in self.options(case, choices, run)
+                                if o[0] < limit and o[2] < most and inst.fits(case, (o[3], [o[4]]), moments)
+                            ]
+                            known[key] = fit, [min(column, default=inf) for column in zip(*(o[:3] for o in fit))]
+                        fit, least = known[key]
+                        if fit:
+                            own.append((smaller, larger, least, fit))
+                            row[larger] = joined(least, rest, row.get(larger))
+                behind.append(row)
+                links.append(own)
+                if self.states > MOST_STATES:
+                    raise Refused("a case has too many stages to check")
+            for position in range(s, 0, -1):
+                for smaller, larger, least, _ in links[position - 1]:
+                    if larger in front[position]:
+                        row = front[position - 1]
+                        row[smaller] = joined(least, front[position][larger], row.get(smaller))
+            if whole not in behind[s]:
+                return inf, front, links
+            before = (slowest, filling, sync)
+            slowest, filling, sync = (max(pair) for pair in zip(before, behind[s][whole]))
+            bound = a * slowest + filling + sync
+            if bound >= self.claim or (slowest, filling, sync) == before:
+                break
+        return bound, front, links
+
+    def stretch(self, case: Case) -> "Stretch":
+        """Longest row of equal layers of a chain."""
+        inst, costs = self.instance, self.instance.candidates[case.candidate]
+        key = ("stretch", case.candidate)
+        if key not in self.cache:
+            order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
+            start = count = 0
+            for place in range(len(order)):
+                end = place
+                while end < len(order) and costs.by_layer[order[end]] == costs.by_layer[order[place]]:
+                    end += 1
+                if end - place > count:
+                    start, count = place, end - place
+            inside, singles = order[start : start + count], {tuple(unit) for unit in inst.data["recomputed_units"]}
+            blocks, units = inst.data.get("blocks", ()), len(inst.data["recomputed_units"])
+            others = units - count if all((layer,) in singles for layer in inside) else None
+            sized = len(blocks) - count if all([layer] in blocks for layer in inside) else None
+            ends = order[-1] if start + count < len(order) else None, order[0] if start else None
+            self.cache[key] = Stretch(start, count, inside[0], ends, others, sized)
+        return self.cache[key]
+
+    def sizes(self, case: Case) -> list[tuple[int, int]]:
+        """Fewest and most layers of the stretch in a chunk but the first and last, in any plan: one of these pairs."""
+        stretch, chunks = self.stretch(case), case.stages * self.instance.schedules[case.schedule]["chunks"]
+        if chunks == case.stages or stretch.sized is None:
+            return [(0, stretch.count)]
+        blocks = stretch.count + stretch.sized
+        most = range(-(-blocks // chunks), blocks // max(chunks - 2, 1) + 2)
+        return [(max(size - 1 - stretch.sized, 0), size) for size in most]
+
+    def state(self, case: Case, layer: int, zero: int) -> float:
+        """Bytes of weights, gradients and optimizer of a layer."""
+        costs, copies = self.instance.candidates[case.candidate], self.instance.schedules[case.schedule]["copies"]
+        key = ("state", case.candidate, case.replicas, case.degree, copies, layer, zero)
+        if key not in self.cache:
+            size = 0.0
+            for group, (_, (_, z), _) in zip(costs.state, self.instance.groups(case), strict=True):
+                held = zip(("weights", "gradients", "optimizer"), (3, 2, 1), strict=True)
+                size += copies * sum(group[each][layer] / (z if zero >= least else 1) for each, least in held)
+            self.cache[key] = size
+        return self.cache[key]
+
+    def capacity(
+        self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment, size: tuple[int, int]
+    ) -> int:
+        """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
+        inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
+        zero, (least, most) = inst.effective(choice[1]), size
+        state = self.state(case, stretch.layer, zero)
+        ends = [self.state(case, layer, zero) for chunk in chunks for layer in chunk.ends]
+        key = ("capacity", case.candidate, choice, state, *ends, chunks, tuple(moment), size)
+        if key in self.cache:
+            return self.cache[key]
+        modes, (few, many) = [costs.modes[name] for name in choice[0].split(":")[::2]], self.recomputed(case, choice)
+        room = inst.room - sum(ends) - (costs.gathered if choice[1] > 2 else 0.0)
+        room -= min(mode["peak"][stretch.layer] for mode in modes)
+        steps, found = [], 0
+        for chunk, count in zip(chunks, moment, strict=True):
+            for layer in chunk.ends:
+                own = self.of_end(case, choice, layer)
+                room -= min(mode["first"][layer] + (count - 1) * mode["more"][layer] for mode in own)
+            each = [mode["first"][stretch.layer] + (count - 1) * mode["more"][stretch.layer] + state for mode in modes]
+            base, heavy, light = 0 if chunk.free else least, each[0], each[-1]
+            part = many if heavy <= light else few
+            room, found = room - base * light - min(part, base) * (heavy - light), found + base
+            # What one more layer takes at least; where later ones take less, all take as little.
+            first = max(min(part, most) - base, 0) if heavy <= light or part >= most else 0
+            steps += [(heavy, first), (light, max(most - base - first, 0))]
+        if not found:
+            room = max(room, 0.0)  # Without any of them, their transient bytes do not count.
+        held = found if room >= 0 else -1
+        for step, most in sorted(steps) if room >= 0 else ():
+            taken = most if step <= 0 else min(most, int(room / step * (1 + ROUND)))
+            room, held = room - taken * step, held + taken
+            if taken < most:
+                break
+        self.cache[key] = stretch.count if min(steps)[0] < 0 else held
+        return self.cache[key]
+
+    def recomputed(self, case: Case, choice: Choice) -> tuple[int, int]:
+        """Fewest and most layers of the stretch that a chunk of a partial choice recomputes, if it has them."""
+        stretch, parts = self.stretch(case), choice[0].split(":")
+        if len(parts) == 1 or stretch.others is None:
+            return 0, stretch.count
+        return max(int(parts[1]) - stretch.others, 0), int(parts[1])
+
+    def of_end(self, case: Case, choice: Choice, layer: int) -> list[Numbers]:
+        """Modes that an end of the model may be in."""
+        names = choice[0].split(":")[::2]
+        if not any(unit >> layer & 1 for unit in self.instance.unit_bits()):
+            names = names[-1:]
+        return [self.instance.candidates[case.candidate].modes[name] for name in names]
+
+    def rates(
+        self, case: Case, choice: Choice, ends: tuple[int, ...]
+    ) -> tuple[float, float, float, float, list[tuple[float, float]]]:
+        """Seconds per micro-batch of a layer of the stretch, of its recomputation, and of ends; the same of ports."""
+        key = ("rates", case.candidate, choice[0], ends)
+        if key not in self.cache:
+            costs, layer = self.instance.candidates[case.candidate], self.stretch(case).layer
+            modes = [costs.modes[name] for name in choice[0].split(":")[::2]]
+            fixed = sum(costs.forward[end] + costs.backward[end] for end in ends)
+            fixed += sum(min(mode["extra"][end] for mode in self.of_end(case, choice, end)) for end in ends)
+            ports = [
+                [row[each] + min(mode["busy"][level][each] for mode in modes) for each in (layer, *ends)]
+                for level, row in enumerate(costs.busy or ())
+            ]
+            extra = modes[0]["extra"][layer], modes[-1]["extra"][layer]
+            work = costs.forward[layer] + costs.backward[layer]
+            self.cache[key] = work, *extra, fixed, [(each, sum(rest)) for each, *rest in ports]
+        return self.cache[key]
+
+    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], size: tuple[int, int], count: int) -> Terms:
+        """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
+        inst, ends, sides = self.instance, (), 0
+        for chunk in chunks:
+            ends, sides = ends + chunk.ends, sides + chunk.sides
+        work, heavy, light, fixed, ports = self.rates(case, choice, ends)
+        extra = count * light
+        if ":" in choice[0]:
+            (few, many), inner = self.recomputed(case, choice), sum(not chunk.free for chunk in chunks)
+            low = min(few, count)
+            if few >= size[1]:
+                low = count
+            elif len(chunks) > 1:
+                low = inner * min(few, size[0]) + min(few, max(0, count - inner * size[1]))
+            extra += min(low * (heavy - light), min(count, len(chunks) * many) * (heavy - light))
+        often, messages = self.often(case, choice, chunks, count), self.hop(case) * sides
+        shown, work = inst.data["exposed_often"] * often[0], count * work + extra + fixed
+        hides = inst.schedules[case.schedule]["hides"]
+        time = max(work, messages) + shown if hides else work + messages + shown
+        if inst.data["hiding"]:
+            time = max(time, often[0])
+        for level, (each, rest) in enumerate(ports):
+            time = max(time, often[1 + level] + count * each + rest)
+        return time, extra, shown
+
+    def often(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> list[float]:
+        """Seconds of ZeRO per micro-batch of so many layers and the ends of a stage."""
+        if self.instance.effective(choice[1]) < 2:
+            return [0.0] * (1 + len(self.instance.levels))
+        return self.shared(case, choice, chunks, count)[0]
+
+    def shared(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Sharding:
+        """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
+        inst, stretch = self.instance, self.stretch(case)
+        fronts = [(inst.layers - 1, inst.layers)] * sum(stretch.ends[0] in chunk.ends for chunk in chunks)
+        backs = [(0, 1)] * sum(stretch.ends[1] in chunk.ends for chunk in chunks)
+        runs = (*([(stretch.start, stretch.start + count)] if count else []), *fronts, *backs)
+        placed = case.candidate, case.replicas, case.order, case.size, case.degree, case.schedule
+        key = ("shared", placed, choice[1], runs)
+        if key not in self.cache:
+            self.cache[key] = inst.sharding(case, runs, choice[1])
+        return self.cache[key]
+
+    def hop(self, case: Case) -> float:
+        """Least seconds of a message between two blocks of a case."""
+        inst, width = self.instance, self.instance.candidates[case.candidate].width
+        # A group of devices that holds both holds all between.
+        span = width * (2 if inst.orders[case.order] == "pp-inner" else case.replicas + 1)
+        key = ("hop", case.candidate, span)
+        if key not in self.cache:
+            costs = inst.candidates[case.candidate]
+            size = min((costs.cut[i] for i in inst.free if 0 < i < len(inst.cuts) - 1), default=0.0)
+            levels = [level for level, capacity in enumerate(inst.capacity) if capacity >= span]
+            self.cache[key] = min((inst.message(size, level) for level in levels), default=0.0)
+        return self.cache[key]
+
+    def counts(self, case: Case, choices: Choices) -> float:
+        """Rule 2: stages by their numbers of layers of one kind, with memory and time for each."""
+        inst, s = self.instance, case.stages
+        if len(inst.cuts) != inst.layers + 1 or inst.data.get("partition"):
+            return 0.0
+        a, *w = inst.weights(case)
+        slowest, filling, sync = self.terms(case, choices)
+        limit = (self.claim - filling - sync) / a if a > 0 else inf
+        stretch, stages = self.stretch(case), self.chunks_of(case)
+        modes = inst.candidates[case.candidate].modes
+        least = min(modes[name]["extra"][stretch.layer] for name, _ in self.pure(case, choices))
+        moments = [max(inst.held(case, stage), key=sum) for stage in range(1, s + 1)]
+        found, times = inf, {}
+        for size in self.sizes(case):
+            fewest = [size[0] * sum(not chunk.free for chunk in own) for own in stages]
+            tops = []
+            for stage, own in enumerate(stages):
+                if (own, size) not in times:
+                    times[own, size] = self.fastest(case, choices, own, size, limit)
+                top = -1
+                for fast, choice in times[own, size]:
+                    if fast <= top:
+                        break
+                    top = max(top, min(fast, self.capacity(case, choice, own, moments[stage], size)))
+                tops.append(top)
+                if top < fewest[stage]:
+                    break
+            if len(tops) < s or tops[-1] < fewest[-1] or sum(tops) < stretch.count:
+                continue
+            labels = {0: [(slowest, 0.0, sync)]}
+            for stage, own in enumerate(stages):
+                following, options = defaultdict(list), {}
+                behind = sum(tops[stage + 1 :]), sum(fewest[stage + 1 :])
+                for used, before in labels.items():
+                    for number in range(fewest[stage], tops[stage] + 1):
+                        if not behind[1] <= stretch.count - used - number <= behind[0]:
+                            continue
+                        if number not in options:
+                            ways = [
+                                choice
+                                for fast, choice in times[own, size]
+                                if number <= min(fast, self.capacity(case, choice, own, moments[stage], size))
+                            ]
+                            options[number] = [self.added(case, each, own, size, number, least, w) for each in ways]
+                        for time, more, y in options[number]:
+                            for mt, mf, my in before:
+                                self.states += 1
+                                label = (max(mt, time), mf + more, max(my, y))
+                                if a * label[0] + filling + label[1] + label[2] < self.claim:
+                                    add(following[used + number], label, False)
+                if self.states > MOST_STATES:
+                    raise Refused("a case has too many plans to check")
+                labels = following
+            found = min([found, *(a * t + filling + f + y for own in labels.values() for t, f, y in own)])
+        return found
+
+    def chunks_of(self, case: Case) -> list[tuple[Chunk, ...]]:
+        """Chunks of each stage."""
+        stretch, route = self.stretch(case), self.instance.route(case)
+        parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
+        last = len(route) - 1
+        for place, stage in enumerate(route):
+            ends = [stretch.ends[side] for side, there in ((0, place == 0), (1, place == last)) if there]
+            sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
+            parts[stage].append(Chunk(place in (0, last), tuple(end for end in ends if end is not None), sides))
+        return [tuple(own) for own in parts]
+
+    def fastest(
+        self, case: Case, choices: Choices, own: tuple[Chunk, ...], size: tuple[int, int], limit: float
+    ) -> list[tuple[int, Choice]]:
+        """Most layers of the stretch that a stage runs in less than `limit` by each choice, the most first."""
+        fewest, most = size[0] * sum(not chunk.free for chunk in own), min(len(own) * size[1], self.stretch(case).count)
+        fast, ways = fewest, []
+        for choice in choices:  # Choices side by side are about as fast.
+            while fast < most and self.pace(case, choice, own, size, fast + 1)[0] < limit:
+                fast += 1
+            while fast >= fewest and self.pace(case, choice, own, size, fast)[0] >= limit:
+                fast -= 1
+            ways.append((fast, choice))
+        return sorted(ways, reverse=True)
+
+    def added(
+        self,
+        case: Case,
+        choice: Choice,
+        own: tuple[Chunk, ...],
+        size: tuple[int, int],
+        count: int,
+        least: float,
+        w: Sequence[float],
+    ) -> Terms:
+        """Terms of a stage with so many layers of the stretch; `least`: recomputation that the filling counts."""
+        time, extra, shown = self.pace(case, choice, own, size, count)
+        more = w[1] * max(0.0, extra - count * least) + (w[0] * shown if len(set(w)) == 1 else 0.0)
+        _, _, once, update, _ = self.shared(case, choice, own, count)
+        return time, more, update + self.instance.data["exposed"] * once[0]
+
+    def recurrence(self, case: Case, choices: Choices) -> float:
+        """Rule 3: stages between any cuts, with every boundary at its cheapest level."""
+        if self.instance.schedules[case.schedule]["chunks"] > 1:
+            return 0.0
+        return self.tables(case, choices)[0]
+
+    def placement(self, case: Case, choices: Choices, replay: bool = False) -> float:
+        """Rules 4 and 5: every plan that the recurrence leaves, with its blocks; its closed form, or its replay."""
+        inst, s = self.instance, case.stages
+        if inst.schedules[case.schedule]["chunks"] > 1:
+            return 0.0
+        bound, front, links = self.tables(case, choices)
+        if bound >= self.claim:
+            return bound
+        a, slots = inst.weights(case)[0], 0
+        slots = case.size // inst.candidates[case.candidate].width
+        exact, labels = {}, {(0, slots, END): [(0.0, 0.0, 0.0, None)]}
+        for position in range(1, s + 1):
+            by_cut, following = defaultdict(list), defaultdict(list)
+            for (cut, slot, level), own in labels.items():
+                by_cut[cut].append((slot, level, own))
+            for smaller, larger, _, fit in links[position - 1]:
+                if larger not in front[position]:
+                    continue
+                rest = front[position][larger]
+                for slot, level, own in by_cut[smaller]:
+                    for place in range(s - position, slot):
+                        if position > 1 and inst.level(case, place, slot) != level:
+                            continue
+                        before = range(s - position - 1, place) if position < s else ()
+                        for near in {inst.level(case, i, place) for i in before} or (END,):
+                            for *_, choice in fit:
+                                key = (smaller, larger, choice, near, level)
+                                if key not in exact:
+                                    exact[key] = inst.stage(case, [(smaller, larger)], choice, [(near, level)])
+                                t, filling, y, _ = exact[key]
+                                for mt, mf, my, path in own:
+                                    self.states += 1
+                                    label = (max(t, mt), filling + mf, max(y, my), (path, key) if replay else None)
+                                    least = a * max(label[0], rest[0]) + label[1] + rest[1] + max(label[2], rest[2])
+                                    if least < self.claim:
+                                        add(following[larger, place, near], label, replay)
+                            if self.states > MOST_STATES:
+                                raise Refused("a case has too many plans to check")
+            labels = following
+        found, seen = inf, set()
+        for own in labels.values():
+            for mt, mf, my, path in own:
+                value, stages = a * mt + mf + my, []
+                while path is not None:
+                    path, (smaller, larger, choice, near, level) = path
+                    stages.append(([(smaller, larger)], choice, [(near, level)]))
+                key = tuple((runs[0], choice, around[0]) for runs, choice, around in stages)
+                if replay and key not in seen:
+                    seen.add(key)
+                    self.states += case.batches * s
+                    value = inst.priced(case, stages, inst.route(case))[1]
+                found = min(found, value)
+        return found
+
+    def replay(self, case: Case, choices: Choices) -> float:
+        """Rule 5, see `placement`."""
+        return self.placement(case, choices, replay=True)
+
+
+def joined(one: Sequence[float], other: Sequence[float], least: Sequence[float] | None) -> Terms:
+    """Terms of a stage and the stages beside it, or those known if they are less."""
+    terms = (max(one[0], other[0]), one[1] + other[1], max(one[2], other[2]))
+    if least is None:
+        return terms
+    return min(terms[0], least[0]), min(terms[1], least[1]), min(terms[2], least[2])
+
+
+def add(labels: list[Any], label: tuple[Any, ...], every: bool) -> None:
+    """Keep a label that no other equals in all terms; or every one."""
+    if not every and any(all(a <= b for a, b in zip(each[:3], label)) for each in labels):
+        return
+    if not every:
+        labels[:] = [each for each in labels if not all(a <= b for a, b in zip(label[:3], each))]
+    labels.append(label)
+
+
+RULES = ("totals", "counts", "recurrence", "placement", "replay")
+
+
+def check_tree(rules: Rules, node: Numbers, items: Items) -> None:
+    """Check that a tree's leaves cover some cases, each with the indices of its sets of choices, by their rules."""
+    if "rule" in node:
+        if node["rule"] not in RULES:
+            raise Refused(f"there is no rule {node['rule']!r}")
+        for case, sets in items:
+            rules.states = 0
+            every = [rules.instance.choices(case)[index] for index in sets]
+            for choices in every if node.get("apart") else [tuple(dict.fromkeys(c for some in every for c in some))]:
+                bound = getattr(rules, node["rule"])(case, choices)
+                if not bound >= rules.claim:
+                    raise Refused(f"rule {node['rule']} bounds the case of {case} by {bound:.9g} s only")
+        return
+    left = items
+    for ranges, part in node["parts"]:
+
+        def inside(value: int, ranges: Sequence[Run] = ranges) -> bool:
+            return any(low <= value <= high for low, high in ranges)
+
+        if node["by"] == "set":
+            taken = [(case, tuple(i for i in sets if inside(i))) for case, sets in left]
+            left = [(case, tuple(i for i in sets if not inside(i))) for case, sets in left]
+            left, taken = ([each for each in some if each[1]] for some in (left, taken))
+        elif node["by"] in ("candidate", "replicas", "order", "schedule", "stages"):
+            taken = [each for each in left if inside(getattr(each[0], node["by"]))]
+            left = [each for each in left if not inside(getattr(each[0], node["by"]))]
+        elif node["by"] == "degree":
+            taken = [each for each in left if inside(each[0].degree or 0)]
+            left = [each for each in left if not inside(each[0].degree or 0)]
+        else:
+            raise Refused(f"cases are not split by {node['by']!r}")
+        check_tree(rules, part, taken)
+    if left:
+        raise Refused(f"no leaf covers the case of {left[0][0]}")
+
+
+def read(path: str | PathLike[str]) -> Numbers:
+    """Certificate in a file, compressed or not."""
+    with open(path, "rb") as file:
+        data = file.read()
+    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+
+
+def check(certificate: Numbers) -> tuple[float, float | None]:
+    """Check a certificate; return the bound and the plan's price.
+
+    Raises:
+        Refused: it proves nothing.
+    """
+    try:
+        instance, claim = Instance(certificate["instance"]), certificate["lower_bound"]
+        unpriced = instance.data.get("complete_below")
+        if unpriced is not None and not unpriced >= claim:
+            raise Refused(f"candidates that are not priced are only said to take {unpriced} s")
+        price = instance.price(certificate["plan"]) if certificate.get("plan") is not None else None
+        items = ((case, tuple(range(len(instance.choices(case))))) for case in instance.cases())
+        check_tree(Rules(instance, claim), certificate["cases"], [each for each in items if each[1]])
+        if price is not None and not abs(price - certificate["price"]) <= 1e-9 * price:
+            raise Refused(f"the plan's price is {price!r}, not {certificate['price']!r}")
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise Refused(f"the certificate is no such file: {type(error).__name__} {error}") from error
+    return claim, price
+
+
+def main(arguments: list[str]) -> int:
+    """Check the file named on the command line."""
+    if len(arguments) != 1:
+        print("usage: check_certificate.py CERTIFICATE", file=sys.stderr)
+        return 2
+    try:
+        claim, price = check(read(arguments[0]))
+    except (OSError, EOFError, ValueError, Refused) as refused:
+        print(f"not proved: {refused}")
+        return 1
+    print(f"no plan of this instance has a price below {claim!r} s")
+    if price is not None:
+        print(f"the plan's price is {price!r} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
