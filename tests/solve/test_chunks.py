@@ -200,6 +200,17 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
         assert count in worthwhile.time
 
 
+@pytest.mark.parametrize("seed", seeds(3, of=300, now=(2,)))
+def test_a_look_at_memory_leaves_the_emptiest_plan(seed: int) -> None:
+    problem = problem_of_parts_or_none(seed)
+    splits = Splits(problem)
+    for each in configurations(problem, len(problem.graph.layers), splits.counts)[0]:
+        for count in each.stage_counts:
+            search = ChunkSearch(problem, [evolve(each, stage_counts=(count,))], splits)
+            least = search.least_memory()
+            assert least is None or search.room_for_units(each, count, least.bytes * (1 + 1e-9))
+
+
 @pytest.mark.parametrize("seed", seeds(20, of=300, first=7000))
 def test_a_look_at_all_plans_says_the_same_as_one_at_each(seed: int) -> None:
     """Whatever there is memory for, whatever is to be beaten."""
