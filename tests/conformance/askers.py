@@ -57,15 +57,35 @@ def fake_ranks(world, rank=0):
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
 """
 
+BUILT = """
+from megatron.core import parallel_state
+from megatron.core.transformer.transformer_block import get_num_layers_to_build
+
+def compare_layers(case, config, instances, pipeline_inner):
+    fake_ranks(case["world"])
+    parallel_state.initialize_model_parallel(
+        config.tensor_model_parallel_size, config.pipeline_model_parallel_size,
+        config.virtual_pipeline_model_parallel_size, context_parallel_size=config.context_parallel_size,
+        expert_model_parallel_size=config.expert_model_parallel_size, num_distributed_optimizer_instances=instances,
+        expert_tensor_parallel_size=config.expert_tensor_parallel_size, create_gloo_process_groups=False,
+        order="tp-cp-ep-pp-dp" if pipeline_inner else "tp-cp-ep-dp-pp")
+    chunks = range(config.virtual_pipeline_model_parallel_size or 1)
+    layers = []
+    for chunk in chunks:
+        for stage in range(config.pipeline_model_parallel_size):
+            parallel_state.set_pipeline_model_parallel_rank(stage)  # Which layouts ask.
+            layers.append(get_num_layers_to_build(config, chunk if len(chunks) > 1 else None, stage))
+    assert case["layers"] in (None, layers), f"Megatron Core builds {layers} layers, the plan has {case['layers']}"
+"""
+
 MEGATRON = (
     FAKE
+    + BUILT
     + """
 import torch, warnings
 warnings.simplefilter("ignore")
 import megatron.training.arguments as arguments
 from megatron.training.argument_utils import core_transformer_config_from_args
-from megatron.core import parallel_state
-from megatron.core.transformer.transformer_block import get_num_layers_to_build
 import megatron.core.transformer.transformer_config as transformer_config
 for module in (arguments, transformer_config):  # Transformer Engine of the same days.
     module.is_te_min_version = lambda *version, **more: True
@@ -83,20 +103,7 @@ def check(case):
     args = arguments.validate_args(arguments.parse_args())
     args.apply_rope_fusion = False  # Which is a kernel of Transformer Engine.
     config = core_transformer_config_from_args(args)
-    fake_ranks(case["world"])
-    parallel_state.initialize_model_parallel(
-        args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
-        context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
-        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-        expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
-        order="tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp")
-    chunks = range(args.virtual_pipeline_model_parallel_size or 1)
-    layers = []
-    for chunk in chunks:
-        for stage in range(args.pipeline_model_parallel_size):
-            parallel_state.set_pipeline_model_parallel_rank(stage)  # Which layouts ask.
-            layers.append(get_num_layers_to_build(config, chunk if len(chunks) > 1 else None, stage))
-    assert case["layers"] in (None, layers), f"Megatron Core builds {layers} layers, the plan has {case['layers']}"
+    compare_layers(case, config, args.num_distributed_optimizer_instances, args.use_tp_pp_dp_mapping)
 """
 )
 
@@ -120,18 +127,55 @@ class StandIn:  # For packages that do not import without a GPU.
 BRIDGE = (
     STAND_IN
     + """
-import torch, warnings
-warnings.simplefilter("ignore")
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "2.9.0" if name == "transformer-engine" else version(name)
+"""
+    + FAKE
+    + BUILT
+    + """
+import dataclasses, torch, types, warnings
+warnings.simplefilter("ignore")
 import megatron.core.models.gpt.gpt_layer_specs  # Without Transformer Engine, unlike the adapters of the recipes.
 StandIn("transformer_engine", "megatron.energon", "modelopt")
-from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
-from megatron.bridge.recipes.llama.llama3 import llama32_1b_pretrain_config
+import megatron.bridge
+recipes = types.ModuleType("megatron.bridge.recipes")  # Its own module imports the recipes of all models, images too.
+recipes.__path__ = [os.path.join(megatron.bridge.__path__[0], "recipes")]
+sys.modules[recipes.__name__] = recipes
+from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.models.mla_provider import MLAModelProvider
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.config import runtime_config_update
+from megatron.bridge.training.utils import omegaconf_utils
+H100 = types.SimpleNamespace(name="NVIDIA H100 80GB HBM3", major=9, minor=0)
+torch.cuda.get_device_properties = lambda *device: H100
+
+def refuse(told):  # Keys that it does not know, and objects that it cannot make, are only warnings.
+    raise ValueError(told)
+omegaconf_utils.logger.warning = refuse
+
+def provider(flags):  # A recipe's own.
+    kind = MLAModelProvider if "--multi-latent-attention" in flags else GPTModelProvider
+    names = {f"--{field.name.replace('_', '-')}": field.name for field in dataclasses.fields(kind)}
+    names["--num-experts"] = "num_moe_experts"
+    said = {names[flag]: value for flag, value in flags.items() if flag in names}
+    if isinstance(said.get("moe_layer_freq"), str):
+        said["moe_layer_freq"] = eval(said["moe_layer_freq"])
+    swiglu = "--swiglu" in flags
+    return kind(**said, gated_linear_unit=swiglu,
+                activation_func=torch.nn.functional.silu if swiglu else torch.nn.functional.gelu,
+                add_bias_linear="--disable-bias-linear" not in flags)
 
 def check(case):
-    config = llama32_1b_pretrain_config()
-    process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
+    os.environ.update(WORLD_SIZE=str(case["world"]), RANK="0")
+    config = _pretrain_common()
+    config.model = provider(case["model"])
+    config.tokenizer.tokenizer_type = "NullTokenizer"
+    omegaconf_utils.process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
+    runtime_config_update(config)
+    read = [config.train.micro_batch_size, config.train.global_batch_size // config.data_parallel_size]
+    assert read == [case["micro"], case["micro"] * case["steps"]], f"samples of a micro-batch and a rank are {read}"
+    compare_layers(case, config.model, config.ddp.num_distributed_optimizer_instances,
+                   config.dist.use_tp_pp_dp_mapping)
 """
 )
 

@@ -11,8 +11,6 @@ import nest
 from frameworks_tests.megatron_plans import problems
 from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.io import read_mapping_text
-from nest_frameworks.megatron import bridge
 from tests.conformance.consumer import consume, needs
 from tests.conformance.megatron_core import FLAGS, PRELUDE, case, case_of, wheel
 from tests.conformance.plans import DENSE_MODEL, EXPERT_MODEL, PROBLEMS, problem
@@ -210,26 +208,3 @@ def test_the_newest_megatron_core_refuses_what_is_not_written(newest: str) -> No
     wrong["connections"] = {**right, "environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
     answers = consume(VALIDATE, {"wheel": newest, "plans": wrong})
     assert all(answers.values()), answers
-
-
-def test_fields_of_the_bridge_s_overlay_are_those_of_the_newest_megatron_core(newest: str) -> None:
-    overlays = [
-        read_mapping_text(bridge.export(nest.evaluate(each))["megatron_bridge.yaml"], "overlay.yaml")
-        for each in PROBLEMS.values()
-    ]
-    keys = {name: sorted({key for each in overlays for key in each[name]}) for name in ("model", "optimizer", "ddp")}
-    unknown = consume(
-        PRELUDE
-        + """
-import dataclasses
-from megatron.core.distributed import DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig
-from megatron.core.transformer.transformer_config import TransformerConfig
-kinds = {"model": TransformerConfig, "optimizer": OptimizerConfig, "ddp": DistributedDataParallelConfig}
-known = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in kinds.items()}
-answer({name: [key for key in keys if key not in known[name]] for name, keys in given["keys"].items()})
-""",
-        {"wheel": newest, "keys": keys},
-    )
-    # The provider of models adds the length of sequences.
-    assert unknown == {"model": ["seq_length"], "optimizer": [], "ddp": []}

@@ -16,15 +16,20 @@ def test_a_framework_takes_its_plans(name: str) -> None:
     assert found.refused == {}, table([found])
 
 
-def test_what_is_wrong_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("deepspeed", ['{"train_batch_size": 3, "zero_optimization": {"x": 1}}']),
+        ("megatron-bridge", ["model: {no_such_field: 1}", "comm_overlap: {_target_: no.such.module}", "train: {}"]),
+    ],
+)
+def test_what_is_wrong_is_refused(name: str, texts: list[str]) -> None:
     """Else the test above would ask nobody."""
-    needs(*ASKERS["deepspeed"].distributions)
-    (case,) = cases("deepspeed", 1).values()
-    wrong = {
-        **case,
-        "files": {**case["files"], "deepspeed.json": '{"train_batch_size": 3, "zero_optimization": {"x": 1}}'},
-    }
-    assert list(ask("deepspeed", {"wrong": wrong}).refused) == ["wrong"]
+    needs(*ASKERS[name].distributions)
+    (case,) = cases(name, 1).values()
+    (file,) = case["files"]
+    wrong = {text: {**case, "files": {file: text}} for text in texts}
+    assert list(ask(name, wrong).refused) == texts
 
 
 def test_the_table_is_dated_and_names_refusals() -> None:

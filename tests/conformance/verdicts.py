@@ -14,7 +14,10 @@ from attrs import frozen
 import nest
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
-from nest_frameworks.common import samples
+from nest_frameworks.common import problem_of, samples
+from nest_frameworks.limits import Asked, relatives
+from nest_frameworks.megatron.flags import flag_groups
+from nest_frameworks.megatron.notation import given_flags
 from tests.conformance import drawn
 from tests.conformance.askers import ASKERS, script_of
 from tests.conformance.consumer import REPOSITORY, consume, versions
@@ -24,6 +27,7 @@ COUNT = 60
 SECONDS = 3600
 README = REPOSITORY / "examples/llama-3-70b-on-128-h100/problem.yaml"
 README_TARGETS = ("megatron", "megatron-bridge")
+OVERLAY = "megatron_bridge.yaml"
 
 
 @frozen
@@ -56,10 +60,12 @@ def case(plan: PlanDocument, files: Mapping[str, str]) -> dict[str, Any]:
         "steps": shape.micro_batches,
         "zero": shape.zero[0],
         "blocks": shape.blocks,
+        "layers": [len(run.blocks) for run in shape.runs],
     }
     if FLAGS in files:
         told |= case_of(files[FLAGS], shape.world_size)
-        told["layers"] = [len(run.blocks) for run in shape.runs]
+    if OVERLAY in files:
+        told["model"] = given_flags(flag_groups(plan, relatives.bridge(Asked.of(problem_of(plan))))["MODEL_ARGS"])
     return told
 
 
