@@ -61,7 +61,7 @@ def evaluate(
     model: str | None = MODEL,
     against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the recommended plan."),
     write_problem: Path | None = typer.Option(
-        None, "--write-problem", metavar="FILE", help="With --from: write the run as a problem."
+        None, "--write-problem", metavar="FILE", help="With --from: write the run's problem, parallelism open."
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:

@@ -141,7 +141,7 @@ def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
         if level.fanout > 1 and nominal is not None:
             label = name if names.count(name) == 1 else f"{name} (level {index})"
             made_of = _member(level)
-            label += "" if made_of == level.link else f" as {made_of}"  # Whoever writes it must name that member, too.
+            label += "" if made_of == level.link else f" ({made_of})"  # Whoever writes it must name that member, too.
             yield _parameter(label, nominal, _level_changed(index))
 
 

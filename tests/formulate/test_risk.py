@@ -108,7 +108,7 @@ def test_a_simpler_plan_keeps_to_a_risk_between_the_steps_that_count(more: float
 def test_a_risk_that_is_written_is_kept_to(tight: float, risk: float) -> None:
     plan = nest.solve(problem(tight, memory_risk=risk))
     assert plan.status == "infeasible"
-    assert "with a margin of " in (plan.diagnosis or "")
+    assert "including a margin of " in (plan.diagnosis or "")
 
 
 @pytest.mark.longer

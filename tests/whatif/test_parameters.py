@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], list[str]]] = {
                 {"fanout": 2, "link": "infiniband-ndr"},
             ]
         },
-        ["node as nvlink4", "level 2"],
+        ["node (nvlink4)", "level 2"],
     ),
     "name": ({"name": "dgx-h100-superpod-64"}, ["node", "unit"]),
     "catalogue as topology": ({"topology": "dgx-h100-superpod-64"}, ["node", "unit"]),
@@ -117,7 +117,7 @@ def test_a_level_written_by_hand_with_what_the_name_says_is_the_changed_one(link
     level = {"name": "node", "fanout": 4, "bandwidth": 450e9, **({} if link is None else {"link": link})}
     problem = problem_on({"levels": [level]})
     parameter = parameters(problem, registry())[0]
-    _, _, member = parameter.name.partition(" as ")
+    _, _, member = parameter.name.removesuffix(")").partition(" (")
     assert bool(member) == (link == "nvlink")
     by_hand = problem_on({"levels": [{**level, "bandwidth": 225e9, **({"link": member} if member else {})}]})
     assert built(parameter.changed(problem, 225e9)) == built(by_hand)

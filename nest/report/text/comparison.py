@@ -75,10 +75,10 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
 
 def nearest_text(nearest: Mapping[str, Any]) -> str:
     """Describe a nearest plan (`nest.whatif.nearest_plan.Nearest.to_dict`): why, changes and their cost."""
-    target = nearest["target"]
+    target, loss = nearest["target"], _loss(nearest["loss"])
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]
-    sentence = f"exported the nearest plan: {format_seconds(nearest['batch_time'])} per step, {_loss(nearest['loss'])}."
+    sentence = f"exported the nearest plan: {format_seconds(nearest['batch_time'])} per step, {loss} than this plan."
     if nearest["best_batch_time"] is not None:
         sentence += (
             f" The best plan for {target} takes {format_seconds(nearest['best_batch_time'])}; "

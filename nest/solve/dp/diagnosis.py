@@ -56,7 +56,7 @@ def _memory(instance: Instance, least: LeastMemory | None) -> str:
 def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str:
     """Report that memory is tightest, for the plan that exceeds its devices least, in the named pool if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
-    margin = f", with a margin of {percent(cluster.margin)}" if cluster.margin else ""
+    margin = f", including a margin of {percent(cluster.margin)} over the estimate" if cluster.margin else ""
     candidate = f"is {least.candidate!r} with" if least.candidate else "has"
     where = f" in pool {pool!r}" if pool else ""
     return (

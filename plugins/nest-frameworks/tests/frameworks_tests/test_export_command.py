@@ -296,7 +296,7 @@ def test_the_nearest_plan_is_exported_with_what_it_costs(
     assert call(monkeypatch, "export", str(beyond), "--to", "uniform", "--nearest", "--output", str(folder)) == 0
     printed = capsys.readouterr()
     assert "nest: zero: 3 -> " in printed.err
-    assert " % slower. " in printed.err or " % faster. " in printed.err
+    assert " % slower than this plan. " in printed.err or " % faster than this plan. " in printed.err
     assert "The best plan for uniform takes" in printed.err
     assert (folder / "uniform.txt").read_text() in ("none 0\n", "none 1\n")
     written = json.loads((folder / "plan.json").read_text())

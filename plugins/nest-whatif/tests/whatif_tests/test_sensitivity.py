@@ -69,7 +69,7 @@ def test_kept_and_best_are_what_the_oracle_says(kind: str) -> None:
 def test_each_number_of_a_model_is_asked_about(model_plan: PlanDocument) -> None:
     found = responses(model_plan, Solver(registry()), factors=(2.0,))
     assert [each.parameter for each in found] == [
-        "bandwidth of node as nvlink4",
+        "bandwidth of node (nvlink4)",
         "bandwidth of rack",
         "memory",
         "peak compute",

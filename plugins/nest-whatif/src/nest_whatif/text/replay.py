@@ -137,7 +137,7 @@ def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
     replicas = f", {replay['replicas']} replicas" if replay["replicas"] > 1 else ""
     lines = [paragraph(f"With {' and '.join(causes)}{replicas}{runs}:", screen)]
     if disturbed["runs"] == 1:
-        took = f"{format_seconds(disturbed['mean'])}, {_signed(disturbed['mean'] - planned, planned)}"
+        took = f"{format_seconds(disturbed['mean'])}, {_signed(disturbed['mean'] - planned, planned)} than planned"
         lines.append(figures([("step time", took)], screen))
         return "\n".join(lines)
     rows = [
