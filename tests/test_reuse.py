@@ -16,6 +16,7 @@ BY_IDENTITY = {"hooks/graph_results.py", "hooks/unchanged.py", "io/source.py", "
 
 FEW_ARGUMENTS = {
     "catalogue/load.py _names",
+    "catalogue/load.py estimate_error",
     "catalogue/load.py time_spread",
     "cli/app.py _commands_of",
     "hooks/registry.py _shared",
