@@ -171,7 +171,8 @@ def _become(asked: dict[str, Any], found: list[str]) -> NoReturn:
     code = _outcome(kind, arguments)
     threading._shutdown()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    if not sys.stdout.closed:  # A command that was stopped may have closed it.
+        sys.stdout.flush()
     os._exit(code)
 
 
