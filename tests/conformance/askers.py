@@ -13,6 +13,9 @@ from attrs import frozen
 HARNESS = """
 import contextlib, importlib, io, os, tempfile, traceback
 
+def compare_batch(case, samples, steps):
+    assert [samples, steps] == [case["micro"], case["steps"]], f"micro-batch and accumulation are {samples}, {steps}"
+
 def verdict(case):
     os.chdir(tempfile.mkdtemp())
     for name, text in case["files"].items():
@@ -172,8 +175,8 @@ def check(case):
     config.tokenizer.tokenizer_type = "NullTokenizer"
     omegaconf_utils.process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
     runtime_config_update(config)
-    read = [config.train.micro_batch_size, config.train.global_batch_size // config.data_parallel_size]
-    assert read == [case["micro"], case["micro"] * case["steps"]], f"samples of a micro-batch and a rank are {read}"
+    samples = config.train.micro_batch_size
+    compare_batch(case, samples, config.train.global_batch_size / config.data_parallel_size / samples)
     compare_layers(case, config.model, config.ddp.num_distributed_optimizer_instances,
                    config.dist.use_tp_pp_dp_mapping)
 """
@@ -264,7 +267,8 @@ from transformers import HfArgumentParser, TrainingArguments
 def check(case):
     said = json.loads(case["files"]["training_args.json"])
     # Half precision asks for a GPU.
-    HfArgumentParser(TrainingArguments).parse_dict({**said, "use_cpu": True, "bf16": False, "fp16": False})
+    (found,) = HfArgumentParser(TrainingArguments).parse_dict({**said, "use_cpu": True, "bf16": False, "fp16": False})
+    compare_batch(case, found.per_device_train_batch_size, found.gradient_accumulation_steps)
     check_launch(case)
 """
 )
@@ -276,7 +280,8 @@ from llamafactory.hparams.parser import _parse_train_args
 
 def check(case):
     said = OmegaConf.to_container(OmegaConf.load("llama_factory.yaml"))
-    _parse_train_args({**said, "bf16": False, "fp16": False, "use_cpu": True})
+    _, _, found, *_ = _parse_train_args({**said, "bf16": False, "fp16": False, "use_cpu": True})
+    compare_batch(case, found.per_device_train_batch_size, found.gradient_accumulation_steps)
 """
 
 AXOLOTL = """
@@ -288,7 +293,8 @@ def check(case):
     known = set(AxolotlInputConfig.model_fields)
     unknown = sorted(set(said) - known)
     assert not unknown, f"it has no keys {unknown}"
-    AxolotlInputConfig(**{"datasets": [{"path": "DATA", "type": "completion"}], "learning_rate": 1e-4, **said})
+    found = AxolotlInputConfig(**{"datasets": [{"path": "DATA", "type": "completion"}], "learning_rate": 1e-4, **said})
+    compare_batch(case, found.micro_batch_size, found.gradient_accumulation_steps)
 """
 
 LIGHTNING = (

@@ -20,20 +20,6 @@ answer([found.per_device_train_batch_size, found.gradient_accumulation_steps, fo
         found.gradient_checkpointing, kwargs])
 """
 
-FACTORY = """
-import os, tempfile
-os.environ["DISABLE_VERSION_CHECK"] = "1"  # Of what it trains with; only arguments are read.
-os.chdir(tempfile.mkdtemp())
-for name, text in given.items():
-    open(name, "w").write(text)
-from omegaconf import OmegaConf
-from llamafactory.hparams.parser import _parse_train_args
-arguments = OmegaConf.to_container(OmegaConf.load("llama_factory.yaml"))
-model, data, training, tuning, _ = _parse_train_args({**arguments, "bf16": False, "use_cpu": True})
-answer([model.model_name_or_path, data.cutoff_len, training.per_device_train_batch_size,
-        training.gradient_accumulation_steps, training.deepspeed, tuning.finetuning_type, tuning.stage])
-"""
-
 STRATEGY = """
 import os, tempfile, importlib.util
 path = os.path.join(tempfile.mkdtemp(), "lightning_plan.py")
@@ -83,13 +69,6 @@ def test_the_trainers_arguments_are_parsed(
     # bf16 asks for a GPU.
     found = consume(ARGUMENTS, {**given, "bf16": False}, of="transformers")
     assert found == [fixed["micro_batch"], steps, False, "adamw_torch_fused", checkpointed, kwargs]
-
-
-def test_llama_factory_reads_its_arguments() -> None:
-    """Refused would be a key that none of its classes has (`parse_dict` of hparams/parser.py, 0.9.5)."""
-    needs("llamafactory", "omegaconf", "torch")
-    given = files("llama-factory", {"dp": 16, "zero": 3, "micro_batch": 1})
-    assert consume(FACTORY, given, of="llamafactory") == ["MODEL", 256, 1, 2, "deepspeed.json", "full", "sft"]
 
 
 def test_lightning_runs_the_strategy() -> None:

@@ -109,10 +109,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="FRAMEWORK", help=", ".join(ASKERS))
     parser.add_argument("--count", type=int, default=COUNT, help=f"plans for each framework; {COUNT} if left out")
+    parser.add_argument("--installed", action="store_true", help="only frameworks that are installed")
     asked = parser.parse_args()
     found = []
     for name in asked.names or ASKERS:
         there = None not in versions(*ASKERS[name].distributions)
+        if asked.installed and not there:
+            continue
         found.append(ask(name, cases(name, asked.count) if there else {}))
         print(f"{name}: {found[-1].asked} asked, {len(found[-1].refused)} refused", file=sys.stderr, flush=True)
     print(table(found))

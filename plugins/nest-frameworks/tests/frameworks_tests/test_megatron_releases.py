@@ -163,21 +163,22 @@ STRATEGY = "--data-parallel-sharding-strategy"
 SUMS = "--megatron-fsdp-main-grads-dtype"
 
 
-@pytest.mark.parametrize(
-    ("release", "said", "zero", "gradients"),
-    [
-        ("0.16", "", 0, None),
-        ("0.17.1", "", 0, None),
-        ("0.18", "", 3, None),
-        ("0.19", "", 3, "bf16"),
-        (None, "", 3, "bf16"),
-        ("0.16", f"{STRATEGY} optim_grads_params", 3, None),
-        ("0.19", f"{STRATEGY} optim_grads", 2, "bf16"),
-        ("0.19", f"{STRATEGY} no_shard {SUMS} fp32", 0, None),
-        ("0.19", f"{SUMS} fp32", 3, None),
-        ("0.18", f"{SUMS} bf16", 3, "bf16"),
-    ],
-)
+DEFAULTS: list[tuple[str | None, str, int, str | None]] = [
+    ("0.16", "", 0, None),
+    ("0.17.1", "", 0, None),
+    ("0.18", "", 3, None),
+    ("0.19", "", 3, "bf16"),
+    (None, "", 3, "bf16"),
+    ("0.16", f"{STRATEGY} optim_grads_params", 3, None),
+    ("0.19", f"{STRATEGY} optim_grads", 2, "bf16"),
+    ("0.19", f"{STRATEGY} no_shard {SUMS} fp32", 0, None),
+    ("0.19", f"{SUMS} fp32", 3, None),
+    ("0.18", f"{SUMS} bf16", 3, "bf16"),
+]
+"""Release, flags, and what a script with them does."""
+
+
+@pytest.mark.parametrize(("release", "said", "zero", "gradients"), DEFAULTS)
 def test_defaults_are_those_of_the_release(release: str | None, said: str, zero: int, gradients: str | None) -> None:
     found = read_megatron(f"{SHARDED} {said}", LaunchOptions(release=release))
     assert found.settings["fixed"]["zero"] == zero
@@ -186,6 +187,13 @@ def test_defaults_are_those_of_the_release(release: str | None, said: str, zero:
     assert len(assumed) == (STRATEGY not in said) + (SUMS not in said)
     plain = (release or "0.19")[:4]
     assert all(f"read as Megatron-Core {plain} does" in note for note in assumed)
+
+
+def test_every_changed_default_is_tried_before_and_after_with_its_flag_and_without() -> None:
+    releases = releases_of("megatron")
+    for change in releases.changes:
+        tried = {(releases.has(change, releases.named(each)), change.setting in said) for each, said, *_ in DEFAULTS}
+        assert change.kind != "default" or len(tried) == 4, change
 
 
 @pytest.mark.parametrize("line", ["git checkout core_r0.16.0", "pip install megatron-core==0.16.1", "# core_v0.16.1"])
