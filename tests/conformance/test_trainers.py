@@ -1,24 +1,11 @@
-"""Hugging Face's parser takes what the exporters around its Trainer write; Lightning runs its strategy's mesh."""
+"""Lightning runs the strategy that nest writes, and its mesh."""
 
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from frameworks_tests.plans import plan
-from frameworks_tests.reading import parsed
 from nest.hooks.registry import registry
 from tests.conformance.consumer import consume, needs
-
-ARGUMENTS = """
-import os
-os.environ["ACCELERATE_USE_CPU"] = "true"
-from transformers import HfArgumentParser, TrainingArguments
-found, = HfArgumentParser(TrainingArguments).parse_dict({**given, "use_cpu": True}, allow_extra_keys=False)
-kwargs = found.accelerator_config.gradient_accumulation_kwargs
-answer([found.per_device_train_batch_size, found.gradient_accumulation_steps, found.bf16, str(found.optim.value),
-        found.gradient_checkpointing, kwargs])
-"""
 
 STRATEGY = """
 import os, tempfile, importlib.util
@@ -52,23 +39,6 @@ answer({"mesh": dict(zip(mesh.mesh_dim_names, mesh.shape)), "steps": trainer.acc
 
 def files(name: str, fixed: Mapping[str, Any], **training: Any) -> dict[str, str]:
     return dict(registry().exporters()[name].export(plan(fixed, **training)))
-
-
-@pytest.mark.parametrize(
-    ("fixed", "steps", "checkpointed", "kwargs"),
-    [
-        ({"dp": 16, "zero": 3, "recompute": "full", "micro_batch": 1}, 2, False, {"sync_each_batch": True}),
-        ({"dp": 8, "recompute": "full", "micro_batch": 2}, 2, True, None),
-    ],
-)
-def test_the_trainers_arguments_are_parsed(
-    fixed: dict[str, Any], steps: int, checkpointed: bool, kwargs: dict[str, Any] | None
-) -> None:
-    needs("transformers", "accelerate", "torch")
-    given = parsed(files("transformers", fixed))["training_args.json"]
-    # bf16 asks for a GPU.
-    found = consume(ARGUMENTS, {**given, "bf16": False}, of="transformers")
-    assert found == [fixed["micro_batch"], steps, False, "adamw_torch_fused", checkpointed, kwargs]
 
 
 def test_lightning_runs_the_strategy() -> None:

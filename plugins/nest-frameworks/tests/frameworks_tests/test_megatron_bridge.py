@@ -148,3 +148,16 @@ def test_shards_of_an_overlay_are_counted_where_the_ranks_are_known() -> None:
     found = read(text)
     assert "zero_degree" not in found.settings["fixed"]
     assert any("give --nodes and --devices-per-node" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("said", "etp"), [("null", 1), ("2", 2)])
+def test_a_saved_configuration_splits_no_experts_beside_expert_parallelism(said: str, etp: int) -> None:
+    text = (
+        "_target_: megatron.bridge.training.config.ConfigContainer\n"
+        "model: {num_layers: 4, hidden_size: 64, ffn_hidden_size: 256, num_attention_heads: 8, vocab_size: 64, "
+        "seq_length: 64, num_moe_experts: 8, moe_router_topk: 2, tensor_model_parallel_size: 2, "
+        "sequence_parallel: true, "
+        f"expert_model_parallel_size: 4, expert_tensor_parallel_size: {said}}}\n"
+        "train: {micro_batch_size: 1, global_batch_size: 64}\n"
+    )
+    assert read(text, LaunchOptions(2, 8)).settings["fixed"]["etp"] == etp

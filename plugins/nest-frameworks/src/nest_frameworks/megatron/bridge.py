@@ -220,6 +220,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         extra[STRATEGY] = "no_shard"
     if keys.value("model.multi_latent_attention"):  # Which has no groups of queries.
         extra |= {"--group-query-attention": None, "--num-query-groups": None}
+    split, spread = (keys.value(f"model.expert_{each}_parallel_size") for each in ("tensor", "model"))
+    if "_target_" in keys.content and split is None and spread not in (None, 1):
+        extra["--expert-tensor-parallel-size"] = 1  # models/transformer_config.py of 0.6.2.
     gathers = [keys.value(f"{section}.overlap_param_gather") for section in ("comm_overlap", "ddp")]
     if extra.get("--overlap-grad-reduce") is False and True in gathers:
         extra["--overlap-param-gather"] = False
