@@ -44,7 +44,7 @@ def inputs() -> dict[str, list[Input]]:
     ]
     searched = [MEASURED, torus, MIXED, two_pools(), *chunked]
     problems = [*searched, PROBLEM, plain, small, configured, zero]
-    plans = [nest.solve(each).to_dict() for each in (*searched, tight(3.2))]
+    plans = [nest.solve(each).to_dict() for each in (*searched, tight(3.0))]
     plans += [
         nest.solve(PROBLEM, verify=True).to_dict(),
         nest.evaluate(plain).to_dict(),

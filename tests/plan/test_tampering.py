@@ -60,7 +60,7 @@ PLANS = {
     ),
     "of a model": lambda: nest.solve(MODEL),
     "on a torus": lambda: nest.solve(TORUS),
-    "with a safer one": lambda: nest.solve(tight(3.2)),
+    "with a safer one": lambda: nest.solve(tight(3.0)),
     "near the fastest": lambda: nest.solve({**MIXING, "search": {"within": 0.01}}),
     "mixed": lambda: nest.solve(MIXED),
     "of chunks": lambda: nest.solve(CHUNKED),
