@@ -65,11 +65,15 @@ def test_graphs(fault: str) -> None:
 
 
 def test_the_length_of_samples_must_count() -> None:
-    importer = Importer()
-    importer.load = lambda source, training: importer.sound.load(  # type: ignore[method-assign]
+    short, idle = Importer(), Importer()
+    short.load = lambda source, training: short.sound.load(  # type: ignore[method-assign]
         source, evolve(training, sequence_length=64)
     )
-    assert failed(importer, sources=[CONFIG]) == ["longer samples take more work"]
+    idle.load = lambda source, training: idle.sound.load(source, training).map_operators(  # type: ignore[method-assign]
+        lambda operator: (evolve(operator, flops_per_point=0.0, model_flops_per_point=None),)
+    )
+    for importer in (short, idle):
+        assert failed(importer, sources=[CONFIG]) == ["longer samples take more work"]
 
 
 @pytest.mark.parametrize("blocks", [lambda tokens: 16, lambda tokens: tokens // 4], ids=["as many", "more"])
