@@ -116,7 +116,7 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
 
 def _free(free: Mapping[str, Any]) -> str:
     if free["status"] == "proved":
-        return "Stages in device order cost nothing: no other order gives a faster plan."
+        return "Device order is best: no other order of the stages gives a faster plan."
     if free["status"] == "refuted":
         least = "" if free["settled"] else "at least "
         time = format_seconds(free["better_batch_time"])

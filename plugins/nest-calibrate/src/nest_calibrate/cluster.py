@@ -173,7 +173,7 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     lines = [f"Your runs take {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
     return [
         *lines,
-        f"Published runs {known} a calibration of their device take {usual.median:.3f} times "
+        f"On devices {known} a calibration, published runs take {usual.median:.3f} times the predicted time "
         f"(two thirds of clusters: {low:.3f} to {high:.3f}).",
         f"The factor of this cluster is {taken.time:.3f}. Further runs vary by {percent(taken.time_spread)} "
         "(standard deviation).",

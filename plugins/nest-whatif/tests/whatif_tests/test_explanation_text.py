@@ -84,7 +84,7 @@ def flip(**told: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-DEALT_ANEW = "Redistributed: only the layers per stage change."
+ADJUSTED = "Adjusted: only layers, recomputation or ZeRO of some stages change."
 
 
 def flips(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
@@ -202,11 +202,11 @@ def test_what_is_refused_for_one_reason_is_told_once() -> None:
         ),
         (
             {"same_kept": 0.19},
-            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, redistributed", "0.8x", "tp 1, pp 8", "2.10 s", DEALT_ANEW],
+            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, adjusted", "0.8x", "tp 1, pp 8", "2.10 s", ADJUSTED],
         ),
         (
             {"same_kept": None, "changed_at": None, "outcome": None},
-            [DEALT_ANEW, "No change: bandwidth of rack down to 40 GB/s (0.8x, redistributed)"],
+            [ADJUSTED, "No change: bandwidth of rack down to 40 GB/s (0.8x, adjusted)"],
         ),
         (
             {"parameter": "global batch", "unit": "samples", "value": 64, "same_at": 64, "changed_at": 32},

@@ -188,14 +188,14 @@ def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -
         notes.append(f"{_MARK} {UNPROVED}")
     if not all(each["precise"] for each in changing):
         notes.append("Two values bracket the change: the search between them was stopped.")
-    if best and any(map(_is_redistributed, breakpoints)):
-        notes.append("Redistributed: only the layers per stage change.")
+    if best and any(map(_is_adjusted, breakpoints)):
+        notes.append("Adjusted: only layers, recomputation or ZeRO of some stages change.")
     stays: dict[str, list[str]] = {}
     for each in breakpoints:
         if each["changed_at"] is None:
             way = "down" if each["direction"] == "less" else "up"
             proof = "" if each["proved"] else f" ({UNPROVED})"
-            anew = ", redistributed" if best and _is_redistributed(each) else ""
+            anew = ", adjusted" if best and _is_adjusted(each) else ""
             end = f"{way} to {_amount(each['same_at'], each['unit'])} ({_times(each, 'same_at')}{anew}){proof}"
             stays.setdefault(each["parameter"], []).append(end)
     if stays:
@@ -216,15 +216,15 @@ def _row(each: Answer, best: Decided) -> list[str]:
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
-        _bound(each, feasible_from_there=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
+        _bound(each, feasible_from_there=not best) + (", adjusted" if best and _is_adjusted(each) else ""),
         _times(each, "changed_at" if not best or each["unit"] == "samples" else "same_at"),
         then + ("" if each["proved"] else _MARK),
         "" if outcome["batch_time"] is None else format_seconds(outcome["batch_time"]),
     ]
 
 
-def _is_redistributed(each: Answer) -> bool:
-    """Return whether the plan's decisions stay the best up to there only with its layers on other stages."""
+def _is_adjusted(each: Answer) -> bool:
+    """Return whether the plan stays the best up to there only if layers or modes of some stages change."""
     return each["same_kept"] is None or each["same_kept"] > HARDLY_FASTER
 
 
