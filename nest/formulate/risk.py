@@ -191,7 +191,7 @@ def likeliest(instance: Instance, result: Result, deadline: Deadline) -> Result:
     while risk - none > LIKELIER:
         tried = min((none + risk) / 2, risk - LIKELIER) if half_way else risk - LIKELIER
         try:
-            found = fastest_within(at_most(instance, tried), limit, deadline)
+            found, _ = fastest_within(at_most(instance, tried), limit, deadline)
         except NoPlanYet:
             break
         if found is not None and found.solution is not None and found.batch_time is not None:

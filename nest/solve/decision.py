@@ -10,8 +10,8 @@ from nest.solve.solver import solve
 from nest.tolerances import AGREEMENT
 
 
-def fastest_within(instance: Instance, limit: float, deadline: Deadline | None = None) -> Result | None:
-    """Find the fastest plan within `limit` seconds; None: there is none, or none is found in time.
+def fastest_within(instance: Instance, limit: float, deadline: Deadline | None = None) -> tuple[Result | None, bool]:
+    """Find the fastest plan within `limit` seconds, None if none is found; without one, tell if there is proof of none.
 
     The dynamic program starts as if a plan of that time were known, so that slower plans are cut at once; bounds alone
     mostly prove that there is none. A plan is missed if it needs more replays than are made.
@@ -30,7 +30,9 @@ def fastest_within(instance: Instance, limit: float, deadline: Deadline | None =
         known = None if instance.pools is None else (NONE, limit * (1 + AGREEMENT))
         result = solve(instance, deadline, known=known)
     found = result.solution is not None and result.solution != NONE
-    return result if found and result.batch_time is not None and result.batch_time <= limit else None
+    if found and result.batch_time is not None and result.batch_time <= limit:
+        return result, True
+    return None, result.status != "feasible" or (result.lower_bound or 0.0) > limit
 
 
 def solve_beside(

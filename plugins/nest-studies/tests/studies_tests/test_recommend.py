@@ -14,12 +14,16 @@ from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
+from nest.instance import Instance, Result
 from nest.io import structure
+from nest.public.planning import fastest_within
 from nest.public.questions import Nodes
+from nest.solve import dp
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest_studies.clusters.curve import rows_of
 from nest_studies.clusters.node_search import NodeSearch
 from nest_studies.clusters.recommend import Recommendation, Wanted, _comparable, _Training, recommendation
+from nest_studies.clusters.recommendation import recommendation_text
 from nest_studies.clusters.sizes import Sizes
 
 DAY = 86400.0
@@ -190,6 +194,45 @@ def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypa
     assert len(answered) == 4  # On two nodes their networks are others.
     for each in found.clusters:
         assert nest.check(each["fewest"]["plan"]).ok
+
+
+@pytest.mark.parametrize(
+    ("proved", "said"), [(True, "are proved too slow"), (False, "of own may be enough: some plans")]
+)
+def test_fewer_nodes_are_called_too_slow_only_where_no_plan_was_missed(
+    monkeypatch: pytest.MonkeyPatch, proved: bool, said: str
+) -> None:
+    """As where not all layouts of virtual stages can be simulated."""
+    asked: list[float] = []
+
+    def missing(instance: Instance, limit: float) -> tuple[Result | None, bool]:
+        asked.append(limit)
+        return (None, proved) if len(asked) == 1 else fastest_within(instance, limit)
+
+    monkeypatch.setattr("nest.public.planning.fastest_within", missing)
+    search = NodeSearch(whole(), registry())
+    least, limit = min(search._least), 2 * max(search._least.values())
+    search._least[least] = 0.0  # Bounds alone do not decide.
+    answers = search.answers(limit * search.steps, None)
+    assert answers["proved"] is proved
+    assert answers["fewest"]["nodes"] > search.sizes.used(least)
+    document = Recommendation(
+        1, 48, Wanted(limit), ({"cluster": "own", "price": None, "nodes": 6, **answers},)
+    ).to_dict()
+    answer = {**dict.fromkeys(("fewest", "cheapest", "fastest", "nearest", "reason")), **document["clusters"][0]}
+    assert said in recommendation_text({**document, "clusters": [answer]})
+
+
+@pytest.mark.parametrize(
+    ("status", "bound", "proved"),
+    [("optimal", 2.0, True), ("infeasible", None, True), ("feasible", 1.9, False), ("feasible", 2.1, True)],
+)
+def test_no_plan_is_proof_only_of_a_search_that_missed_none(
+    monkeypatch: pytest.MonkeyPatch, status: str, bound: float | None, proved: bool
+) -> None:
+    instance = build_instance(whole(), registry())
+    monkeypatch.setattr(dp, "solve", lambda *_, **__: Result(status, lower_bound=bound))
+    assert fastest_within(instance, 2.0) == (None, proved)
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -88,6 +88,7 @@ class NodeSearch:
         priced: models priced before with these.
         sizes: the problem on each number of nodes.
         diagnosis: why the number of nodes asked last has no plan; None: it has, or bounds alone say so.
+        unproved: numbers of nodes on which a plan may have been missed.
     """
 
     problem: Problem
@@ -97,6 +98,7 @@ class NodeSearch:
     _found: dict[Count, Found] = field(factory=dict)
     _least: dict[Count, float] = field(factory=dict)
     diagnosis: str | None = None
+    unproved: set[Count] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         pooled = self.problem.cluster.pools is not None
@@ -134,7 +136,9 @@ class NodeSearch:
                 raise
             self.diagnosis = str(error)
             return None
-        result: Result | None = solve(instance, runner_up=False) if limit == inf else fastest_within(instance, limit)
+        result, proved = (solve(instance, runner_up=False), True) if limit == inf else fastest_within(instance, limit)
+        if not proved:
+            self.unproved.add(count)
         if result is None or result.solution is None or result.batch_time is None:
             self.diagnosis = self.diagnosis if result is None else result.diagnosis
             return None
@@ -158,11 +162,15 @@ class NodeSearch:
         """The fewest nodes that take so many seconds, the cheapest, the fastest within the budget, or the nearest."""
         limit = within / self.steps
         fewest = self.fewest(limit)
+        missed = fewest is not None and any(
+            self._by_nodes(each) < self._by_nodes(fewest.count) for each in self.unproved
+        )
         found = {"fewest": fewest, "cheapest": None if fewest is None else self.cheapest(fewest, limit)}
         found["nearest"] = self.fastest(inf) if fewest is None else None
         if budget is not None and self.sizes.price is not None:
             found["fastest"] = self.fastest(budget / self.steps)
         answers: dict[str, Any] = {key: None if each is None else self.answer(each) for key, each in found.items()}
+        answers["proved"] = None if fewest is None else not missed
         if fewest is None and found["nearest"] is None:
             answers["reason"] = self.diagnosis or "there is no plan."
         return answers
@@ -172,7 +180,7 @@ class NodeSearch:
         return self.sizes.used(count), self.sizes.hourly(count), count
 
     def fewest(self, limit: float) -> Found | None:
-        """The fewest nodes with a plan of at most so many seconds a step; all fewer are proved to have none."""
+        """The fewest nodes with a plan of at most so many seconds a step; fewer have none, unless `unproved`."""
         ordered = sorted(self._least, key=self._by_nodes)
         return next((found for count in ordered if (found := self.within(count, limit))), None)
 

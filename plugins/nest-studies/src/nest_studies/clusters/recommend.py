@@ -256,7 +256,7 @@ class _Search:
 
     def of(self, problem: Problem) -> dict[str, Any]:
         """Search the cluster of a problem; one that cannot be used has an `error`."""
-        blank = dict.fromkeys(("nodes", "devices_per_node", *FOUND, "reason"))
+        blank = dict.fromkeys(("nodes", "devices_per_node", *FOUND, "proved", "reason"))
         answer: dict[str, Any] = {**blank, "price": None, "error": None, "rows": []}
         try:
             search = NodeSearch(problem, self.known, self.priced)

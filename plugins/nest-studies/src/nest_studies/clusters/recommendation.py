@@ -9,6 +9,7 @@ from nest.units import format_seconds, listed, percent
 ANSWERS = ("fewest", "cheapest", "fastest", "nearest")
 """Questions in the order of rows, by the keys of `nest_studies.clusters.recommend.Recommendation`."""
 
+PROVED = "Fewer nodes are proved too slow."
 HEADER = ("cluster", "answer", "nodes", "time", "likely from", "to", "likely to fit", "device hours", "cost")
 
 
@@ -63,7 +64,9 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
 
     training = f"{format_tokens(document['tokens'])} tokens in {within}"
     if document["met"]:
-        claim = f" that trains {training}. Fewer nodes are proved too slow."
+        missed = [each["cluster"] for each in document["clusters"] if each["proved"] is False]
+        proof = f"Fewer of {listed(missed)} may be enough: some plans were missed." if missed else PROVED
+        claim = f" that trains {training}. {proof}"
         return opening("The fewest nodes of each cluster", Tone.GOOD, claim, screen)
     nearest = next((each for each in document["clusters"] if each["cluster"] == document["nearest"]), None)
     single = [each["cluster"] for each in document["clusters"] if each["nodes"] == 1 and not each["fewest"]]
