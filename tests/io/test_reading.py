@@ -196,7 +196,7 @@ def test_very_many_mistakes_are_counted() -> None:
         ("a.yaml", "a: 1\n\tb: 2\n", "a.yaml:2: this is not YAML: "),
         ("a.yaml", "a: 1\n---\nb: 2\n", "a.yaml:2: this is not YAML: "),
         ("a.yaml", "a: \0\n", "a.yaml: this is not YAML: unacceptable character"),
-        ("a.json", '{"a": 1,}', "a.json:1: this is not JSON: Expecting property name enclosed in double quotes"),
+        ("a.json", '{"a": 1, 2}', "a.json:1: this is not JSON: Expecting property name enclosed in double quotes"),
         ("a.json", '{"a": 1}\n{', "a.json:2: this is not JSON: Extra data (column 1)."),
         ("a.toml", "a = \n", "a.toml:1: this is not TOML: Invalid value."),
         ("a.yaml", "a: 1\nb: 2\na: 3\n", "a.yaml:3: key 'a' is given twice in one place; keep one."),
