@@ -100,6 +100,12 @@ def test_what_an_experiment_leaves_out_is_as_primus_has_it() -> None:
 def test_overrides_of_a_models_widths_are_refused_and_those_of_its_layers_read() -> None:
     with pytest.raises(InputError, match=r"overrides has hidden_size, which change the model 'llama3.1_70B'"):
         read_megatron(f"{PRIMUS}      hidden_size: 4\n", EIGHT)
+    same = ("swiglu: true", "group_query_attention: true", "multi_latent_attention: false", "kv_channels: null")
+    for said in same:
+        assert read_megatron(f"{PRIMUS}      {said}\n", EIGHT).settings["model"] == "llama-3.1-70b"
+    for said in ("swiglu: false", "group_query_attention: false", "multi_latent_attention: true"):
+        with pytest.raises(InputError, match=f"overrides has {said.partition(':')[0]}, which change"):
+            read_megatron(f"{PRIMUS}      {said}\n", EIGHT)
     assert read_megatron(f"{PRIMUS}      num_layers: 4\n", EIGHT).settings["model"]["num_hidden_layers"] == 4
     assert read_megatron(f"{PRIMUS}      num_layers: 80\n", EIGHT).settings["model"] == "llama-3.1-70b"
     with pytest.raises(InputError, match="num_layers is 'x'"):

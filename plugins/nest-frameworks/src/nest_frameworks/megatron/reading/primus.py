@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
+from nest.catalogue import library_models
 from nest.catalogue.spellings import catalogued
 from nest.errors import InputError, InputErrors
 from nest.io import read_mapping, read_mapping_text, there_is
@@ -142,7 +143,7 @@ def experiment(text: str, folder: Path | None) -> Experiment:
     said = {**(TUNED if kind == TUNER else DEFAULTS), **described, **overrides}
     if said.get("pipeline_model_parallel_layout"):  # It has the chunks, of which Primus wants the number as well.
         said.pop("virtual_pipeline_model_parallel_size", None)
-    if not described and (changed := [name for name in WIDTHS if name in overrides]):
+    if not described and (changed := _changed(overrides, catalogued(model))):
         raise InputError(f"overrides has {', '.join(changed)}, which change the model {model!r:.60}; nest reads none.")
     for name, what in REFUSED.items():
         if said.get(name) not in (None, False, []):
@@ -151,6 +152,25 @@ def experiment(text: str, folder: Path | None) -> Experiment:
     if layers is not None and (isinstance(layers, bool) or not isinstance(layers, int) or layers < 1):
         raise InputError(f"num_layers is {layers!r:.60}; it must be a whole number of at least 1.")
     return Experiment(list(_flags(said)), "" if described else model, layers, _adapters(overrides.get("lora")))
+
+
+def _changed(overrides: Mapping[str, Any], model: str | None) -> list[str]:
+    """Keys that make another model of one of the catalogue."""
+    config = library_models()[model].config if model else {}
+    heads, latent = config.get("num_attention_heads"), bool(config.get("kv_lora_rank"))
+    own = {
+        "multi_latent_attention": latent,
+        "moe_router_topk": config.get("num_experts_per_tok"),
+        "untie_embeddings_and_output_weights": not config.get("tie_word_embeddings", False),
+        "kv_channels": None if latent else config.get("head_dim"),
+        "group_query_attention": None if latent else config.get("num_key_value_heads", heads) != heads,
+        "swiglu": config.get("hidden_act") == "silu" or None,
+    }
+    switched = [name for name, value in own.items() if config and value is not None and name in overrides]
+    return [
+        *(name for name in WIDTHS if name in overrides),
+        *(name for name in switched if overrides[name] is not None and overrides[name] != own[name]),
+    ]
 
 
 def _adapters(said: Any) -> dict[str, Any] | None:
