@@ -99,7 +99,7 @@ DELTAS = re.compile(
     r"\b(before_init_mem_gpu|init_mem_gpu_alloc_delta|train_mem_gpu_alloc_delta|train_mem_gpu_peaked_delta)"
     r"\"?\s*[:=]\s*(-?\d+)(MB)?"
 )
-"""Of Hugging Face's Trainer (trainer_utils.py, TrainerMemoryTracker): together they are the peak of the tensors."""
+"""Parts of the tensors' peak in Hugging Face's Trainer (trainer_utils.py, TrainerMemoryTracker), which is their sum."""
 
 PEAK_DELTA = "train_mem_gpu_peaked_delta"
 

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -210,11 +211,11 @@ class _LogReader:
 
     def figures(self) -> LogFigures:
         """Figures of all lines together."""
-        line, runs = self._runs()
-        kept = _counting(runs, line)
-        values = [value for run in kept for value in run.settled(line)]
-        framework, says = (line.framework, line.says) if line else ("", "")
-        if line is None and self.runtime and self.facts.get("steps"):
+        runs = self._runs()
+        kept = _counting(runs)
+        values = [value for run in kept for value in run.settled]
+        framework, says = (runs[0].line.framework, runs[0].line.says) if runs else ("", "")
+        if not runs and self.runtime and self.facts.get("steps"):
             framework, values = FRAMEWORKS[-1], [self.runtime / self.facts["steps"]]
         said = median(values) if values else None
         batch, sequence, devices = (self.facts.get(name) for name in ("batch", "sequence", "devices"))
@@ -235,19 +236,19 @@ class _LogReader:
             return figures
         return evolve(figures, seconds=figures.seconds_with(batch * sequence, devices))
 
-    def _runs(self) -> tuple[StepLine | None, list["_Run"]]:
-        """The line that says how long steps took, and its readings by run; None: no line does."""
+    def _runs(self) -> list["_Run"]:
+        """The runs of the first line that says how long steps took; none: no line does."""
         for index, line in enumerate(STEPS):
             readings = self.steps.get(index, [])
             if line.says == "elapsed":
                 readings = self._bar(readings, line)
             steps = {each.step for each in readings}
             if len(steps) > (1 if line.says == "clock" or line.common else 0):
-                return line, _parted(readings, self.lines)
-        return None, []
+                return _parted(line, readings, self.lines)
+        return []
 
     def _bar(self, readings: Sequence[_Reading], line: StepLine) -> list[_Reading]:
-        """Those of the progress bar of training; none where another bar may have printed it."""
+        """Keep the readings of training's progress bar; none where another bar may have printed them."""
         if line.common and self.runtime is None and "steps" not in self.facts:
             return []
         end = self.facts.get("steps") or max((each.end or 0 for each in readings), default=0)
@@ -270,19 +271,25 @@ class _Run:
     """Steps of one run of a log.
 
     Attributes:
+        line: what prints its steps.
         begin: number of the last line of the run before.
         end: number of its last line.
         readings: its steps.
     """
 
+    line: StepLine
     begin: int
     end: int
     readings: list[_Reading]
 
-    def settled(self, line: StepLine | None) -> list[float]:
+    @property
+    def time(self) -> float:
+        """Median figure of settled steps; 0: there is none."""
+        return median(self.settled or [0.0])
+
+    @cached_property
+    def settled(self) -> list[float]:
         """Figures of settled steps, the median over ranks."""
-        if line is None:
-            return []
         values: dict[int, list[float]] = defaultdict(list)
         batches = {each.step: each.batch for each in self.readings}
         for each in self.readings:
@@ -290,8 +297,8 @@ class _Run:
         last = batches[max(batches)]
         steps = [step for step in sorted(values) if batches[step] == last]  # A batch may be ramped up.
         settled = [(step, median(values[step])) for step in steps]
-        if line.says in ("clock", "elapsed"):
-            if line.says == "elapsed" and len(settled) == 1:
+        if self.line.says in ("clock", "elapsed"):
+            if self.line.says == "elapsed" and len(settled) == 1 and settled[0][0] > 0:
                 settled = [(0, 0.0), *settled]
             spread = _spread_out(settled)
             settled = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
@@ -299,13 +306,13 @@ class _Run:
         return [value for _, value in settled[left_out:] if value > 0] or [value for _, value in settled if value > 0]
 
 
-def _parted(readings: Sequence[_Reading], lines: int) -> list[_Run]:
+def _parted(line: StepLine, readings: Sequence[_Reading], lines: int) -> list[_Run]:
     """Runs of a log: one begins where the step falls by more than a line; a rank may be a line behind others."""
     runs: list[_Run] = []
     highest: list[int] = []  # The last two steps of the run, ascending.
     for each in readings:
         if not runs or (len(highest) > 1 and each.step < highest[0]):
-            runs.append(_Run(runs[-1].end if runs else 0, lines, []))
+            runs.append(_Run(line, runs[-1].end if runs else 0, lines, []))
             highest = []
         runs[-1].readings.append(each)
         runs[-1].end = each.line
@@ -314,18 +321,14 @@ def _parted(readings: Sequence[_Reading], lines: int) -> list[_Run]:
     return runs
 
 
-def _counting(runs: Sequence[_Run], line: StepLine | None) -> list[_Run]:
+def _counting(runs: Sequence[_Run]) -> list[_Run]:
     """The last run of more than one line, and those before it of the same step time and batch."""
     if not runs:
         return []
     last = next((run for run in reversed(runs) if len(run.readings) > 1), runs[-1])
-    time, batch = median(last.settled(line) or [0.0]), last.readings[-1].batch
-    return [
-        run
-        for run in runs
-        if run is last
-        or (run.readings[-1].batch == batch and abs(median(run.settled(line) or [0.0]) - time) <= SAME * time)
-    ]
+    batch = last.readings[-1].batch
+    alike = (run for run in runs if run.readings[-1].batch == batch and abs(run.time - last.time) <= SAME * last.time)
+    return [*alike]
 
 
 def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -114,6 +114,13 @@ def one_run(first, seconds, peak, batch=64, steps=20):
     return arguments + lines[0] + f"[Rank 0] memory (MB) | max reserved: {peak}\n" + "".join(lines[1:])
 
 
+def test_a_bar_that_has_not_moved_tells_no_time(reading):
+    bars = [f"{step}/20 [00:{3 * step:02d}<00:10, 3.0s/it]\n" for step in (0, 10, 20, 0)]
+    assert reading("Total optimization steps = 20\n" + "".join(bars)).seconds == pytest.approx(3.0)
+    with pytest.raises(InputError, match="no training steps found"):
+        reading(NOTEBOOK.format(0, "00:00"))
+
+
 @pytest.mark.parametrize(
     ("text", "seconds", "peak", "left_out"),
     [
