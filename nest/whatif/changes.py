@@ -240,11 +240,13 @@ class Changes:
 
     def _has(self, line: str) -> bool:
         """Whether the run's file, if there is one, names the flag of a line."""
-        if self.file is None:
-            return True
         flag = _flag(line).strip('-":').replace("_", "-")
-        text = read_text_of(self.file).replace("_", "-")
-        return re.search(rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])", text) is not None
+        pattern = rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])"
+        return self.file is None or re.search(pattern, self._text.replace("_", "-")) is not None
+
+    @cached_property
+    def _text(self) -> str:
+        return read_text_of(self.file) if self.file else ""
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
@@ -266,7 +268,7 @@ class Changes:
             return None
         first, *others = files
         spelled, apart = getattr(exporter, "spelled", None), getattr(exporter, "apart", ())
-        content = spelled(files[first], read_text_of(self.file)) if spelled and self.file else files[first]
+        content = spelled(files[first], self._text) if spelled and self.file else files[first]
         lines = (line.strip().rstrip(",") for line in content.splitlines())
         named = tuple(files[name] for name in others if name in files[first] or name in apart)
         return tuple(line for line in lines if not _FRAME.fullmatch(line)), named

@@ -215,7 +215,7 @@ def test_old_flags_and_what_is_read_of_them_are_told() -> None:
 
 
 def test_queries_and_windows_of_forks_are_read() -> None:
-    """As in examples/starcoder and examples/mistral of alibaba/Pai-Megatron-Patch."""
+    """alibaba/Pai-Megatron-Patch has these flags in examples/starcoder and examples/mistral."""
     head = "torchrun --nproc-per-node 8 pretrain_gpt.py"
     bare = WIDTHS.replace("--swiglu", "")
     forked, plain = (

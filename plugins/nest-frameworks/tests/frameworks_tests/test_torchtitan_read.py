@@ -314,7 +314,7 @@ def test_a_published_run_in_eager_mode_with_tensor_parallelism_is_within_the_ran
 
 @pytest.mark.parametrize(("converters", "refused"), [("[]", False), ('["quantize.grouped_mm.float8"]', True)])
 def test_settings_of_formats_that_no_converter_uses_are_left_out(converters: str, refused: bool) -> None:
-    """As in deepseek_v3_671b.toml of torchtitan a8899e4."""
+    """torchtitan a8899e4 has such a file, deepseek_v3_671b.toml."""
     text = f"[model]\nconverters = {converters}\n[parallelism]\ndata_parallel_shard_degree = 8\n"
     text += '[quantize.grouped_mm.float8]\nfqns = ["experts"]\n'
     if not refused:

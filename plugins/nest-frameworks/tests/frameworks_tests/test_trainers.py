@@ -430,7 +430,7 @@ def test_the_trainers_arguments_as_people_write_them() -> None:
 
 @pytest.mark.parametrize(("workers", "nodes", "ranks"), [(4, None, 4), (16, None, 16), (4, 2, 16)])
 def test_workers_of_ray_are_processes(workers: int, nodes: int | None, ranks: int) -> None:
-    """As in examples/train_lora/qwen3_lora_sft_ray.yaml of LLaMA-Factory."""
+    """examples/train_lora/qwen3_lora_sft_ray.yaml of LLaMA-Factory has these keys."""
     text = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\nfinetuning_type: lora\nper_device_train_batch_size: 1\n"
     found = read_llama_factory(f"{text}ray_num_workers: {workers}\n", LaunchOptions(nodes))
     assert found.settings["training"]["global_batch"] == ranks

@@ -113,7 +113,7 @@ def test_variables_out_of_a_command_are_told() -> None:
 
 @pytest.mark.parametrize(("flags", "told"), [("", True), (" --deepspeed --zero-stage 1", False)])
 def test_domino_is_told(flags: str, told: bool) -> None:
-    """As in training/DeepSpeed-Domino/pretrain_gpt3_13b.sh of deepspeedai/DeepSpeedExamples, 9478a6f."""
+    """deepspeedai/DeepSpeedExamples 9478a6f has such a script, training/DeepSpeed-Domino/pretrain_gpt3_13b.sh."""
     script = RUN.replace("torchrun --nproc-per-node 8", "deepspeed --num_gpus 8") + flags
     assert any("Domino" in note for note in read_megatron(script).notes) == told
 

@@ -202,7 +202,7 @@ def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypa
 def test_fewer_nodes_are_called_too_slow_only_where_no_plan_was_missed(
     monkeypatch: pytest.MonkeyPatch, proved: bool, said: str
 ) -> None:
-    """As where not all layouts of virtual stages can be simulated."""
+    """A search misses plans where it cannot simulate all layouts of virtual stages."""
     asked: list[float] = []
 
     def missing(instance: Instance, limit: float) -> tuple[Result | None, bool]:

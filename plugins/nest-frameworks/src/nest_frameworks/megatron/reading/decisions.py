@@ -171,7 +171,7 @@ def _recompute(flags: FlagReader, blocks: Blocks) -> dict[str, Any]:
 
 
 PER_RANK = "--enable-recompute-layers-per-pp-rank"
-"""Of MindSpeed, which counts by the stage then."""
+"""MindSpeed's flag to count recomputed layers in a stage, not in a chunk."""
 
 
 def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[str, Any]:

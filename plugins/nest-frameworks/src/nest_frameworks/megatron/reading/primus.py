@@ -166,10 +166,10 @@ def _changed(overrides: Mapping[str, Any], model: str | None) -> list[str]:
         "group_query_attention": None if latent else config.get("num_key_value_heads", heads) != heads,
         "swiglu": config.get("hidden_act") == "silu" or None,
     }
-    switched = [name for name, value in own.items() if config and value is not None and name in overrides]
+    switched = (name for name, value in own.items() if config and None not in (value, overrides.get(name)))
     return [
         *(name for name in WIDTHS if name in overrides),
-        *(name for name in switched if overrides[name] is not None and overrides[name] != own[name]),
+        *(name for name in switched if overrides[name] != own[name]),
     ]
 
 
