@@ -10,6 +10,7 @@ from nest.formulate.instance import formulate
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.evaluate import evaluate
+from nest.solve.effort import Deadline
 from nest.solve.placement.search import prove
 from nest.spec import Problem
 from tests import measured
@@ -104,7 +105,7 @@ def test_time_that_is_up_leaves_a_plan_with_its_bound() -> None:
         "training": {"global_batch": 128},
         "cluster": {"memory": "30 GB", "topology": {"mesh": {"shape": [6, 6], "bandwidth": "50 GB/s"}}},
     }
-    plan = nest.solve(problem, time_limit=0.5)
+    plan = nest.solve(problem, time_limit=Deadline(0.5, patience=600.0))
     assert plan.batch_time is not None
     assert plan.lower_bound is not None
     assert plan.lower_bound <= plan.batch_time

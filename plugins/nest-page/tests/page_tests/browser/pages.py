@@ -7,7 +7,7 @@ import nest
 from nest_page.page_of_plan import PARTS
 from page_tests.browser.plans import HOSTILE, PLANS
 
-SEARCHED_LONG = {"many-stages"}
+SEARCHED_LONG = {"many-devices", "many-stages", "torus", "mesh", "switches", "routers", "measured-pairs"}
 """Plans whose frontier and sensitivity take long; their pages go without."""
 
 STUDY = "study"
