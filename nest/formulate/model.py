@@ -180,20 +180,21 @@ def _read_model(source: str, base: Path | None) -> Model:
 def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
     """Configuration of the language model in one of pictures, sound and text, beside the configurations of the rest.
 
-    The outer `architectures` stays: importers refuse heads other than the language model's.
+    The outer `architectures` stays: importers refuse heads other than the language model's. So does the outer
+    `tie_word_embeddings`, which transformers 5.24.0 reads (`get_expanded_tied_weights_keys`).
     """
     inner = next((part for part in map(content.get, LANGUAGE_PARTS) if isinstance(part, Mapping)), {})
-    whole = dict(content)
-    if inner.keys() & {"model_type", "num_hidden_layers"}:
+    if inner.keys() & {"model_type", "num_hidden_layers", *LANGUAGE_PARTS}:
         outer = {key: value for key, value in content.items() if key not in LANGUAGE_PARTS}
-        whole = {**outer, **inner, "architectures": content.get("architectures")}
-    return {key: _written(value) for key, value in whole.items()} if "model_type" in whole else whole
+        kept = {key: outer[key] for key in ("architectures", "tie_word_embeddings") if outer.get(key) is not None}
+        return _language_part({**outer, **inner, "architectures": None, **kept})
+    return {key: _written(value) for key, value in content.items()} if "model_type" in content else dict(content)
 
 
 def _written(value: Any) -> Any:
-    """`value` with words for infinite numbers, which no format shares."""
+    """`value` with words for infinite numbers and numbered keys, which no format shares."""
     if isinstance(value, Mapping):
-        return {key: _written(each) for key, each in value.items()}
+        return {str(key): _written(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_written(each) for each in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value

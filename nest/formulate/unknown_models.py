@@ -11,7 +11,7 @@ from nest.units import first_names
 
 GRAPH = "graph"  # Key of a model with an operator graph or exported program, or the path of its file.
 
-LANGUAGE_PARTS = ("text_config", "language_config", "llm_config")
+LANGUAGE_PARTS = ("text_config", "language_config", "llm_config", "thinker_config")
 """Keys of the language model in configurations of pictures, sound and text."""
 
 MIXERS = {

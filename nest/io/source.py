@@ -254,7 +254,8 @@ def survey(content: Any, repeated: Repeated) -> list[FieldError]:
 class _Walk:
     """One pass over a tree that collects findings and the first path to each list and mapping, by identity.
 
-    Values shared by aliases are visited once. Model configurations may have infinite numbers in keys that no one reads.
+    Values shared by aliases are visited once. Model configurations may have infinite numbers, and numbers for keys, in
+    what no one reads.
     """
 
     def __init__(self) -> None:
@@ -287,7 +288,7 @@ class _Walk:
         size = 1
         outer, self._of_model = self._of_model, self._of_model or "model_type" in item
         for key, value in item.items():
-            if isinstance(key, str):
+            if isinstance(key, str) or (self._of_model and type(key) is int):
                 self._leaf(key, steps)
                 size += self.visit(value, (*steps, key))
             else:

@@ -121,15 +121,18 @@ FAMILIES = {
 """Families by the module of their importers."""
 
 ALSO = {
-    "deepseek_v3": "kimi_k2",
+    "bert": "camembert roberta xlm-roberta",
+    "deepseek_v3": "kimi_k2 sarvam_mla",
     "gemma4_text": "gemma4_unified_text",
+    "glm4": "glm4v_text",
+    "glm4_moe": "glm4v_moe_text sarvam_moe",
     "minimax": "minimax_text_01 minimax_m1",
     "minimax_m3_vl": "minimax_m3_vl_text minimax_m3",
-    "qwen2": "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+    "qwen2": "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text",
     "qwen3": "qwen3_vl_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_moe": "qwen3_vl_moe_text",
+    "qwen3_moe": "qwen3_vl_moe_text qwen3_omni_moe_text",
     "step3p5": "step3p7",
 }
 """Further `model_type`s of the same architecture."""

@@ -21,7 +21,9 @@ from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttent
 
 def _read_gemma4(config: ConfigReader) -> Architecture:
     """Read Gemma 4: wider heads without a window, blocks that use keys of earlier ones, and inputs for each layer."""
-    config.fill(tie_word_embeddings=True, head_dim=256, num_key_value_heads=4, hidden_size_per_layer_input=256)
+    unified = config.config.get("model_type") == "gemma4_unified_text"
+    config.fill(tie_word_embeddings=True, head_dim=256, num_key_value_heads=4)
+    config.fill(hidden_size_per_layer_input=0 if unified else 256)
     if config.config.get("use_bidirectional_attention") == "all":
         config.problem("`use_bidirectional_attention` is 'all', but only causal attention is built")
     window = config.integer("sliding_window", 512)
@@ -47,7 +49,7 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
         result_norms=True,
         scaled=True,
         capped=config.has("final_logit_softcapping"),
-        layer_inputs=config.integer("hidden_size_per_layer_input", 256, minimum=0),
+        layer_inputs=config.integer("hidden_size_per_layer_input", minimum=0),
         layer_vocab=config.integer("vocab_size_per_layer_input", 262_144),
     )
 
@@ -198,7 +200,10 @@ BERT = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate
 MIMO = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 2048}
 
 FAMILIES = {
-    "bert": ConfigImporter("BertForMaskedLM", lambda config: _read_learned_positions(config, *BERT)),
+    "bert": ConfigImporter(
+        "BertForMaskedLM RobertaForMaskedLM XLMRobertaForMaskedLM CamembertForMaskedLM",
+        lambda config: _read_learned_positions(config, *BERT),
+    ),
     "falcon": ConfigImporter("FalconForCausalLM", _read_falcon),
     "gemma4_text": ConfigImporter("Gemma4ForCausalLM", _read_gemma4),
     "gpt2": ConfigImporter(

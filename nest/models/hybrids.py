@@ -220,7 +220,8 @@ def _read_kimi(config: ConfigReader) -> Architecture:
     config.fill(n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=None, qk_nope_head_dim=128)
     config.fill(kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128)
     heads = config.heads if ling else said.integer("num_heads", config.integer("linear_num_heads", 32))
-    head = config.integer("head_dim" if ling else "linear_head_dim", 128)
+    # `BailingHybridConfig` moves `head_dim` to `linear_head_dim` and puts the rotary channels in its place.
+    head = config.integer("linear_head_dim" if not ling or config.has("linear_head_dim") else "head_dim", 128)
     taps = config.integer("short_conv_kernel_size" if ling else "linear_conv_kernel_dim", 4)
     head, taps = said.integer("head_dim", head), said.integer("short_conv_kernel_size", taps)
     full = evolve(latent_attention(config), gate=int(ling))

@@ -116,6 +116,28 @@ def test_the_language_model_of_a_wrapper_is_planned_and_the_rest_named(part, inn
     assert resolve_model(resolved, None) == resolved
 
 
+@pytest.mark.parametrize("outer", [True, False])
+def test_a_wrapper_ties_its_embeddings_as_the_outer_key_says_at_any_depth(outer):
+    inner = {"model_type": "thinker", "text_config": {**CONFIG, "tie_word_embeddings": not outer}}
+    whole = {"model_type": "omni", "thinker_config": inner, "tie_word_embeddings": outer}
+    assert load(whole).operators == load({**CONFIG, "tie_word_embeddings": outer}).operators
+
+
+def test_numbered_labels_of_a_configuration_written_by_transformers_are_read():
+    written = {**CONFIG, "id2label": {0: "LABEL_0", 1: "LABEL_1"}, "vision_config": {"id2label": {0: "LABEL_0"}}}
+    problem = {
+        "nest": 1,
+        "model": written,
+        "training": {"global_batch": 8, "sequence_length": 32},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 2, "bandwidth": "450 GB/s"}]},
+    }
+    model = complete_problem(problem, registry()).model
+    assert model["id2label"] == {"0": "LABEL_0", "1": "LABEL_1"}
+    assert load(model).operators == load(CONFIG).operators
+    with pytest.raises(InputError, match=r"training has the key 1, which is not text"):
+        complete_problem({**problem, "training": {**problem["training"], 1: 2}}, registry())
+
+
 def test_a_wrapper_that_lists_its_widths_flat_is_read_like_the_family_it_wraps():
     flat = {
         **CONFIG,
