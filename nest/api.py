@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nest.errors import InputError
-from nest.units import percent
+from nest.units import likelihood
 
 if TYPE_CHECKING:
     from nest.formulate.problem import Changes, Source
@@ -270,7 +270,7 @@ def verify(
         if not report.ok:
             raise InputError(f"the plan fails its check, so nest cannot prove it: {report.disagreements[0]}")
         if read.status != "infeasible" and not admits(carried_problem(read, plugins), read):
-            likely = f"{percent(read.fit_probability or 0.0, 0)} likely to fit, less than training.memory_risk requires"
+            likely = f"{likelihood(read.fit_probability or 0.0)} likely to fit, less than training.memory_risk requires"
             what = f"is {likely}" if read.fits else "does not fit into memory"
             raise InputError(f"the plan {what}, so nest cannot prove it.")
         return verdict_on(read, plugins, Proof(free, deadline, workers, progress, beside))

@@ -219,6 +219,11 @@ def percent(share: float, places: int = 1) -> str:
     return f"{text} %"
 
 
+def likelihood(probability: float) -> str:
+    """Return a probability in whole per cents, never certain: `79 %`, `over 99 %`."""
+    return "over 99 %" if probability > 0.995 else "under 1 %" if probability < 0.005 else percent(probability, 0)
+
+
 def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable[[float], str] = three_digits) -> str:
     for size, unit in steps:
         shown = digits(value / size)

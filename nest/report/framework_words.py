@@ -14,7 +14,7 @@ from nest.io import structure
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument
 from nest.spec.problem import OFFLOAD
-from nest.units import format_bytes, format_seconds, listed, percent
+from nest.units import format_bytes, format_seconds, likelihood, listed, percent
 
 MOST_NAMED = 3  # Most candidates of a mixed plan named one by one.
 
@@ -270,11 +270,6 @@ def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> 
         left -= 1
         text = f"{', '.join([*differing[:left], '...'])}: {effect}"
     return text
-
-
-def likelihood(probability: float) -> str:
-    """Return a probability in whole per cents, never certain: `79 %`, `over 99 %`."""
-    return "over 99 %" if probability > 0.995 else "under 1 %" if probability < 0.005 else percent(probability, 0)
 
 
 def chosen_as(plan: PlanDocument) -> str:

@@ -73,7 +73,7 @@ def test_what_is_supported_is_what_there_is() -> None:
     described = {"operator_graph", "transformer"}
     families = set(registry().model_importers()) - described
     assert f"[{len(families)} families]" in README
-    named = re.findall(r"NVIDIA (\w+) to (\w+), AMD (\w+) to (\w+), (TPU \w+) to (\w+), (Trainium \d)", README)[0]
+    named = re.findall(r"NVIDIA (\w+) to (\w+), AMD (\w+) to (\w+), (TPU \w+), (\w+), (\w+) and (\w+), (Trainium \d)", README)[0]
     spelled = [name.lower().replace("tpu ", "tpu-").replace(" ", "") for name in named]
     assert [name for name in spelled if not any(name in device for device in devices())] == []
     versions = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
@@ -92,7 +92,9 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
     rejected, accepted = re.findall(r"rejects (\d+) of the runs that ran\. nest accepts (\d+) of the runs", text)[0]
     even = re.findall(r"^\| 0.5 \| 1 \| (\S+) % \| .*? \| (\S+) % \|", EXPLAINED, re.MULTILINE)[0]
     assert even == (f"{100 * int(rejected) / int(ran):.1f}", f"{100 * int(accepted) / int(failed):.1f}")
+    usual = re.findall(r"^\| 0.2 \| \S+ \| (\S+ %) \| .*? \| (\S+ %) \|", EXPLAINED, re.MULTILINE)[0]
     for claim in (
+        f"At the default, 80 %: {' and '.join(usual)} |",
         f"{trust.percent(found['mean'])} off on average, over {runs} published GPU runs of {sources} sources",
         f"{trust.percent(alike)} with every source weighted equally",
         f"On the {len(own['1']['sources'])} clusters with more than three runs, the error falls from "

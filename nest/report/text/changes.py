@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest.report.framework_words import likelihood
 from nest.report.text.layout import WIDE, Screen, paragraph
-from nest.units import format_bytes, format_seconds, percent
+from nest.units import format_bytes, format_seconds, likelihood, percent
 
 NOTHING_FITS = "No change of up to three flags fits. Run `nest solve`, or use more devices."
 NOTHING_GAINS = "No single change that fits gains more than 1 %."

@@ -9,7 +9,7 @@ from nest.report.framework_words import layout_difference, layout_text
 from nest.report.text.layout import WIDE, Screen, paragraph, table
 from nest.spec import PlanDocument
 from nest.tolerances import AGREEMENT
-from nest.units import format_seconds, percent
+from nest.units import format_seconds, likelihood, percent
 
 
 @frozen
@@ -49,7 +49,7 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
                 layout_text(plan) if place == 1 else ", ".join(layout_difference(entries[0].plan, plan)),
                 format_seconds(plan.batch_time or 0.0),
                 "-" if place == 1 else percent(entry.slower_by),
-                "-" if plan.fit_probability is None else percent(plan.fit_probability, 0),
+                "-" if plan.fit_probability is None else likelihood(plan.fit_probability),
                 *(["-" if entry.replayed is None else format_seconds(entry.replayed)] if told else []),
             )
         )

@@ -6,13 +6,13 @@ from shlex import quote
 from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
-from nest.report.framework_words import chosen_as, launch_texts, layout_text, likelihood, near_enough, other_plan_texts
+from nest.report.framework_words import chosen_as, launch_texts, layout_text, near_enough, other_plan_texts
 from nest.report.plan_summary import SHARE_NAMES, UNCALIBRATED, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.spec import PlanDocument
 from nest.spec.problem import NO_TARGET
-from nest.units import format_bytes, format_seconds, percent, three_digits
+from nest.units import format_bytes, format_seconds, likelihood, percent, three_digits
 
 MOST_LINES = 22  # Lines of the first screen: a terminal of 24 has room for the command and the next one, too.
 MOST_WAITING = 0.05  # Least share of a step told as waiting for hosts: the spread of repeated runs of one plan.
@@ -51,7 +51,7 @@ def unlikely_text(plan: PlanDocument) -> str | None:
     """Note that no plan is as likely to fit as a search asks by default, with its likelihood; None: one is."""
     if not took_even_odds(plan) or plan.fit_probability is None:
         return None
-    return f"No plan is {percent(1 - RISK, 0)} likely to fit; this one is {percent(plan.fit_probability, 0)}."
+    return f"No plan is {percent(1 - RISK, 0)} likely to fit; this one is {likelihood(plan.fit_probability)}."
 
 
 def _status(plan: PlanDocument) -> tuple[str, Tone, str]:

@@ -24,7 +24,7 @@ from nest.public.text import (
 )
 from nest.spec import Overlap, PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
-from nest.units import format_bytes, format_seconds, listed, percent
+from nest.units import format_bytes, format_seconds, likelihood, listed, percent
 from nest_page.records import Cell, Fact, PlanStatus, Section, Subject
 
 SECONDS_PER_DAY = 86400
@@ -66,7 +66,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
         each = summary["samples_per_second_per_device"]
         yield Fact("Samples per second and device", Cell(f"{each:,.4g}", each))
     fullest = max(stage.memory for stage in plan.stages)
-    likely = "" if plan.fit_probability is None else f"{percent(plan.fit_probability, 0)} likely to fit"
+    likely = "" if plan.fit_probability is None else f"{likelihood(plan.fit_probability)} likely to fit"
     memory = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"
     yield Fact("Memory of the fullest stage", Cell(memory, fullest), likely)
     used = summary["devices_used"]

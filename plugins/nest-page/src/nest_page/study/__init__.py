@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve
 
-from nest.units import format_bytes, format_seconds, listed, percent
+from nest.units import format_bytes, format_seconds, likelihood, listed, percent
 from nest_page.records import Cell, Heading, PlanStatus, Section, Table
 from nest_page.rendering import rendered
 from nest_page.study.curves import curve_figure
@@ -185,7 +185,7 @@ def _row(study: Study, metric: Metric, point: StudyPoint, known: Mapping[str, bo
     further = {
         "MFU": "" if point.mfu is None else f"{percent(point.mfu)}",
         "cost": "" if point.cost is None else f"{point.cost:,.0f}",
-        "fits": "" if point.fit_probability is None else f"{percent(point.fit_probability, 0)}",
+        "fits": "" if point.fit_probability is None else likelihood(point.fit_probability),
     }
     value = metric.value(point)
     own = Cell("" if value is None else metric.text(value), value)

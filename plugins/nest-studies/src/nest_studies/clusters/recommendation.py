@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nest.public.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
-from nest.units import format_seconds, listed, percent
+from nest.units import format_seconds, likelihood, listed
 
 ANSWERS = ("fewest", "cheapest", "fastest", "nearest")
 """Questions in the order of rows, by the keys of `nest_studies.clusters.recommend.Recommendation`."""
@@ -53,7 +53,7 @@ def _nodes(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
 def _figures(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """Time to train, its range, how likely memory suffices, device hours and cost."""
     span = (format_seconds(answer[key]) if answer[key] is not None else "-" for key in ("low", "high"))
-    likely = "-" if answer["fit_probability"] is None else f"{percent(answer['fit_probability'], 0)}"
+    likely = "-" if answer["fit_probability"] is None else likelihood(answer["fit_probability"])
     cost = "-" if answer["cost"] is None else f"{answer['cost']:,.0f}"
     return (format_seconds(answer["time"]), *span, likely, f"{answer['device_hours']:,.0f}", cost)
 

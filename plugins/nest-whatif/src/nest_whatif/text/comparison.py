@@ -7,7 +7,7 @@ from nest.instance import recompute_words
 from nest.public.changes import degrees_text
 from nest.public.layout import WIDE, Screen, Tone, opening, paragraph, table
 from nest.tolerances import AGREEMENT
-from nest.units import format_bytes, format_seconds, listed, percent
+from nest.units import format_bytes, format_seconds, likelihood, listed, percent
 
 HEADER = (
     "planner",
@@ -132,4 +132,4 @@ def _fits(plan: Mapping[str, Any], missing: float) -> str:
     """Describe whether a search admits the plan, and if not, its likelihood to fit or its excess."""
     if not missing:
         return "yes"
-    return f"{percent(plan['fit_probability'], 0)} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"
+    return f"{likelihood(plan['fit_probability'])} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"

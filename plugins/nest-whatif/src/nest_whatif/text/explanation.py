@@ -8,7 +8,7 @@ from nest.public.changes import MEMORY_NAMES, SHARE_NAMES, decision_text, less_b
 from nest.public.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.public.text import Decided, counted, difference, whole
 from nest.tolerances import AGREEMENT, HARDLY_FASTER
-from nest.units import format_bytes, format_seconds, percent, three_digits
+from nest.units import format_bytes, format_seconds, likelihood, percent, three_digits
 from nest_whatif.text.tables import (
     FREEING,
     UNPROVED,
@@ -272,7 +272,7 @@ def _memory(each: Finding) -> Iterator[Row]:
     margin = each["upper"] > each["expected"]
     upper = f", upper estimate {format_bytes(each['upper'])}," if margin else ""
     needs = f"{format_bytes(each['expected'])}{upper} of {format_bytes(each['capacity'])}"
-    likely = "" if each["likely"] is None else f"; {percent(each['likely'], 0)} likely to fit"
+    likely = "" if each["likely"] is None else f"; {likelihood(each['likely'])} likely to fit"
     free = f"{format_bytes(abs(each['free']))} {room}"
     yield "memory", f"stage {each['stage']}: estimate {needs}; {free}{many}{likely}"
     parts = sorted(each["parts"].items(), key=lambda part: -part[1])
