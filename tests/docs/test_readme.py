@@ -73,7 +73,8 @@ def test_what_is_supported_is_what_there_is() -> None:
     described = {"operator_graph", "transformer"}
     families = set(registry().model_importers()) - described
     assert f"[{len(families)} families]" in README
-    named = re.findall(r"NVIDIA (\w+) to (\w+), AMD (\w+) to (\w+), (TPU \w+), (\w+), (\w+) and (\w+), (Trainium \d)", README)[0]
+    of_google = r"(TPU \w+), (\w+), (\w+) and (\w+)"
+    named = re.findall(rf"NVIDIA (\w+) to (\w+), AMD (\w+) to (\w+), {of_google}, (Trainium \d)", README)[0]
     spelled = [name.lower().replace("tpu ", "tpu-").replace(" ", "") for name in named]
     assert [name for name in spelled if not any(name in device for device in devices())] == []
     versions = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
