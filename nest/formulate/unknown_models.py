@@ -15,16 +15,17 @@ LANGUAGE_PARTS = ("text_config", "language_config", "llm_config", "thinker_confi
 """Keys of the language model in configurations of pictures, sound and text."""
 
 MIXERS = {
+    "alternating updates": ("gemma3n*",),
     "delta nets between norms": ("olmo_hybrid*",),
     "Mamba with shared attention": ("zamba*",),
     "RWKV": ("rwkv*",),
     "xLSTM": ("xlstm",),
     "gated linear recurrences": ("recurrent_gemma",),
 }
-"""Mixers of families without attention, by `model_type` of Hugging Face transformers 5.23.0."""
+"""Parts of families that nest lacks, by `model_type` of Hugging Face transformers 5.24.0."""
 
-MIXING = ("linear_attention", "mamba", "conv", "recurrent")
-"""Words of `layer_types` and `layers_block_type` for layers with such a mixer."""
+PARTS = {"is_encoder_decoder": "cross-attention", "patch_size": "image patches", "num_mel_bins": "sound frames"}
+"""The same by keys of configurations."""
 
 CAPTURE = "Capture the PyTorch module with nest-torch (`nest capture`)"
 
@@ -47,12 +48,12 @@ def unknown_model(place: str, model: Any, importers: Mapping[str, ModelImporter]
             f"model with `{TransformerSpec.WRITTEN_UNDER}:`."
         )
     part = next((each for each in map(model.get, LANGUAGE_PARTS) if isinstance(each, Mapping)), model)
-    named = (mixer for mixer, families in MIXERS.items() if any(fnmatchcase(family, each) for each in families))
     layers = _mixing(part)
-    mixer = next(named, "linear attention" if layers is not None else None)
-    if mixer is not None:
+    named = [mixer for mixer, families in MIXERS.items() if any(fnmatchcase(family, each) for each in families)]
+    named += [words for key, words in PARTS.items() if part.get(key)] + ["linear attention"] * (layers is not None)
+    if named:
         return InputError(
-            f"{place}: nest cannot price the {mixer} of {family!r:.60}{layers or ''}. {CAPTURE}, or give measured "
+            f"{place}: nest cannot price the {named[0]} of {family!r:.60}{layers or ''}. {CAPTURE}, or give measured "
             "layers under `profile`."
         )
     # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
@@ -69,7 +70,7 @@ def _mixing(config: Mapping[str, Any]) -> str | None:
     sparse = config.get("sparse_attention_config")
     every, count = config.get("full_attention_interval"), config.get("num_hidden_layers")
     if isinstance(words, list):
-        mixes = [word in MIXING for word in words]
+        mixes = [word in ("linear_attention", "mamba", "conv", "recurrent") for word in words]
     elif isinstance(pattern := config.get("hybrid_override_pattern"), str):
         mixes = [letter == "M" for letter in pattern]
     elif isinstance(sparse, Mapping) and isinstance(sparse.get("sparse_attention_freq"), list):

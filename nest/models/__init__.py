@@ -113,9 +113,9 @@ FAMILIES = {
         "mamba2 minimax nemotron_h qwen3_5 qwen3_5_moe qwen3_next"
     ),
     "rows": (
-        "apertus arcee cohere cohere2 ernie4_5 ernie4_5_moe exaone4 exaone_moe gemma gemma2 gemma3_text glm4 "
+        "apertus arcee cohere cohere2 ernie4_5 ernie4_5_moe eurobert exaone4 exaone_moe gemma gemma2 gemma3_text glm4 "
         "glm4_moe gpt_oss granite granitemoe hunyuan_v1_dense hunyuan_v1_moe llama mimo minimax_m2 ministral3 mistral "
-        "mixtral olmo2 olmo3 phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open"
+        "mixtral modernbert olmo2 olmo3 phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open"
     ),
 }
 """Families by the module of their importers."""

@@ -77,6 +77,12 @@ def everywhere(config: ConfigReader, *, asked: bool = False) -> tuple[int | None
     return (config.optional_integer("sliding_window"),) * config.layers
 
 
+def around(config: ConfigReader) -> tuple[int | None, ...]:
+    """Read windows of `local_attention` tokens, half of them on either side, on all but each third layer."""
+    config.fill(sliding_window=2 * (config.integer("local_attention", 128) // 2) + 1)
+    return some(lambda index, every: index % every != 0, 3, "global_attn_every_n_layers")(config)
+
+
 def row(
     head: str,
     network: Networks | None = None,
@@ -89,6 +95,7 @@ def row(
     turns: Literal["all", "windowed", "hybrid", "listed"] = "all",
     sinks: bool = False,
     capped: bool | None = None,
+    causal: bool = True,
     built: Mapping[str, Any] | None = None,
     example: Mapping[str, Any] = MappingProxyType({}),
     **build: Any,
@@ -106,6 +113,7 @@ def row(
         turns: which layers rotate queries and keys: all, those with a window, the same unless the model has none, or
             those that `no_rope_layers` lists.
         sinks: whether attention has learned sinks.
+        causal: whether later keys are masked.
         capped: whether scores and logits are capped if the configuration has no key for it; None: never.
         built: values of keys that the class does not read.
         example: as `ConfigImporter` takes it.
@@ -117,7 +125,7 @@ def row(
         config.builds(**(built or {}))
         normed = config.boolean(norms, False) if isinstance(norms, str) else norms
         caps = capped is not None and config.has("attn_logit_softcapping", capped)
-        details = {"normalised": normed, "norm": norm, "sinks": sinks, "capped": caps}
+        details = {"normalised": normed, "norm": norm, "sinks": sinks, "capped": caps, "causal": causal}
         attention = config.attention(biases, **details)
         reach = windows(config) if windows else (None,) * config.layers
         rotates = (True,) * config.layers
@@ -277,6 +285,18 @@ FAMILIES = {
         partial(BEHIND_DENSE_LAYERS, experts="num_experts", shared="num_shared_experts"),
         **EXAONE,
         example={"num_experts": 8, **EXPERTS},
+    ),
+    "eurobert": row("EuroBertForMaskedLM", biases=ATTENTION, causal=False, built={"mlp_bias": False}),
+    # ModernBERT (arXiv 2412.13663): BERT's head and norm of embeddings, and norms before sub-layers.
+    "modernbert": row(
+        "ModernBertForMaskedLM",
+        dense("mlp_bias"),
+        missing=TIED,
+        biases=ATTENTION,
+        windows=around,
+        causal=False,
+        masked_head=True,
+        built={"norm_bias": False, "classifier_bias": False, "decoder_bias": True},
     ),
     # Qwen2 and Qwen2.5 (arXiv 2407.10671). MiMo-7B (arXiv 2505.07608) adds layers for multi-token prediction.
     "qwen2": row("Qwen2ForCausalLM", **QWEN2),

@@ -106,7 +106,7 @@ class GroupedQueryAttention(Record):
             3 but after the rotation (Hunyuan).
         rotary: whether queries and keys are rotated by their position.
         causal: whether a token attends to itself and earlier ones only.
-        window: latest keys a query attends to; None: all.
+        window: latest keys a query attends to, or nearest ones if not `causal`; None: all.
         chunk: tokens that only attend to one another, counted from the start (Llama 4); None: the whole sequence.
         capped: whether scores are capped by a hyperbolic tangent (Gemma 2, arXiv 2408.00118).
         sinks: whether each head has a learned score without a key (gpt-oss, arXiv 2508.10925).
@@ -300,7 +300,7 @@ class Architecture(Record):
             also has `parallel`, LayerNorm without bias.
         positions: rows of the learned position embedding; 0: none.
         types: rows of the segment embedding; 0: none.
-        post_norm: norms follow the residual sums and the embeddings (BERT) instead of preceding each sub-layer.
+        post_norm: norms follow the residual sums (BERT) instead of preceding each sub-layer.
         input_norms: whether each sub-layer reads a normalised copy of the stream, unless `post_norm`; OLMo 2's do not.
         parallel: number of norms before attention and feed-forward network that run in parallel, with their results
             added to the stream at once: 1 shared norm, or one each (GPT-J, arXiv 2204.06745, section 2.1); 0: the
@@ -309,8 +309,8 @@ class Architecture(Record):
             2408.00118).
         capped: whether logits are capped by a hyperbolic tangent (the same).
         scaled: whether factors scale embeddings, residual sums or logits (Gemma, Granite), at no cost here.
-        masked_head: a projection, activation and norm before the vocabulary projection, which has a bias (the head of a
-            masked language model), instead of a final norm.
+        masked_head: a masked language model (BERT, ModernBERT): embeddings are normalised, and before the vocabulary
+            projection, which has a bias, are a projection, activation and norm, behind a final norm unless `post_norm`.
         predicting: number of last blocks that predict later tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2), each
             with a pass through the head; the merge of their two inputs is left out.
     """

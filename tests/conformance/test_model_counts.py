@@ -25,13 +25,14 @@ AT_ONCE = 20
 
 BUILD = """
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 counts = []
 for config in given:
     kind = config.pop("model_type")
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**config))
+        head = AutoModelForMaskedLM if "bert" in kind else AutoModelForCausalLM
+        model = head.from_config(CONFIG_MAPPING[kind](**config))
     # Biases that correct routers are moved by hand, not learned.
     counts.append(sum(each.numel() for name, each in model.named_parameters() if "correction_bias" not in name))
 answer(counts)

@@ -52,7 +52,7 @@ def test_what_is_resolved_needs_no_file(folder, source):
     assert resolve_model(model, None) == model
 
 
-@pytest.mark.parametrize("family", ["t5", "llama4", "gemma3n_text"])
+@pytest.mark.parametrize("family", ["t5", "llama4", "afmoe"])
 def test_unknown_families_are_refused_by_name_with_ways_on(family):
     with pytest.raises(InputError) as caught:
         load({**CONFIG, "model_type": family})
@@ -72,6 +72,9 @@ def test_unknown_families_are_refused_by_name_with_ways_on(family):
         ({"model_type": "zamba2", "hybrid_override_pattern": "M-M*"}, r"Mamba .* \(layers 0, 2: 2 of 4\)"),
         ({"model_type": "zamba", "layers_block_type": ["mamba", "attention"]}, r"Mamba .* of .* \(layers 0: 1 of 2\)"),
         ({"model_type": "rwkv7"}, "RWKV of 'rwkv7'"),
+        ({"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}}, "updates of 'gemma3n_text'"),
+        ({"model_type": "whisper", "is_encoder_decoder": True, "num_mel_bins": 80}, "cross-attention of 'whisper'"),
+        ({"model_type": "vit", "image_size": 224, "patch_size": 16}, "image patches of 'vit'. Capture"),
         (
             {"model_type": "x", "text_config": {"sparse_attention_config": {"sparse_attention_freq": [0, 1, 1]}}},
             r"linear attention of .* \(layers 1, 2: 2 of 3\)",

@@ -28,7 +28,7 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
         "embedding",
         (tokens,),
         hidden,
-        output="words" if learned_rows else "hidden",
+        output="words" if learned_rows or architecture.masked_head else "hidden",
         space=(*layer.tokens, hidden, ("vocab", architecture.vocab)),
         parameters=(Parameter("weight", (("vocab", architecture.vocab), hidden)),),
         saves=(tokens,),
@@ -36,7 +36,7 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
     )
     if learned_rows:
         embedded = _add_learned_rows(layer, architecture, embedded)
-    if architecture.post_norm:
+    if architecture.masked_head:
         embedded = layer.norm("norm", embedded, output="hidden")
     if architecture.layer_inputs:
         _add_layer_inputs(layer, architecture, tokens, embedded)
@@ -88,8 +88,10 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, lo
     have logits and a loss each.
     """
     source = connect(layer, "streams", source, None) if architecture.streams else source
-    normed = _add_masked_transform(layer, source) if architecture.masked_head else source
-    normed = layer.norm("norm", normed)
+    if architecture.masked_head:
+        read = source if architecture.post_norm else layer.norm("final_norm", source)
+        source = _add_masked_transform(layer, read, architecture.norm_bias)
+    normed = layer.norm("norm", source)
     vocab = ("vocab", architecture.vocab)
     share = min(1.0, architecture.hidden / architecture.vocab) if loss == "chunked" else 1.0
     logits = layer.tensor("logits", vocab, itemsize=layer.itemsize * share)
@@ -135,9 +137,9 @@ def loss_passes(itemsize: float) -> int:
     return 1 if itemsize == FP32 else round((itemsize + FP32 + FP32) / itemsize)
 
 
-def _add_masked_transform(layer: LayerBuilder, source: Tensor) -> Tensor:
+def _add_masked_transform(layer: LayerBuilder, source: Tensor, bias: bool) -> Tensor:
     """Add the square projection and activation before BERT's vocabulary projection (arXiv 1810.04805)."""
-    saves = (layer.project("transform", source, (("transform", source.shape[-1][1]),), bias=True),)
+    saves = (layer.project("transform", source, (("transform", source.shape[-1][1]),), bias=bias),)
     return layer.make("transform_activated", "activation", saves, source.shape[-1], saves=saves)
 
 
@@ -184,7 +186,8 @@ def _add_pre_norm_block(
     """
 
     def normed(name: str, stream: Tensor) -> Tensor:
-        return layer.norm(name, stream) if architecture.input_norms else stream
+        embedded = architecture.masked_head and stream.name == "embedding/hidden"  # It is normalised.
+        return layer.norm(name, stream) if architecture.input_norms and not embedded else stream
 
     stream, network, mixer = source, block.feed_forward, block.attention
     if architecture.streams and mixer is not None and network is not None:

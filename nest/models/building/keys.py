@@ -13,15 +13,17 @@ def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None
     """Average the keys a query attends to over the positions of a sequence.
 
     A causal query at position `i` (from 1) attends to `min(i, window)` keys. With `w = min(window, sequence)` the
-    average is `w - w*(w - 1)/(2*sequence)`, so `(sequence + 1)/2` without a window.
+    average is `w - w*(w - 1)/(2*sequence)`, so `(sequence + 1)/2` without a window. Others have `h = (window - 1)/2`
+    keys on either side: the average is `window - h*(h + 1)/sequence`, or all if the window reaches beyond both ends.
 
     Args:
         causal: later keys are masked.
-        window: latest keys a query attends to (causal attention only); None: all.
+        window: latest keys a query attends to, or nearest ones, itself between as many; None: all.
         chunk: tokens that attend only to one another, the last chunk perhaps fewer; None: all.
     """
     if not causal:
-        return float(sequence)
+        half = min(sequence if window is None else window // 2, sequence - 1)
+        return 2 * half + 1 - half * (half + 1) / sequence
     if chunk is not None and chunk < sequence:
         whole, rest = divmod(sequence, chunk)
         in_whole = whole * chunk * mean_keys(chunk, causal, window)

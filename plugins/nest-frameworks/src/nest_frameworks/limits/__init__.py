@@ -245,6 +245,11 @@ def whole_batches(asked: Asked, framework: str) -> dict[str, str]:
     }
 
 
+def looks_ahead(model: Architecture) -> bool:
+    """Return whether tokens attend to later ones, as in encoders such as BERT."""
+    return any(not getattr(block.attention, "causal", True) for block in model.blocks)
+
+
 def like_llama(architecture: Architecture) -> bool:
     """Return whether a model is a Llama but for widths, experts, latent attention, and norms of heads as in Qwen 3.
 

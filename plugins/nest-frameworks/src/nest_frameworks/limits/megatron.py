@@ -16,7 +16,7 @@ from nest.deployment import Limits
 from nest.errors import InputError
 from nest.spec import Architecture, Training
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
-from nest_frameworks.limits import Asked, gradient_format, whole_batches
+from nest_frameworks.limits import Asked, gradient_format, looks_ahead, whole_batches
 
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
 """By the catalogue's names."""
@@ -160,8 +160,7 @@ def biased_sigmoid_router(model: Any) -> bool:
 def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
     """Why Megatron-LM's `pretrain_gpt.py` cannot build `model`: clauses that follow "because"."""
     attentions = [block.attention for block in model.blocks]
-    causal = all(isinstance(each, LatentAttention) or each.causal for each in attentions)
-    if model.types or model.post_norm or model.masked_head or not causal:
+    if looks_ahead(model):
         yield "its pretrain_gpt.py trains decoders that normalise first, and this is an encoder such as BERT"
     grouped = [each for each in attentions if isinstance(each, GroupedQueryAttention)]
     if any(isinstance(each, LatentAttention) and each.indexer is not None for each in attentions):

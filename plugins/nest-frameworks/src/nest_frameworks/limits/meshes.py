@@ -14,6 +14,7 @@ from nest_frameworks.limits import (
     Asked,
     gradient_format,
     like_llama,
+    looks_ahead,
     mixture,
     refuse_layers,
     refuse_training,
@@ -59,6 +60,8 @@ def maxtext(asked: Asked) -> Limits:
         gradients=("fp32", "bf16", "fp16"),
         optimizers=("adam", "adamw", "sgd"),
     )
+    if asked.model is not None and looks_ahead(asked.model):
+        raise InputError(f"MaxText trains decoders, and {asked.model.family} is an encoder; export for deepspeed.")
     constraints = MAXTEXT | shard_groups(asked, "MaxText") | whole_batches(asked, "MaxText")
     constraints |= _slices(asked)
     if mixture(asked.model or asked.hybrid) is not None:
