@@ -7,14 +7,7 @@ Falcon (arXiv 2311.16867).
 
 from attrs import evolve
 
-from nest.models.building.config import (
-    ATTENTION,
-    FULL,
-    SLIDING,
-    ConfigImporter,
-    ConfigReader,
-    Network,
-)
+from nest.models.building.config import ATTENTION, FULL, SLIDING, ConfigImporter, ConfigReader, Network
 from nest.models.building.left_out import MOST_LAYERS
 from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, Indexer, TransformerBlock
 

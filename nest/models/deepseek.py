@@ -9,11 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.models.building.config import (
-    SLIDING,
-    ConfigImporter,
-    ConfigReader,
-)
+from nest.models.building.config import SLIDING, ConfigImporter, ConfigReader
 from nest.spec.architecture import Architecture, CompressedAttention, FeedForward, HybridBlock, Indexer, LatentAttention
 
 LITE = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}

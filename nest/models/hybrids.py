@@ -8,14 +8,7 @@ from collections.abc import Mapping
 
 from attrs import evolve
 
-from nest.models.building.config import (
-    ATTENTION,
-    FULL,
-    LINEAR,
-    ConfigImporter,
-    ConfigReader,
-    Network,
-)
+from nest.models.building.config import ATTENTION, FULL, LINEAR, ConfigImporter, ConfigReader, Network
 from nest.models.deepseek import latent_attention
 from nest.models.rows import EXPERTS, experts, qwen_experts
 from nest.spec.architecture import (

@@ -12,15 +12,7 @@ from typing import Any, Literal
 
 from attrs import evolve
 
-from nest.models.building.config import (
-    ATTENTION,
-    FULL,
-    NO_BIASES,
-    SLIDING,
-    ConfigImporter,
-    ConfigReader,
-    Network,
-)
+from nest.models.building.config import ATTENTION, FULL, NO_BIASES, SLIDING, ConfigImporter, ConfigReader, Network
 from nest.spec.architecture import Architecture, FeedForward
 
 Windows = Callable[[ConfigReader], tuple[int | None, ...]]
@@ -88,7 +80,7 @@ def row(
     network: Networks | None = None,
     *,
     missing: Mapping[str, Any] | None = None,
-    biases: tuple[str | bool, str | bool] = NO_BIASES,
+    biases: tuple[str | bool, str | bool] = ATTENTION,
     norms: bool | str = False,
     norm: Literal["shared", "own", "rotated"] = "shared",
     windows: Windows | None = None,
@@ -185,29 +177,22 @@ OSS_KEYS = {**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_wind
 GEMMA_KEYS = {**TIED, "head_dim": 256, "num_key_value_heads": 4, **WINDOW}
 GEMMA_3_KEYS = {**GEMMA_KEYS, "vocab_size": 262208, "num_attention_heads": 8}
 EXAONE_KEYS = {"num_key_value_heads": 32, **WINDOW, "first_k_dense_replace": 1, "num_shared_experts": 1}
-BIASES: Keys = {"biases": ATTENTION, "network": dense("mlp_bias")}
+PLAIN: Keys = {"biases": NO_BIASES}
 GLM: Keys = {"biases": ("attention_bias", False)}
 OWN_NORMS: Keys = {"norms": True, "norm": "own"}
 AFTERWARDS: Keys = {"input_norms": False, "result_norms": True}
-GEMMA: Keys = {"biases": ATTENTION, "result_norms": True}
 FOURTH_FULL = all_but(4, "sliding_window_pattern")
-EXAONE: Keys = {"missing": EXAONE_KEYS, "norms": True, "windows": FOURTH_FULL, "turns": "hybrid"}
+EXAONE: Keys = {**PLAIN, "missing": EXAONE_KEYS, "norms": True, "windows": FOURTH_FULL, "turns": "hybrid"}
 # 4096 and 28: defaults of Qwen2Config and Qwen3Config; those of Qwen2MoeConfig are below `max_window_layers`.
 BEHIND = some(lambda index, first: index >= first, 28, "max_window_layers", least=0, asked=True)
 BELOW = some(lambda index, first: index % 2 == 0 and index < first, 28, "max_window_layers", least=0, asked=True)
 QWEN2: Keys = {"missing": WINDOW, "biases": (True, False), "windows": BEHIND}
-QWEN3: Keys = {"biases": ATTENTION, "norms": True}
-HUNYUAN: Keys = {
-    "biases": ATTENTION,
-    "norms": True,
-    "norm": "rotated",
-    "built": {"use_qk_norm": True, "use_cla": False},
-}
+HUNYUAN: Keys = {"norms": True, "norm": "rotated", "built": {"use_qk_norm": True, "use_cla": False}}
 
 FAMILIES = {
-    "llama": row("LlamaForCausalLM", **BIASES),
-    "granite": row("GraniteForCausalLM", **BIASES, scaled=True),
-    "phi3": row("Phi3ForCausalLM", windows=everywhere),
+    "llama": row("LlamaForCausalLM", dense("mlp_bias")),
+    "granite": row("GraniteForCausalLM", dense("mlp_bias"), scaled=True),
+    "phi3": row("Phi3ForCausalLM", **PLAIN, windows=everywhere),
     "seed_oss": row(
         "SeedOssForCausalLM",
         dense("mlp_bias"),
@@ -216,37 +201,26 @@ FAMILIES = {
     ),
     "smollm3": row(
         "SmolLM3ForCausalLM",
-        **BIASES,
+        dense("mlp_bias"),
         missing={**TIED, "num_key_value_heads": 4},
         windows=all_but(4, asked=True),
         turns="listed",
     ),
     # Squared ReLU needs its input for the backward pass, like any activation.
-    "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False), biases=ATTENTION),
+    "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False)),
     # xIELU (arXiv 2411.13010) learns a number for either sign of its input, on each layer.
-    "apertus": row(
-        "ApertusForCausalLM", dense(gated=False, learned=2), biases=ATTENTION, norms=True, built={"hidden_act": "xielu"}
-    ),
-    "mistral": row("MistralForCausalLM", missing={**GROUPS_OF_8, **WINDOW}, windows=everywhere),
-    "ministral3": row("Ministral3ForCausalLM", missing=HEADS_OF_128, windows=everywhere),
-    "mixtral": row("MixtralForCausalLM", experts, missing=GROUPS_OF_8, windows=everywhere),
-    "granitemoe": row(
-        "GraniteMoeForCausalLM", experts, biases=ATTENTION, scaled=True, example={"num_local_experts": 8, **EXPERTS}
-    ),
-    "minimax_m2": row("MiniMaxM2ForCausalLM", experts, missing=HEADS_OF_128, **OWN_NORMS, built=MINIMAX),
-    "gpt_oss": row(
-        "GptOssForCausalLM",
-        partial(experts, bias=True),
-        missing=OSS_KEYS,
-        biases=ATTENTION,
-        windows=all_but(2),
-        sinks=True,
-    ),
-    "gemma": row("GemmaForCausalLM", missing={**GEMMA_KEYS, "num_key_value_heads": 16}, biases=ATTENTION, scaled=True),
-    "gemma2": row("Gemma2ForCausalLM", **GEMMA, missing=GEMMA_KEYS, windows=all_but(2), capped=True),
+    "apertus": row("ApertusForCausalLM", dense(gated=False, learned=2), norms=True, built={"hidden_act": "xielu"}),
+    "mistral": row("MistralForCausalLM", **PLAIN, missing={**GROUPS_OF_8, **WINDOW}, windows=everywhere),
+    "ministral3": row("Ministral3ForCausalLM", **PLAIN, missing=HEADS_OF_128, windows=everywhere),
+    "mixtral": row("MixtralForCausalLM", experts, **PLAIN, missing=GROUPS_OF_8, windows=everywhere),
+    "granitemoe": row("GraniteMoeForCausalLM", experts, scaled=True, example={"num_local_experts": 8, **EXPERTS}),
+    "minimax_m2": row("MiniMaxM2ForCausalLM", experts, **PLAIN, missing=HEADS_OF_128, **OWN_NORMS, built=MINIMAX),
+    "gpt_oss": row("GptOssForCausalLM", partial(experts, bias=True), missing=OSS_KEYS, windows=all_but(2), sinks=True),
+    "gemma": row("GemmaForCausalLM", missing={**GEMMA_KEYS, "num_key_value_heads": 16}, scaled=True),
+    "gemma2": row("Gemma2ForCausalLM", result_norms=True, missing=GEMMA_KEYS, windows=all_but(2), capped=True),
     "gemma3_text": row(
         "Gemma3ForCausalLM",
-        **GEMMA,
+        result_norms=True,
         missing=GEMMA_3_KEYS,
         norms=True,
         windows=all_but(6, "sliding_window_pattern"),
@@ -266,19 +240,16 @@ FAMILIES = {
         "Ernie4_5ForCausalLM", dense("use_bias"), missing={**TIED, **PAIR_OF_128}, biases=("use_bias", "use_bias")
     ),
     "ernie4_5_moe": row(
-        "Ernie4_5_MoeForCausalLM", _ernie_experts, missing={**TIED, "num_key_value_heads": 4}, built={"use_bias": False}
+        "Ernie4_5_MoeForCausalLM",
+        _ernie_experts,
+        **PLAIN,
+        missing={**TIED, "num_key_value_heads": 4},
+        built={"use_bias": False},
     ),
-    "cohere": row("CohereForCausalLM", missing=TIED, biases=ATTENTION, norms="use_qk_norm", norm="own", parallel=1),
-    "cohere2": row(
-        "Cohere2ForCausalLM",
-        missing={**TIED, **WINDOW},
-        biases=ATTENTION,
-        windows=FOURTH_FULL,
-        turns="windowed",
-        parallel=1,
-    ),
-    "olmo2": row("Olmo2ForCausalLM", biases=ATTENTION, **OWN_NORMS, **AFTERWARDS),
-    "olmo3": row("Olmo3ForCausalLM", missing=WINDOW, biases=ATTENTION, windows=all_but(4), **OWN_NORMS, **AFTERWARDS),
+    "cohere": row("CohereForCausalLM", missing=TIED, norms="use_qk_norm", norm="own", parallel=1),
+    "cohere2": row("Cohere2ForCausalLM", missing={**TIED, **WINDOW}, windows=FOURTH_FULL, turns="windowed", parallel=1),
+    "olmo2": row("Olmo2ForCausalLM", **OWN_NORMS, **AFTERWARDS),
+    "olmo3": row("Olmo3ForCausalLM", missing=WINDOW, windows=all_but(4), **OWN_NORMS, **AFTERWARDS),
     "exaone4": row("Exaone4ForCausalLM", **EXAONE, **AFTERWARDS),
     "exaone_moe": row(
         "ExaoneMoeForCausalLM",
@@ -286,13 +257,12 @@ FAMILIES = {
         **EXAONE,
         example={"num_experts": 8, **EXPERTS},
     ),
-    "eurobert": row("EuroBertForMaskedLM", biases=ATTENTION, causal=False, built={"mlp_bias": False}),
+    "eurobert": row("EuroBertForMaskedLM", causal=False, built={"mlp_bias": False}),
     # ModernBERT (arXiv 2412.13663): BERT's head and norm of embeddings, and norms before sub-layers.
     "modernbert": row(
         "ModernBertForMaskedLM",
         dense("mlp_bias"),
         missing=TIED,
-        biases=ATTENTION,
         windows=around,
         causal=False,
         masked_head=True,
@@ -309,11 +279,11 @@ FAMILIES = {
         windows=BELOW,
     ),
     # Qwen3 (arXiv 2505.09388) normalises queries and keys per head.
-    "qwen3": row("Qwen3ForCausalLM", **QWEN3, missing={**WINDOW, "head_dim": 128}, windows=BEHIND),
+    "qwen3": row("Qwen3ForCausalLM", norms=True, missing={**WINDOW, "head_dim": 128}, windows=BEHIND),
     "qwen3_moe": row(
         "Qwen3MoeForCausalLM",
         qwen_experts,
-        **QWEN3,
+        norms=True,
         missing={**WINDOW, "num_key_value_heads": 4},
         windows=partial(everywhere, asked=True),
     ),
