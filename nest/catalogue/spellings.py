@@ -11,7 +11,7 @@ from nest.catalogue.load import clusters, devices, known_cluster, library_models
 from nest.io import there_is
 from nest.io.names import plain
 
-_TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b")
+_TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b|(?<=qwen2\.5)-(coder|math)")
 """Words that distinguish names of models with the same widths."""
 
 _RELEASE = re.compile(r"(-\d{4})?(-(fp8|fp16|bf16))?$")

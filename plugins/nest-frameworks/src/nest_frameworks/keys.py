@@ -167,7 +167,7 @@ def opened(text: str, file: str, what: str, sections: Sequence[str]) -> dict[str
     except InputError:
         if not SCRIPT.search(text):
             raise
-        raise InputError(f"this is a script; give the file with {what} that it names.") from None
+        raise InputError(f"this is a script; give a file with {what}, the one it names or one you write.") from None
     if not set(sections).intersection(content):
         raise InputError(f"the file has none of {what} {', '.join(sections)}.")
     return content

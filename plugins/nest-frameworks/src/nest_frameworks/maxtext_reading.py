@@ -295,7 +295,10 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
         "precision": _precision(keys),
         "optimizer": _optimizer(keys),
         "gradients": keys.choice("grad_dtype", FORMATS, None),
-        "master_weights": keys.choice("weight_dtype", {"float32": None, "bfloat16": False}, None),
+        **dict.fromkeys(
+            ("master_weights", "master_gradients"),
+            keys.choice("weight_dtype", {"float32": None, "bfloat16": False}, None),
+        ),
         "offload": ["optimizer"] if keys.truth("optimizer_memory_host_offload") else None,
         "attention": kind,
         "context_exchange": exchange,

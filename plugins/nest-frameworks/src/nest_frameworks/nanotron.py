@@ -265,7 +265,7 @@ def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
             "precision": precision,
             "optimizer": optimizer if optimizer in (None, "sgd") or not narrow else "adam-bf16",
             "gradients": "fp32" if wide else precision if narrow else None,
-            "master_weights": False if narrow else None,
+            **(dict.fromkeys(("master_weights", "master_gradients"), False) if narrow else {}),
             "stack": STACK,
             "overlap": {"tensor": keys.truth("parallelism.tp_linear_async_communication")},
         }

@@ -55,39 +55,6 @@ python "$@"
 """
 LUMI_70B = "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --seq-length 5120 " \
     f"--max-position-embeddings 5120 {ROPE} --group-query-attention --num-query-groups 8"  # fmt: skip
-ROBIN = """#!/bin/bash
-#SBATCH --gres=gpu:4
-#SBATCH --nodes=2
-export NPROC_PER_NODE=4
-CONFIG_JSON="$PROJECT/data/ds_config.json"
-options=" --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --num-layers 8 --hidden-size 512 --fp16 \\
-    --num-attention-heads 32 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 4 \\
-    --global-batch-size 128 --checkpoint-activations "
-USE_DEEPSPEED=1
-if [[ ${USE_DEEPSPEED} -eq 1 ]]; then
-    options="${options} \\
-        --deepspeed \\
-        --deepspeed_config=${CONFIG_JSON} \\
-        --zero-stage=0 \\
-        --deepspeed-activation-checkpointing \\
-    "
-fi
-cat <<EOT > $CONFIG_JSON
-{"zero_optimization": {"stage": 0}}
-EOT
-DISTRIBUTED_ARGS="--nproc_per_node \\$NPROC_PER_NODE --nnodes \\$SLURM_JOB_NUM_NODES --node_rank \\$SLURM_NODEID"
-run_cmd="python -m torch.distributed.launch $DISTRIBUTED_ARGS \\
-                ./pretrain_gpt.py \\
-                        ${options}"
-cat <<EOT > distributed_runner.sh
-#!/bin/bash
-/bin/hostname -s
-$run_cmd
-exit 0
-EOT
-run_cmd="bash distributed_runner.sh"
-srun --mpi=pmix -l -o $LOGFILE singularity exec --nv -B $(pwd) megatron-deepspeed.sif ${run_cmd}
-"""
 SWISS = """#!/bin/bash
 #SBATCH --nodes=%d
 #SBATCH --ntasks-per-node=4
@@ -129,58 +96,6 @@ fi
 """
 LLAMA3 = f"--transformer-impl transformer_engine --max-position-embeddings 8192 {ROPE} " \
     "--position-embedding-type rope --group-query-attention --num-query-groups 8"  # fmt: skip
-ZERO_BUBBLE = """#!/bin/bash
-#SBATCH <SLURM OPTIONS> --nodes=128 --exclusive --ntasks-per-node=8 --job-name=megatron_gpt3_175b
-if [ -z "$WORLD_SIZE" ]; then
-  export WORLD_SIZE=1
-  export RANK=0
-fi
-if [ -z "$GPUS_PER_NODE" ]; then
-  GPUS_PER_NODE=$(nvidia-smi --list-gpus | wc -l)
-fi
-WORLD_SIZE_IN_GPUS=$(( $WORLD_SIZE * $GPUS_PER_NODE ))
-if [ -z "$PIPELINE_SIZE" ]; then
-  PIPELINE_SIZE=2
-  ZERO_BUBBLE_MEM_LIMIT=$((2 * $PIPELINE_SIZE))
-fi
-profile_ranks="0"
-for ((i = 1; i < $WORLD_SIZE_IN_GPUS; i++)); do
-    profile_ranks="$profile_ranks $i"
-done
-options=" --tensor-model-parallel-size ${TP_SIZE:-2} --pipeline-model-parallel-size $PIPELINE_SIZE --num-layers 8 \\
-  --hidden-size 8192 --num-attention-heads 64 --seq-length 4096 --max-position-embeddings 8192 \\
-  --micro-batch-size 1 --global-batch-size 8 --group-query-attention --num-query-groups $GQA --use-flash-attn \\
-  --transformer-impl local --sequence-parallel --use-distributed-optimizer --profile-ranks $profile_ranks "
-if [ -z "$FP32" ]; then
-  options="$options --fp16"
-fi
-if [ ! -z "$ENABLE_ZERO_BUBBLE" ]; then
-  options="$options --enable-zero-bubble --zero-bubble-max-pending-backward $ZERO_BUBBLE_MEM_LIMIT"
-fi
-run_cmd="torchrun --nnodes $WORLD_SIZE --node_rank $RANK \\
-  --nproc_per_node=$GPUS_PER_NODE ${DIR}/pretrain_gpt.py $@ ${options} ${EXTRA_OPTIONS}"
-eval $run_cmd
-"""
-MLPERF = """#!/bin/bash
-LOG_DIR=${1:?LOG_DIR not set}
-CONT="${4:?CONT not set}"
-: "${MEGATRON_DIR:=$PWD}"
-: "${GBS:=1536}"
-: "${USE_BF16:=false}"  # set to false for FP32
-timeleft=`squeue -j ${SLURM_JOBID} --noheader --format=%L`
-timeleft=(`echo $timeleft | tr ':' ' '`)
-EXIT_DURATION=$((timeleft[0]*60 + timeleft[1] - 15))
-options=" --exit-duration-in-mins ${EXIT_DURATION} --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 \\
---sequence-parallel --recompute-activations --num-layers 96 --hidden-size 12288 --num-attention-heads 96 \\
---seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size ${GBS} --DDP-impl local \\
---seed ${RANDOM} "
-[ ${USE_BF16} = true ] && options+=" --bf16"
-run_cmd="python -u ${MEGATRON_DIR}/pretrain_gpt.py ${options}"
-srun -l \\
-     --container-image $CONT \\
-     --container-mounts "$PWD:$PWD,${COM_DIR}:${COM_DIR}" \\
-     --output=$LOG_DIR/GPT3-175B-runlog-$DATETIME.log sh -c "${run_cmd}"
-"""
 SUMMIT = """#!/bin/bash
 #BSUB -nnodes %d
 #BSUB -W 1:00
@@ -193,41 +108,6 @@ read -ra arr <<< ${ips}
 export MASTER_ADDR=${arr[0]}
 time jsrun --nrs 48 --tasks_per_rs 1 --cpu_per_rs 7 --gpu_per_rs 1 --rs_per_host 6 --latency_priority CPU-CPU \\
   --launch_distribution packed --bind packed:1 python pretrain_gpt.py %s
-"""
-ABCI = f"""#! /bin/bash
-GPUS_PER_NODE=4
-export MASTER_PORT=$((10000 + ($JOB_ID % 50000)))
-NNODES=$NHOSTS
-WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
-HOSTFILE_NAME=./hostfile_${{JOB_ID}}
-cat $SGE_JOB_HOSTLIST > $HOSTFILE_NAME
-mpirun -np $WORLD_SIZE -npernode $GPUS_PER_NODE --hostfile $HOSTFILE_NAME python pretrain_gpt.py \\
-       --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --num-layers 40 {GPT} --fp16 \\
-       --micro-batch-size 2 --global-batch-size 1360 --rampup-batch-size 68 68 3400000 --checkpoint-activations \\
-       --use-mpi
-rm $HOSTFILE_NAME
-"""
-ABCI_DEEPSPEED = f"""NNODES=2
-WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
-ZERO_STAGE=1
-DS_CONFIG=ds_config.json
-cat <<EOT > $DS_CONFIG
-{{
-  "zero_optimization": {{
-    "stage": $ZERO_STAGE
-  }}
-}}
-EOT
-ds_args=""
-ds_args=" --deepspeed ${{ds_args}}"
-ds_args=" --deepspeed_config=$DS_CONFIG ${{ds_args}}"
-ds_args=" --zero-stage=$ZERO_STAGE ${{ds_args}}"
-HOSTFILE_NAME=./hostfile_${{JOB_ID}}
-cat $SGE_JOB_HOSTLIST > $HOSTFILE_NAME
-gpt_options=" --num-layers 24 {GPT} --micro-batch-size 8 --global-batch-size 64 --checkpoint-activations --fp16 \
-       $ds_args"
-deepspeed --num_nodes ${{NODES}} --num_gpus ${{GPUS_PER_NODE}} --hostfile  ${{HOSTFILE_NAME}} pretrain_gpt.py $@ \\
-    ${{gpt_options}}
 """
 FRONTIER = """#!/bin/bash
 #SBATCH -A STF218
@@ -439,43 +319,6 @@ deepspeed --num_nodes ${NUM_NODES} \\
           $MULTINODE_CMD \\
           /usr/bin/bash -c "$CMD" #2>&1 | tee ${OUTPUT_DIR}/log_${RUNTIME}.txt
 """
-AWS = """#!/bin/bash
-#SBATCH --nodes=2 # number of nodes to use, 2 p4d(e) = 16 A100 GPUs
-%s
-: "${MICRO_BATCH_SIZE:=1}"
-: "${IMAGE:=$(pwd)/megatron-training.sqsh}"
-declare -a ARGS=(
-    --container-image $IMAGE
-)
-declare -a TORCHRUN_ARGS=(
-    # change this to match the number of gpus per node:
-    --nproc_per_node=8
-    --nnodes=$SLURM_JOB_NUM_NODES
-    --rdzv_endpoint=$(hostname)
-)
-declare -a MEGATRON_ARGS=(
-        --micro-batch-size $MICRO_BATCH_SIZE
-        --global-batch-size $GLOBAL_BATCH_SIZE
-        --tensor-model-parallel-size $TENSOR_PARALLEL
-        --pipeline-model-parallel-size $PIPELINE_PARALLEL
-)
-AUTO_RESUME=""
-srun ${AUTO_RESUME} -l "${ARGS[@]}" python -m torch.distributed.run "${TORCHRUN_ARGS[@]}" \\
-        /workspace/Megatron-LM/pretrain_gpt.py "${MEGATRON_ARGS[@]}" %s
-"""
-BY_NODES = """if [ $NODES -le 4 ]; then
-    : "${TENSOR_PARALLEL:=4}"
-    : "${PIPELINE_PARALLEL:=2}"
-    : "${GLOBAL_BATCH_SIZE:=288}"
-elif [ $NODES -ge 8 ]; then
-    : "${TENSOR_PARALLEL:=8}"
-    : "${PIPELINE_PARALLEL:=4}"
-    TOTAL_GPUS=$((NODES * 8))
-    DATA_PARALLEL=$((TOTAL_GPUS / (TENSOR_PARALLEL * PIPELINE_PARALLEL)))
-    : "${GLOBAL_BATCH_SIZE:=$((DATA_PARALLEL * 576))}"
-fi"""
-AWS_GPT = "--num-layers 36 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 " \
-    "--max-position-embeddings 2048 --fp16 --recompute-activations"  # fmt: skip
 PAI = """#!/bin/bash
 ENV=$1
 CURRENT_DIR="$( cd "$( dirname "$0" )" && pwd )"
@@ -628,45 +471,6 @@ SC21_SRUN = """#!/bin/bash
 CMD="python -u ${MEGATRON_CODE_DIR}/pretrain_gpt.py ${MEGATRON_PARAMS}"
 srun -l --container-image "nvcr.io#nvidia/pytorch:20.12-py3" --output=logs/%x_%j_$DATETIME.log sh -c "${CMD}"
 """
-JEAN_ZAY = """#! /bin/bash
-#SBATCH --nodes=256
-#SBATCH --ntasks-per-node=4
-#SBATCH --gres=gpu:4
-DS_CONFIG=./examples_deepspeed/finetune_hf_llama/ds_config.json
-cat <<EOT > $DS_CONFIG
-{"zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}
-EOT
-covert_args="srun python tools/hf2megads_weight_converter.py --hf-ckpt-num-shards 30 --save $MEGA_DS_LLAMA_PATH"
-finetune_args="srun python finetune_llama.py \\
---load $MEGA_DS_LLAMA_PATH"
-comm_args="--tensor-model-parallel-size 4 --pipeline-model-parallel-size 16 --num-layers 80 --hidden-size 8192 \\
---num-attention-heads 64 --num-key-value-heads 8 --ffn-hidden-size 28672 --disable-bias-linear --swiglu --bf16 \\
---normalization rmsnorm --use-rotary-position-embeddings --untie-embeddings-and-output-weights --seq-length 2048 \\
---max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 128 --zero-stage 0 \\
---deepspeed_config ./examples_deepspeed/finetune_hf_llama/ds_config.json --deepspeed --repeated-dataloader"
-full_cmd="$finetune_args $comm_args"
-eval "$full_cmd"
-"""
-AXONN = f"""NNODES=$SLURM_JOB_NUM_NODES
-GPUS=$(( NNODES * 4 ))
-OVERLAP=True
-GPT_ARGS="
-    --row-tensor-model-parallel-size 1 \\
-    --column-tensor-model-parallel-size 1 \\
-    --depth-tensor-model-parallel-size 8 \\
-    --num-layers 30 {GPT} --micro-batch-size 8 --global-batch-size 16 --bf16 \\
-"
-if [[ $OVERLAP == "True" ]]
-then
-	GPT_ARGS="${{GPT_ARGS}} \\
-		--overlap-axonn-comm"
-fi
-SCRIPT="python -u pretrain_gpt.py \\
-    $GPT_ARGS \\
-"
-run_cmd="srun -C gpu -N ${{NNODES}} -n ${{GPUS}} -c 32 --cpu-bind=cores --gpus-per-node=4 ${{SCRIPT}}"
-eval ${{run_cmd}}
-"""
 MEGABLOCKS = f"""TRAINING_STEPS=20000
 if [ -n "${{2}}" ]; then
     TRAINING_STEPS=$2;
@@ -688,9 +492,6 @@ torchrun ${{DISTRIBUTED_ARGUMENTS}} \\
        ${{MOE_ARGUMENTS}} ${{COMPUTE_ARGUMENTS}} |& tee ./${{EXP_DIR}}/train.log
 """
 DEEPSPEED = "--deepspeed --deepspeed_config ds_config.json"
-GPT_175B = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 16 --num-layers 96 --hidden-size 12288 " \
-    "--num-attention-heads 96 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 " \
-    "--global-batch-size 640 --fp16"  # fmt: skip
 GPT_1T = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 64 --num-layers 128 --hidden-size 25600 " \
     "--num-attention-heads 128 --seq-length 2048 --max-position-embeddings 2048 --fp16 "\
     "--micro-batch-size 1"  # fmt: skip
@@ -715,17 +516,10 @@ LAUNCHED = [
     Script(f"{LO}/launch_71B_1024N.sh", LUMI % (1024, "GBS=1024\nTP=8\nPP=8\nVPP_SIZE=2", LUMI_70B), 8192,
            {"tp": 8, "pp": 8, "dp": 128, "chunks": 5, "zero": 1}, {"global_batch": 1024},
            beside={"launch.sh": IN_CONTAINER}),
-    Script("axonn-ai/Megatron-AxoNN/examples/run_axonn.sh", AXONN, refused="or `-- SLURM_JOB_NUM_NODES=VALUE`"),
-    Script("axonn-ai/Megatron-AxoNN/examples/run_axonn.sh", AXONN,
-           refused="--depth-tensor-model-parallel-size is no "
-           "flag", options={"variables": {"SLURM_JOB_NUM_NODES": "4"}}),
     Script("databricks/megablocks/exp/dmoe/dmoe_125m_8gpu.sh", MEGABLOCKS % "MOE_ARGUMENTS=\"--moe-num-experts=64 "
            "--moe-top-k=1 --moe-expert-model-parallelism\"", refused="--moe-num-experts is no flag of Megatron-LM"),
     Script("databricks/megablocks/exp/gpt2/gpt2_760m_8gpu.sh", MEGABLOCKS % "MOE_ARGUMENTS=", 8, {"dp": 8, "zero": 0,
            "micro_batch": 32}, {"global_batch": 512, "precision": "bf16", "attention": "flash"}),
-    Script("kb-labb/Megatron-DeepSpeed/run_robin.sh", ROBIN, 8, {"tp": 4, "pp": 2, "dp": 1, "micro_batch": 4,
-           "zero": 0,
-           "recompute": "full"}, {"global_batch": 128, "precision": "fp16"}),
     Script("swiss-ai/Megatron-LM/submit-llama3-70b.sh", SWISS % (32, 1024, "	--tensor-model-parallel-size "
            "$SLURM_GPUS_PER_NODE\n	--sequence-parallel\n	--pipeline-model-parallel-size 8\n"
            "	--num-layers-per-virtual-pipeline-stage 5\n", f"{LLAMA3} --num-layers 80 --hidden-size 8192 "
@@ -735,22 +529,6 @@ LAUNCHED = [
     Script("swiss-ai/Megatron-LM/submit-llama3-8b.sh", SWISS % (16, 128, "	--tensor-model-parallel-size 1\n",
            f"{LLAMA3} --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32"), 64,
            {"tp": 1, "pp": 1, "dp": 64, "zero": 1}, {"global_batch": 128}),
-    Script("sail-sg/zero-bubble-pipeline-parallelism/examples/pretrain_zero_bubble.sh", ZERO_BUBBLE,
-           refused="give --devices-per-node"),
-    Script("sail-sg/zero-bubble-pipeline-parallelism/examples/pretrain_zero_bubble.sh", ZERO_BUBBLE,
-           refused="give `-- GQA=VALUE`", options={"variables": {"GPUS_PER_NODE": "8"}}),
-    Script("sail-sg/zero-bubble-pipeline-parallelism/examples/pretrain_zero_bubble.sh", ZERO_BUBBLE, 8,
-           {"tp": 2, "sp": True, "pp": 2, "dp": 2, "zero": 1, "schedule": "1f1b"}, {"global_batch": 8,
-           "precision": "fp16"}, options={"variables": {"GPUS_PER_NODE": "8", "GQA": "8"}}),
-    Script("sail-sg/zero-bubble-pipeline-parallelism/examples/pretrain_zero_bubble.sh", ZERO_BUBBLE,
-           refused="--enable-zero-bubble is no flag", options={"variables": {"GPUS_PER_NODE": "8", "GQA": "8",
-           "ENABLE_ZERO_BUBBLE": "1"}}),
-    Script("mlcommons/training/retired_benchmarks/gpt3/megatron-lm/run_gpt3.sh", MLPERF,
-           refused="srun is given no number of nodes"),
-    Script("mlcommons/training/retired_benchmarks/gpt3/megatron-lm/run_gpt3.sh", MLPERF, 64, {"tp": 8, "sp": True,
-           "pp": 8,
-           "dp": 1, "recompute": "selective", "zero": 0}, {"global_batch": 1536, "precision": "bf16"},
-           options={"nodes": 8, "devices_per_node": 8, "variables": {"USE_BF16": "true"}}),
     Script("sajal-vt/Megatron-DeepSpeed-Summit/launch_gpt3.sh", SUMMIT % (8, "--tensor-model-parallel-size 6 "
            "--pipeline-model-parallel-size 8 --num-layers 24 --hidden-size 2064 --num-attention-heads 24 --fp16 "
            "--seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1536 "
@@ -761,26 +539,6 @@ LAUNCHED = [
     Script("sajal-vt/Megatron-DeepSpeed-Summit/launch_moe_6.7b.sh", SUMMIT % (16, f"--num-layers 32 {GPT} --fp16 "
            f"--num-experts 8 --micro-batch-size 1 --zero-stage 1 {DEEPSPEED}"),
            refused="--num-experts of Megatron-Deep"),
-    Script(f"{AB}/pretrain_gpt_13b_544gpu_commonspace_start.sh", ABCI, refused="give --nodes, or `-- NHOSTS=VALUE`"),
-    Script(f"{AB}/pretrain_gpt_13b_544gpu_commonspace_start.sh", ABCI, 544, {"tp": 4, "pp": 8, "dp": 17,
-           "micro_batch": 2,
-           "recompute": "full"}, {"global_batch": 1360, "precision": "fp16"},
-           options={"variables": {"NHOSTS": "136"}}),
-    Script(f"{AB}/old_shells/pretrain_gpt_345m_zero1_multinode_abci.sh", ABCI_DEEPSPEED,
-           refused="or `-- NODES=VALUE GPUS_PER_NODE=VALUE`"),
-    Script(f"{AB}/old_shells/pretrain_gpt_345m_zero1_multinode_abci.sh", ABCI_DEEPSPEED, 8, {"dp": 8, "zero": 1,
-           "micro_batch": 8}, {"global_batch": 64}, options={"variables": {"NODES": "2", "GPUS_PER_NODE": "4"}}),
-    Script("yueming-yuan/Megatron-DeepSpeed-X-MoE/launch_gpt175b_bf16.slurm", FRONTIER % (16, GPT_175B,
-           "pretrain_gpt_deepspeed.py",
-           "--deepspeed --deepspeed_config ds_config_16N_175B.json --checkpoint-activations "
-           "--use-flash-attn-v2 --zero-stage 1"), 128, {"tp": 4, "pp": 16, "dp": 2, "zero": 1, "recompute": "full"},
-           {"global_batch": 640, "sequence_length": 4096, "precision": "fp16", "attention": "flash"}),
-    Script("yueming-yuan/Megatron-DeepSpeed-X-MoE/examples_xmoe/scripts-frontier/n256-Large-XMoE.slurm",
-           "#!/bin/bash\n"
-           "#SBATCH -N 32\nreadarray -t arr < <(scontrol show hostnames $SLURM_NODELIST)\nfirst=${arr[0]}\nsrun -N 32 "
-           f"-n256 -c2 --ntasks-per-node=8 python pretrain_gpt_deepspeed.py --num-layers 28 {GPT} --num-experts 64 "
-           "--micro-batch-size 1 --deepspeed --deepspeed_config ds.json --zero-stage 1",
-           refused="--num-experts of Megatron-DeepSpeed"),
     Script(f"{LJ}/v3-13b-exp4-sakura/sbatch.sh", SAKURA, refused="give --devices-per-node",
            beside={"train.sh": SAKURA_TRAIN}),
     Script(f"{LJ}/v3-13b-exp4-sakura/sbatch.sh", SAKURA, 128, {"tp": 2, "sp": True, "pp": 2, "dp": 32,
@@ -795,24 +553,11 @@ LAUNCHED = [
            "zero": 2,
            "micro_batch": 1}, {"global_batch": 8, "precision": "fp16", "offload": ["optimizer"]}),
     Script("argonne-lcf/Megatron-DeepSpeed/train_llama_nersc_perlmutter.sh", PERLMUTTER,
-           refused="what only a run would tell may call one, on line 18"),
+           refused="what the script sources is not here: $HERE/ALCF/helpers.sh"),
     Script("HabanaAI/Megatron-DeepSpeed/scripts/run_llama.sh", GAUDI, 8, {"tp": 2, "sp": True, "pp": 2, "dp": 2,
            "zero": 1,
            "micro_batch": 1, "recompute": "none"}, {"global_batch": 2048, "sequence_length": 8192, "precision": "bf16",
            "optimizer": "adam", "attention": "flash"}),
-    Script("aws-samples/awsome-distributed-training/3.test_cases/megatron/megatron-lm/slurm/gpt3/"
-           "2.distributed-training.sbatch", AWS % (BY_NODES, AWS_GPT), refused="give `-- TENSOR_PARALLEL=VALUE`"),
-    Script("aws-samples/awsome-distributed-training/3.test_cases/megatron/megatron-lm/slurm/gpt3/"
-           "2.distributed-training.sbatch", AWS % (BY_NODES, AWS_GPT), 16, {"tp": 4, "pp": 2, "dp": 2, "zero": 0,
-           "recompute": "selective"}, {"global_batch": 288, "precision": "fp16"},
-           options={"variables": {"NODES": "2"}}),
-    Script("aws-samples/awsome-distributed-training/3.test_cases/megatron/megatron-lm/slurm/llama2/pretrain-llama2.sbatch",
-           AWS % ("TENSOR_PARALLEL=4\nPIPELINE_PARALLEL=4\n: \"${GLOBAL_BATCH_SIZE:=2048}\"",
-           f"--num-layers 80 {ROPE} "
-           "--hidden-size 8192 --num-attention-heads 64 --group-query-attention --num-query-groups 8 --fp16 "
-           "--sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
-           "--seq-length 4096 --max-position-embeddings 4096 --position-embedding-type rope"), 16,
-           {"tp": 4, "sp": True, "pp": 4, "dp": 1, "zero": 1, "micro_batch": 1}, {"global_batch": 2048}),
     Script("alibaba/Pai-Megatron-Patch/examples/deepseek_v3/run_mcore_deepseek.sh", PAI,
            refused="The script takes arguments; give them behind `--`."),
     Script("alibaba/Pai-Megatron-Patch/examples/deepseek_v3/run_mcore_deepseek.sh", PAI, 128, {"tp": 8, "sp": True,
@@ -827,9 +572,6 @@ LAUNCHED = [
            "dp": 32,
            "micro_batch": 16, "zero": 0, "recompute": "full"}, {"global_batch": 512, "precision": "fp16",
            "attention": "unfused"}, beside={"CONFIG.sh": SC21_CONFIG, "SBATCH.sh": SC21_SBATCH, "SRUN.sh": SC21_SRUN}),
-    Script("idriscnrs/JZ-Megatron-DeepSpeed/examples_JZ/finetune_hf_llama/megadeep_llama3_70b.slurm", JEAN_ZAY, 1024,
-           {"tp": 4, "pp": 16, "dp": 16, "micro_batch": 1, "zero": 1, "recompute": "none"},
-           {"global_batch": 128, "sequence_length": 2048, "precision": "bf16"}),
     Script("sajal-vt/Megatron-DeepSpeed-ORNL/launch_gpt1T_srun.frontier", FRONTIER % (128, GPT_1T,
            "pretrain_gpt_owt.py",
            ""), 1024, {"tp": 8, "pp": 64, "dp": 2, "zero": 0}, {"global_batch": 2, "precision": "fp16"}),

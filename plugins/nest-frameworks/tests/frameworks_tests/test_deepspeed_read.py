@@ -382,5 +382,5 @@ def test_mistakes_of_launches_are_told(text: str, told: str) -> None:
 
 
 def test_a_script_in_place_of_its_file_is_named() -> None:
-    with pytest.raises(InputError, match=r"this is a script; give the file with DeepSpeed's keys"):
+    with pytest.raises(InputError, match=r"this is a script; give a file with DeepSpeed's keys"):
         read_deepspeed("#!/bin/bash\ndeepspeed main.py --zero_stage 3 --deepspeed\n")

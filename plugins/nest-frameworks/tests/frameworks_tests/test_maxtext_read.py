@@ -257,6 +257,7 @@ def test_the_stack_keeps_16_bytes_a_parameter() -> None:
 def test_moments_are_in_the_format_of_the_weights_where_nothing_is_said(more: str, optimizer: str) -> None:
     found = read(f"{LLAMA}weight_dtype: bfloat16\n{more}", LaunchOptions(1, 8))
     assert found.settings["training"]["optimizer"] == optimizer
+    assert found.settings["training"]["master_gradients"] is False
 
 
 SCRIPT = """#!/bin/bash

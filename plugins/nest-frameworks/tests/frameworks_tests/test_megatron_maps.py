@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -103,9 +104,13 @@ def test_overrides_of_a_models_widths_are_refused_and_those_of_its_layers_read()
     same = ("swiglu: true", "group_query_attention: true", "multi_latent_attention: false", "kv_channels: null")
     for said in same:
         assert read_megatron(f"{PRIMUS}      {said}\n", EIGHT).settings["model"] == "llama-3.1-70b"
-    for said in ("swiglu: false", "group_query_attention: false", "multi_latent_attention: true"):
-        with pytest.raises(InputError, match=f"overrides has {said.partition(':')[0]}, which change"):
-            read_megatron(f"{PRIMUS}      {said}\n", EIGHT)
+    for said, key, value in (
+        ("swiglu: false", "gated_mlp", False),
+        ("group_query_attention: false", "kv_heads", 64),
+        ("multi_latent_attention: true", "mla", ANY),
+    ):
+        model = read_megatron(f"{PRIMUS}      {said}\n", EIGHT).settings["model"]["transformer"]
+        assert (model["layers"], model["vocab"], model[key]) == (80, 128256, value)
     assert read_megatron(f"{PRIMUS}      num_layers: 4\n", EIGHT).settings["model"]["num_hidden_layers"] == 4
     assert read_megatron(f"{PRIMUS}      num_layers: 80\n", EIGHT).settings["model"] == "llama-3.1-70b"
     with pytest.raises(InputError, match="num_layers is 'x'"):

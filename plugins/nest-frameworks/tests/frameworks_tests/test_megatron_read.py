@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nest.deployment import Reading
+from nest.deployment import MODEL_LEFT, Reading
 from nest.errors import InputError
 from nest_frameworks.megatron.reading.read import read_megatron
 
@@ -252,6 +252,27 @@ def test_contradictions_are_told_with_their_reason(changed: dict[str, str | None
     with pytest.raises(InputError) as error:
         read(DENSE, **changed)
     assert told in str(error.value)
+
+
+def test_beginnings_of_flags_are_read_as_argparse_does() -> None:
+    short = {"--tensor-model-parallel": "2", "--global-batch": "64", "--hidden": "512"}
+    plain = {flag: value for flag, value in DENSE.items() if not flag.startswith(tuple(short))}
+    found = read(plain | short)
+    assert found.settings == read(DENSE).settings
+    assert "--hidden is read as --hidden-size, as argparse does." in found.notes
+
+
+def test_flags_of_latent_attention_are_idle_without_it() -> None:
+    idle = read(DENSE, kv_lora_rank="512", qk_head_dim="128", v_head_dim="128")
+    assert (idle.settings, idle.notes) == (read(DENSE).settings, read(DENSE).notes)
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "/models/Qwen3-8B/", "Kimi-K9"])
+def test_megatron_bridge_builds_the_model_of_the_name_whatever_the_flags_say(name: str) -> None:
+    found = read(DENSE, use_bridge="", bridge_hf_model=name)
+    assert found.settings.get("model") == ("qwen3-8b" if "Qwen" in name else None)
+    assert any("--num-layers, --hidden-size" in note and "are not read" in note for note in found.notes)
+    assert any(note.endswith(MODEL_LEFT) for note in found.notes) == ("Kimi" in name)
 
 
 def test_a_value_that_only_a_run_would_tell_is_asked_for() -> None:

@@ -131,8 +131,50 @@ def test_what_only_a_run_tells_is_one_word_in_a_command_of_another_shell() -> No
 def test_what_hangs_on_a_run_is_told() -> None:
     text = "A=(--bf16)\nif [ -f x ]; then A+=(--fp16); fi\nwhile [ -f y ]; do A+=(--x); done\ntorchrun gpt.py ${A[@]}"
     launch = find_launch(text)
-    assert launch.words == ("--bf16",)
+    assert launch.words == ("\0$(line-2:A...)\0",)
     assert [note[:6] for note in launch.notes[1:]] == ["line 2", "line 3"]
+
+
+ARMS = "torchrun a.py --micro-batch-size 1", "torchrun a.py --micro-batch-size 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            'if [ "$SIZE" = big ]\nthen\n{}\nelse\n{}\nfi',
+            "line 1 decides which of lines 3, 5 trains; give `-- SIZE=VALUE`",
+        ),
+        ("if [ -f x ]; then\n{}\nelif [ -f y ]; then\n{}\nfi", "line 1 decides which of lines 2, 4 trains; only a run"),
+        ("case $1 in\na) {};;\nb) {};;\n*) exit 1;;\nesac", "line 1 decides which of lines 2, 3 trains; give"),
+        ("case $(hostname) in\na) {};;\nb) {};;\nesac", "line 1 decides which of lines 2, 3 trains; only a run"),
+    ],
+)
+def test_arms_that_both_train_are_told_with_what_picks_one(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        find_launch(text.format(*ARMS))
+    chosen = find_launch(text.replace("-f x", "b = b").replace("$(hostname)", "b").replace("$1", "b").format(*ARMS),
+                         LaunchOptions(variables={"SIZE": "small"}))  # fmt: skip
+    assert chosen.words[-1] == ("1" if "-f x" in text else "2")
+
+
+@pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        ("[ -f x ] && B=2", None),
+        ("if [ -f x ]; then B=2; fi", None),
+        ("case $(hostname) in a) B=2;; *) B=3;; esac", None),
+        ("if [ -f x ]; then B=2; else B=2; fi", "2"),
+        ("if [ -f x ]; then B=2; exit 1; fi", "1"),
+        ("[ -f x ] || exit 1", "1"),
+        ("if (( SIZE > 1 )); then B=2; fi", "1"),
+        ("if [ $SIZE -gt 1 ]; then B=2; fi", "1"),
+        ("if [ -f x ]; then A='--load x'; else A='--save x'; fi", "1"),
+    ],
+)
+def test_what_arms_set_differently_is_not_known_behind_them(line: str, size: str | None) -> None:
+    words = find_launch(f"B=1\n{line}\ntorchrun a.py $A --micro-batch-size $B").words
+    assert words[-1] == (size or "\0$(line-2:B...)\0")
 
 
 @pytest.mark.parametrize(

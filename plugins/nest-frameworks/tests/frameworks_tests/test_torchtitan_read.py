@@ -234,6 +234,7 @@ def test_a_local_batch_that_is_left_out_is_torchtitan_s() -> None:
 def test_what_is_not_understood_is_told(line: str, told: str) -> None:
     found = read(f"{line}\n[parallelism]\ndata_parallel_shard_degree = 8\n")
     assert any(told in note for note in found.notes), found.notes
+    assert found.settings["training"].get("master_gradients", True) is ("bfloat16" not in line)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def read(reader: str, text: str, **options: Any) -> Reading:
     [
         ("llama-factory", f"CUDA_VISIBLE_DEVICES=0,1,2,3 {CLI}\n", 4, 32),
         ("llama-factory", f"export NNODES=2 NPROC_PER_NODE=8\n{CLI}\n", 16, 128),
+        ("transformers", f"echo {FLAGS}\nsrun bash -c 'torchrun --nproc_per_node 2 train.py {FLAGS}'\n", 2, 16),
         ("llama-factory", f"llamafactory-cli chat --model_name_or_path x\n{CLI}\n", 8, 64),
         ("transformers", f"torchrun --nproc_per_node=2 train_mem.py {FLAGS} --fsdp 'full_shard auto_wrap'\n", 2, 16),
         ("transformers", f"torchrun --nnodes 2 --nproc-per-node 8 -m fastchat.train {FLAGS}\n", 16, 128),
@@ -166,3 +167,13 @@ def test_the_language_model_of_a_vision_language_model_is_priced_if_that_is_aske
         read(reader, text, part="encoder")
     with pytest.raises(InputError, match="goes with vision-language models"):
         read(reader, text.replace("-VL-8B-Instruct", "-8B"), part="language-model")
+
+
+def test_files_that_a_script_writes_are_read() -> None:
+    sharded = 'cat <<EOF > z.json\n{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}\nEOF\n'
+    arguments = "cat > run.yaml <<EOF\nstage: sft\nfinetuning_type: full\nbf16: true\ndeepspeed: z.json\nEOF\n"
+    found = read("llama-factory", f"{sharded}{arguments}NPROC_PER_NODE=4\nllamafactory-cli train run.yaml\n").settings
+    assert {"zero": 3, "dp": 4}.items() <= found["fixed"].items()
+    settings = "cat > a.yaml <<EOF\ndistributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_version: 2}\nEOF\n"
+    launched = "accelerate launch --config_file a.yaml t.py --per_device_train_batch_size 2 --max_length 64"
+    assert {"zero": 3, "dp": 4}.items() <= read("transformers", settings + launched).settings["fixed"].items()

@@ -337,7 +337,7 @@ def _formats(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
     if not narrow:
         return {"precision": precision}
     keys.note("training.dtype bfloat16: gradients are priced as kept in the format in which they are reduced.")
-    return {"precision": precision, "master_weights": False, "optimizer": "adam-bf16"}
+    return {"precision": precision, "master_weights": False, "master_gradients": False, "optimizer": "adam-bf16"}
 
 
 def _compiled(keys: Keys) -> dict[str, str]:

@@ -93,7 +93,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     training, steps = _training(keys, names), _steps(keys, micro)
     fixed: dict[str, Any] = {"micro_batch": micro, "recompute": _recompute(keys, names)}
     options = of_ray(keys, options) if names is LLAMA_FACTORY else options
-    launch = _beside(keys, options, started.settings)
+    launch = started.settings if isinstance(started.settings, dict) else _beside(keys, options, started.settings)
     sharded = any(keys.value(key) for key in SHARDING)
     if launch is not None and (sharded or Keys(launch).value(accelerate.FILE) is not None):
         file = {} if sharded else {"deepspeed": Keys(launch).value(accelerate.FILE)}
@@ -177,7 +177,7 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
 def _narrow(training: Mapping[str, Any]) -> dict[str, Any]:
     """Kept state with only 16-bit weights: gradients and AdamW's state share their format."""
     state = {"adamw": "adam-bf16"}.get(training["optimizer"], training["optimizer"])
-    return {"master_weights": False, "gradients": training["precision"], "optimizer": state}
+    return {"master_weights": False, "master_gradients": False, "gradients": training["precision"], "optimizer": state}
 
 
 def _recompute(keys: Keys, names: Names) -> str:

@@ -45,13 +45,13 @@ class Started:
         content: its arguments.
         options: on what it is started.
         notes: what the reader of the result should know, a sentence each.
-        settings: name of the file of `accelerate launch`; None: it names none.
+        settings: of `accelerate launch`, or the name of their file; None: it names none.
     """
 
     content: dict[str, Any]
     options: LaunchOptions
     notes: list[str]
-    settings: str | None = None
+    settings: str | dict[str, Any] | None = None
 
 
 def arguments(text: str, options: LaunchOptions) -> Started:
@@ -79,9 +79,13 @@ def arguments(text: str, options: LaunchOptions) -> Started:
         content[flag.removeprefix("--").replace("-", "_")] = True if not told else told[0] if len(told) == 1 else told
     if isinstance(named := content.pop("config", None), str):  # TrlParser, trl/scripts/utils.py.
         content = {**arguments_of(script.files, named), **content}
+    for key in ("deepspeed", "fsdp_config"):
+        if content.get(key) in script.files.written:
+            content[key] = arguments_of(script.files, content[key])
     if words[place - 1].endswith(CLI):
         return Started(content, _of_cli(script.texts, options), notes)
-    settings, processes = _accelerated(words[:place], content)
+    named, processes = _accelerated(words[:place], content)
+    settings = arguments_of(script.files, named) if named in script.files.written else named
     if settings is not None and not processes:
         return Started(content, options, notes, settings)
     devices, how = count_ranks(words[:place], script.texts, options, script.files)

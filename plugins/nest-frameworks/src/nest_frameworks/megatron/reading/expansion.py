@@ -264,7 +264,7 @@ def holds(words: Sequence[str]) -> bool | None:
             try:
                 return bool(_NUMBERS[comparison](int(first), int(second)))
             except ValueError:
-                return None
+                return False
     return None
 
 

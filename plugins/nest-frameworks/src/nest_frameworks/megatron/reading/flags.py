@@ -209,7 +209,7 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
         value = " ".join(flags.words.get(flag, ()))
         if flags.has(flag) and not (value and value.lower() in (*_NOTHING, usual.get(flag))):
             flags.problem(f"{flag} {value:.40}".rstrip() + f" is not priced: {assumed}; delete it to price the run so.")
-    others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
+    others = [flag for flag in flags.words if flag not in flags.asked and not is_harmless(flag)]
     for flag in others:
         told, name = flags.words[flag], flag.removeprefix("--")
         if name in FLAGS:  # Of a model whose language model is priced alone.
@@ -228,5 +228,6 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
         flags.note(f"nest does not know these flags, nor whether they cost anything: {', '.join(sorted(others))}.")
 
 
-def _harmless(flag: str) -> bool:
+def is_harmless(flag: str) -> bool:
+    """Return whether a flag of Megatron-LM changes no cost that nest counts."""
     return any(fnmatchcase(flag.removeprefix("--"), pattern) for pattern in HARMLESS.split())

@@ -200,20 +200,24 @@ DOMINO = (
 def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
+    untaken = [each for each in script.untaken if _program(each.words) is not None]
     variables = script.texts
     notes, absent = undefined_variables(script), ", ".join(dict.fromkeys(script.absent))
     if not calls:
+        check_branches(untaken)
         flags = () if absent else _arrays(script)
         unseen = unmatched_text(script)
         if unseen and not flags:
             raise InputError(f"no Python program is called here; {unseen}.")
         devices, how = _unlaunched(script, variables, options) if flags else (None, ())
         return Launch(flags, devices, (*how, *notes))
-    call, place = max(calls, key=_flags_known)
+    call, place = max(calls, key=lambda each: (_flags_known(each), not each[0].branches))
     words = call.words
     rest = words[place + 1 :]
     notes += competing_launches(
-        call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
+        call,
+        [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))],
+        [each for each in untaken if _flags_known((each, 0))],
     )
     notes += unset_variables(rest, text)
     if any(word.rpartition("/")[2] == "deepspeed" for word in words[:place]) and "--deepspeed" not in rest:
@@ -248,12 +252,14 @@ def _flags_known(call: tuple[Call, int]) -> int:
     return sum(word.replace("_", "-").partition("=")[0] in KNOWN for word in call[0].words)
 
 
-def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
+def competing_launches(call: Call, others: Sequence[Call], untaken: Sequence[Call]) -> list[str]:
     """Notes on other calls, which train otherwise.
 
     Raises:
-        InputError: a loop makes them, so that none of them is the one.
+        InputError: a loop makes them, or a condition chooses, so that none of them is the one.
     """
+    others = [other for other in others if other.words != call.words]
+    check_branches([call, *others, *(other for other in untaken if other.words != call.words)])
     if any(other.loops == call.loops for other in others):
         for name, values in call.loops:
             if not name:
@@ -269,6 +275,19 @@ def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
     lines = sorted({other.line for other in others if other.line != call.line})
     said = ", ".join(map(str, lines))
     return [f"line {call.line} is read; other runs are on line {said}."] if lines else []
+
+
+def check_branches(calls: Sequence[Call]) -> None:
+    """Refuse the first call if others take its place as a condition decides that the script does not.
+
+    Raises:
+        InputError: they do; the text has the lines.
+    """
+    for line, how in calls[0].branches if calls else ():
+        rivals = sorted({call.line for call in calls if line in (at for at, _ in call.branches)})
+        if len(rivals) > 1:
+            remedy = f"give {how}" if how else "only a run would tell the condition: leave one of them"
+            raise InputError(f"line {line} decides which of lines {', '.join(map(str, rivals))} trains; {remedy}.")
 
 
 def unset_variables(words: Sequence[str], text: str) -> list[str]:

@@ -6,7 +6,7 @@ examples/megatron/configs.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ from attrs import frozen
 from nest.catalogue import library_models
 from nest.catalogue.spellings import catalogued
 from nest.errors import InputError, InputErrors
+from nest.hooks.architectures import architecture_of
 from nest.io import read_mapping, read_mapping_text, there_is
 from nest_frameworks.keys import Keys
 from nest_frameworks.limits.relatives import FUSED_MODULES
+from nest_frameworks.megatron.model_flags import model_flags
+from nest_frameworks.megatron.notation import given_flags
 from nest_frameworks.megatron.relatives.core import trained
 from nest_frameworks.trainers.adapters import listed
 
@@ -140,11 +143,11 @@ def experiment(text: str, folder: Path | None) -> Experiment:
         raise InputError(f"{model:.60} is a diffusion model; nest prices decoders like GPT's.")
     model = CALLED.get(model, model)
     described = {} if catalogued(model) else _described(model, folder)
+    if not described and (changed := _changed(overrides, catalogued(model))):
+        described = _rebuilt(model, changed)
     said = {**(TUNED if kind == TUNER else DEFAULTS), **described, **overrides}
     if said.get("pipeline_model_parallel_layout"):  # It has the chunks, of which Primus wants the number as well.
         said.pop("virtual_pipeline_model_parallel_size", None)
-    if not described and (changed := _changed(overrides, catalogued(model))):
-        raise InputError(f"overrides has {', '.join(changed)}, which change the model {model!r:.60}; nest reads none.")
     for name, what in REFUSED.items():
         if said.get(name) not in (None, False, []):
             raise InputError(f"{name} is {said[name]!r:.60}: {what}, which nest does not price.")
@@ -171,6 +174,24 @@ def _changed(overrides: Mapping[str, Any], model: str | None) -> list[str]:
         *(name for name in WIDTHS if name in overrides),
         *(name for name in switched if overrides[name] != own[name]),
     ]
+
+
+def _rebuilt(model: str, changed: Collection[str]) -> dict[str, Any]:
+    """Arguments of a model that overrides make another of.
+
+    Raises:
+        InputError: what follows from the changed widths stands in Primus' file of the model, which is not here.
+    """
+    name = catalogued(model)
+    if name is None or not {"hidden_size", "num_attention_heads"}.isdisjoint(changed):
+        raise InputError(f"overrides has {', '.join(changed)}, which change the model {model!r:.60}; nest reads none.")
+    architecture = architecture_of(dict(library_models()[name].config))
+    assert architecture is not None
+    flags = model_flags(architecture, 1)
+    said = {flag.removeprefix("--").replace("-", "_"): value for flag, value in given_flags(flags).items()}
+    other = ("seq_length", "max_position_embeddings", "moe_grouped_gemm")
+    rest: dict[str, Any] = {key: value for key, value in said.items() if key not in other}
+    return {"add_bias_linear": not rest.pop("disable_bias_linear", False), **rest}
 
 
 def _adapters(said: Any) -> dict[str, Any] | None:

@@ -7,22 +7,24 @@ from typing import Any
 from attrs import evolve
 
 from nest.catalogue import library_models
-from nest.catalogue.spellings import catalogued
-from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
+from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.hooks.architectures import architecture_of
 from nest.spec import Architecture
 from nest.spec.architecture import LatentAttention
+from nest_frameworks.keys import Keys
 from nest_frameworks.limits import mixture
 from nest_frameworks.megatron.reading.decisions import read_decisions
-from nest_frameworks.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
+from nest_frameworks.megatron.reading.flags import FlagReader, is_harmless, read_flags, tell_unpriced
 from nest_frameworks.megatron.reading.hybrids import ATTENTION, read_hybrid
 from nest_frameworks.megatron.reading.kinds import check_kind, is_hybrid, language_model
 from nest_frameworks.megatron.reading.launch import Launch, find_launch
-from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
+from nest_frameworks.megatron.reading.model import UNSAID_VOCABULARY, WIDTHS, model_mapping, read_architecture
 from nest_frameworks.megatron.reading.training import read_training
 from nest_frameworks.megatron.reading.versions import translate
+from nest_frameworks.megatron.relatives.commands import scalar
 from nest_frameworks.releases import releases_of
+from nest_frameworks.trainers.models import with_model
 
 STAND_IN = 1024
 """A vocabulary for models whose own nobody says: words are looked for that describe the rest."""
@@ -30,8 +32,24 @@ STAND_IN = 1024
 
 RELEASES = releases_of("megatron")
 FUSION = "--cross-entropy-fusion-impl"
-NAMED = re.compile(r"(?i)(?:\bcore_[rv]|\bmegatron[-_]core[=~@ ]{1,3}v?)(0\.\d+)\b")
+BRIDGE, NAMED = "--use-bridge", "--bridge-hf-model"
+"""Flags of forks that train models of Megatron Bridge."""
+RELEASED = re.compile(r"(?i)(?:\bcore_[rv]|\bmegatron[-_]core[=~@ ]{1,3}v?)(0\.\d+)\b")
 """A release in the name of a branch, a tag or a requirement: core_r0.16.0, core_v0.18, megatron-core==0.19.2."""
+
+LATENT = ("--multi-latent-attention", "--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
+          "--v-head-dim")  # fmt: skip
+"""Flags of latent attention; without the first the others are idle."""
+
+DESCRIBING = frozenset({
+    *WIDTHS, *LATENT, "--ffn-hidden-size", "--kv-channels", "--group-query-attention", "--num-query-groups",
+    "--disable-bias-linear", "--add-qkv-bias", "--qk-layernorm", "--window-size", "--window-attn-skip-freq",
+    "--swiglu", "--quick-geglu", "--normalization", "--position-embedding-type", "--use-rotary-position-embeddings",
+    "--max-position-embeddings", "--untie-embeddings-and-output-weights", "--num-experts", "--moe-router-topk",
+    "--moe-ffn-hidden-size", "--moe-shared-expert-intermediate-size", "--moe-shared-expert-gate", "--moe-layer-freq",
+    "--mtp-num-layers", "--vocab-size", "--padded-vocab-size", "--spec", "--hybrid-layer-pattern",
+})  # fmt: skip
+"""Flags that describe the model, and nothing else."""
 
 REFUSED = (
     "--cross-entropy-fusion-impl te is priced as Megatron-Core runs it up to 0.18. From 0.19 on Megatron-LM refuses "
@@ -50,17 +68,19 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
     """
     asked = options or LaunchOptions()
     launch = find_launch(text, asked)
-    name = catalogued(launch.model) if launch.model else None
-    model = name if name is None or launch.layers is None else _shortened(name, launch.layers)
-    known = asked.model if name is None else _built(model)
+    launch, key = _bridged(launch) if BRIDGE in launch.words else (launch, "model")
+    keys = Keys({key: launch.model} if launch.model else {})
+    name, known = with_model(keys, key, asked) if launch.model else (None, asked.model)
+    model: Any = name
+    if launch.layers is not None and name is not None and name in library_models():
+        model = _shortened(name, launch.layers)
+        known = architecture_of(dict(library_models()[model].config) if isinstance(model, str) else model)
     release, stated = _release(text, asked)
-    found = read_launch(launch, asked.part, known, release)
-    found = evolve(found, notes=(*found.notes, *stated))
+    part = None if launch.model else asked.part
+    found = read_launch(launch, part, known or asked.model, release)
+    found = evolve(found, notes=(*found.notes, *keys.finish(()), *stated))
     if name is not None and "model" not in found.settings:
         found = evolve(found, settings={**found.settings, "model": model})
-    elif launch.model and name is None:
-        told = f"model {launch.model!r:.80} is not in the catalogue: {MODEL_LEFT}"
-        found = evolve(found, notes=(*found.notes, told))
     if launch.trainable is not None:
         found = _adapted(found, launch.trainable, known)
     if found.settings["training"].get("loss") != "fused" or not RELEASES.refuses(FUSION, "te", release):
@@ -68,8 +88,14 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
     return evolve(found, notes=(*found.notes, REFUSED))
 
 
-def _built(model: str | dict[str, Any] | None) -> Architecture | None:
-    return architecture_of(dict(library_models()[model].config) if isinstance(model, str) else model)
+def _bridged(launch: Launch) -> tuple[Launch, str]:
+    """A launch whose model Megatron Bridge builds, whatever its flags say of it, and the flag that names the model."""
+    flags = read_flags(launch.words).words
+    name = str(scalar(" ".join(flags.pop(NAMED, ("",)))))
+    idle = [flag for flag in flags if flag in DESCRIBING]
+    told = f"{BRIDGE} builds the model of {NAMED} {name:.80}: {', '.join(idle) or 'no flags'} are not read."
+    kept = (word for flag, values in flags.items() if flag not in (BRIDGE, *idle) for word in (flag, *values))
+    return evolve(launch, words=tuple(kept), model=name, notes=(*launch.notes, told)), NAMED
 
 
 def _shortened(name: str, layers: int) -> str | dict[str, Any]:
@@ -103,7 +129,7 @@ def _adapted(found: Reading, trainable: Mapping[str, Any], known: Architecture |
 
 def _release(text: str, options: LaunchOptions) -> tuple[str, list[str]]:
     """The release of Megatron Core that a file is for, with a note if the file names it."""
-    named = {found for found in NAMED.findall(text) if found in RELEASES.releases}
+    named = {found for found in RELEASED.findall(text) if found in RELEASES.releases}
     if options.release is not None or len(named) != 1:
         return RELEASES.named(options.release), []
     release = min(named)
@@ -126,7 +152,7 @@ def read_launch(
         InputError: they train what is no decoder like GPT's.
     """
     flags = read_flags(launch.words)
-    flags.release = release
+    flags.release, flags.asked = release, {*LATENT}
     told = check_kind(launch.program, flags.words, printed=launch.printed, part=part)
     if part is not None:
         flags.words = language_model(flags.words)
@@ -140,6 +166,8 @@ def read_launch(
     if "global_batch" not in training and {"dp", "micro_batch"} <= set(fixed):
         # As `validate_args` does.
         training["global_batch"] = fixed["dp"] * fixed["micro_batch"]
+    if (full := _in_full(launch, flags)) is not None:
+        return read_launch(full, part, known, release)
     tell_unpriced(flags, unread=not launch.printed)
     settings: dict[str, Any] = {"training": training, "fixed": fixed}
     vocabulary: tuple[str, ...] = ()
@@ -152,6 +180,17 @@ def read_launch(
         settings["model"] = written
     flags.finish()
     return Reading(settings, launch.devices, vocabulary, (*told, *launch.notes, *flags.notes))
+
+
+def _in_full(launch: Launch, flags: FlagReader) -> Launch | None:
+    """The launch with beginnings of flags in full, as argparse takes them; None: it has none."""
+    given = read_flags(launch.words).words
+    unread = (flag for flag in given if flag not in flags.asked and not is_harmless(flag))
+    found = {flag: [each for each in sorted(flags.asked) if each.startswith(flag)] for flag in unread}
+    full = {flag: each[0] for flag, each in found.items() if len(each) == 1 and each[0] not in given}
+    words = [word for flag, values in given.items() for word in (full.get(flag, flag), *values)]
+    notes = (f"{flag} is read as {long}, as argparse does." for flag, long in full.items())
+    return evolve(launch, words=tuple(words), notes=(*launch.notes, *notes)) if full else None
 
 
 def _model(

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest_frameworks.megatron.reading.expansion import Expander, either, holds, negated
+from nest_frameworks.megatron.reading.branches import Branching
+from nest_frameworks.megatron.reading.expansion import Expander, holds, negated
 from nest_frameworks.megatron.reading.schedulers import directives, submitted
 from nest_frameworks.megatron.reading.tokens import (
     ASSIGNMENT,
@@ -22,7 +22,6 @@ from nest_frameworks.megatron.reading.tokens import (
     SUBMITTERS,
     UNKNOWN,
     UNSET,
-    Cursor,
     Token,
     Tokenizer,
     assigns,
@@ -30,6 +29,7 @@ from nest_frameworks.megatron.reading.tokens import (
     is_script,
     printed,
     settled,
+    wanted,
 )
 from nest_frameworks.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
 
@@ -56,16 +56,14 @@ def walk(text: str, options: LaunchOptions | None = None) -> Walk:
     return result
 
 
-class _Walker(Cursor):
+class _Walker(Branching):
     """Walks through tokens; what is not active is read over."""
 
     def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0, around: tuple[str, ...] = ()) -> None:
-        super().__init__(tokens)
-        self.result = result
+        super().__init__(tokens, result)
         self.depth = depth
         self.around = around
         self.tested = False  # Whether the last command was a test.
-        self.expander = Expander(result.variables, result.files.text)
 
     def block(self, *, active: bool) -> None:
         """Commands up to a word that closes them."""
@@ -80,25 +78,41 @@ class _Walker(Cursor):
                     joint = token.operator
                 self.at += 1
             else:
-                runs = self._runs(joint, result, token, active)
-                ran = self.command(active=active and runs)
+                runs = self._runs(joint, result)
+                if runs is None and active:
+                    self.join(token.line, self.asked, [self.arm(token.line, "", alone=True)], taken=False)
+                ran = self.command(active=active and runs is True)
                 result = ran if runs else result
                 joint = ""
         self.depth -= 1
 
-    def _runs(self, joint: str, result: bool | None, token: Token, active: bool) -> bool:
+    def _runs(self, joint: str, result: bool | None) -> bool | None:
         """Return whether a command behind `&&` or `||` runs; commands nobody knows the end of are taken to go well."""
         if joint not in ("&&", "||"):
             return True
-        if result is None and self.tested and active:
-            self.result.passed_over.append(token.line)
-            return False
-        return (result is not False) == (joint == "&&")
+        return None if result is None and self.tested else (result is not False) == (joint == "&&")
+
+    def arm(self, line: int, how: str, *, alone: bool = False) -> Walk:
+        """Effects of the commands from here on, or of the first `alone`, if `line` lets them run."""
+        walker = _Walker(self.tokens, self.result.apart(line, how), self.depth, self.around)
+        walker.at = self.at
+        if alone:
+            walker.command(active=True)
+        else:
+            walker.block(active=True)
+        self.result.walks = walker.result.walks
+        return walker.result
 
     def command(self, *, active: bool) -> bool | None:
         """One command; whether it succeeds, None: nobody knows."""
         token = self.token
-        compound = {"if": self._if, "case": self._case, "for": self._for, "while": self._while, "until": self._while}
+        compound = {
+            "if": self.branch_if,
+            "case": self.branch_case,
+            "for": self._for,
+            "while": self._while,
+            "until": self._while,
+        }
         if token.operator == "(":
             self.at += 1
             self.block(active=active)
@@ -108,7 +122,10 @@ class _Walker(Cursor):
         elif token.operator == "((":
             self.at += 1
             value = self.expander.value(token)
-            self.tested = True
+            self.tested, self.asked = True, self.asked + value
+            if unset := wanted(value):  # Zero, as bash has it.
+                known = {**dict.fromkeys(unset, ("0",)), **self.result.variables}
+                value = Expander(known, self.result.files.text).value(token)
             return None if UNKNOWN in value else value != "0"
         elif token.operator in REDIRECTIONS:
             self.at += 2
@@ -162,7 +179,7 @@ class _Walker(Cursor):
         for document in documents:  # The shell has put the values of variables in before.
             text = document.document
             self._asked_for(self._document(document), [word for part in parts for word in self._words(part)])
-            self._inner(text.replace("\\$", "$"))
+            self._inner(text.replace("\\$", "$"), document.line + 1)
         if written and parts[:1] and parts[0].bare == "tee":
             target = self.expander.value(parts[-1])
         for token in written:
@@ -177,9 +194,9 @@ class _Walker(Cursor):
         quoted = token.document.replace('"', '\\"')
         return "".join(self.expander.value(each) for each in Tokenizer(f'"{quoted}"').tokens())
 
-    def _inner(self, text: str, around: tuple[str, ...] = ()) -> None:
+    def _inner(self, text: str, line: int, around: tuple[str, ...] = ()) -> None:
         """Walk through what another shell is given, with the variables known here."""
-        self._walk(Tokenizer(text).tokens(), around)
+        self._walk(Tokenizer(text, line).tokens(), around)
 
     def _walk(self, tokens: Sequence[Token], around: Sequence[str], arguments: Sequence[str] | None = None) -> None:
         """Walk through tokens that stand elsewhere, with `$1` and so on where arguments are given."""
@@ -203,6 +220,7 @@ class _Walker(Cursor):
         first = rest[0].bare
         if first in ("[", "[[", "test"):
             self.tested = True
+            self.asked += "".join(self.expander.value(token) for token in rest)
             return holds(self._test_words(rest))
         if first == "unset":
             for token in rest[1:]:
@@ -222,14 +240,16 @@ class _Walker(Cursor):
         elif first in SETTERS or " ".join(words[:2]) in SETTERS:
             self.result.variables |= set_by(words, self.result.variables)
         elif first == "eval" and _INNER.search(" ".join(words)):
-            self._inner(" ".join(words[1:]))
+            self._inner(" ".join(words[1:]), line)
         elif words:
             words += [printed("xargs")] if first == "xargs" else []
             self.result.files.changed |= {*words[1:]} if first in CHANGERS else set()
-            self.result.calls.append(Call(line, tuple(words), self.around, tuple(self.result.loops)))
+            loops, branches = tuple(self.result.loops), self.result.branches
+            self.result.calls.append(Call(line, tuple(words), self.around, loops, branches))
+            self.result.ends = self.result.ends or first == "exit"
             for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
                 if _INNER.search(word) or is_script(words, place):
-                    self._inner(word, tuple(words[:place]))
+                    self._inner(word, line, tuple(words[:place]))
             at = next((place for place, word in enumerate(words) if word.endswith(".sh")), None)
             if at is not None and first not in READERS:
                 self._run(words, at)
@@ -283,61 +303,6 @@ class _Walker(Cursor):
         value = self.expander.value(token)[match.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
         self.result.variables[name] = ("".join(before[:1]) + value, *before[1:])
 
-    def _if(self, active: bool) -> None:
-        line, taken = self.token.line, False
-        closer = "if"
-        self.at += 1
-        while closer != "fi":
-            wanted = True if closer == "else" else self._condition(active and not taken)
-            if closer != "else":
-                self.close("then")
-            if wanted is None and active and not taken:
-                self.result.passed_over.append(line)
-                taken = True  # Nor do the other branches: any of them may be the one.
-            self.block(active=active and not taken and wanted is True)
-            taken = taken or wanted is True
-            closer = self.close("fi") if closer == "else" else self.close("elif", "else", "fi")
-
-    def _condition(self, active: bool, end: str = "then") -> bool | None:
-        """The commands between `if` and `then`, or `while` and `do`."""
-        result: bool | None = None
-        joint = ""
-        while (token := self.token).operator != END and token.bare != end:
-            if token.operator in ENDS or token.operator in JOINTS:
-                joint = token.operator
-                self.at += 1
-                continue
-            turned = token.bare == "!"
-            self.at += turned
-            holds_here = self.command(active=active)
-            holds_here = negated(holds_here) if turned else holds_here
-            if joint == "&&":
-                result = None if result is None or holds_here is None else result and holds_here
-            else:
-                result = either(result, holds_here) if joint == "||" else holds_here
-        return result if active else False
-
-    def _case(self, active: bool) -> None:
-        line = self.token.line
-        self.at += 1
-        value = settled(self.expander.value(self.token))
-        self.at += 1
-        self.close("in")
-        unknown, taken = UNKNOWN in value, False
-        if unknown and active:
-            self.result.passed_over.append(line)
-        while self.token.operator != END and self.token.bare != "esac":
-            patterns = []
-            while self.token.operator not in (END, ")"):
-                patterns += [] if self.token.operator else [self.expander.value(self.token)]
-                self.at += 1
-            self.at += 1
-            fits = not unknown and not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
-            self.block(active=active and fits)
-            taken = taken or fits
-            self.skip((*ENDS, ";;"))
-        self.close("esac")
-
     def _for(self, active: bool) -> None:
         """Each value in turn, as bash takes them; one that stands for all, where only a run would tell them."""
         header = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
@@ -374,7 +339,7 @@ class _Walker(Cursor):
         self.result.loops.append(("", ()))
         for _ in range(MOST_TURNS):
             self.at = start + 1
-            holds_here = self._condition(active, "do")
+            holds_here = self.condition(active, "do")
             goes_on = active and (negated(holds_here) if until else holds_here)
             self.close("do")
             before = dict(self.result.variables)

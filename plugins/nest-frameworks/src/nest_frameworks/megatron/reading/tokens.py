@@ -134,10 +134,10 @@ class Tokenizer:
         at: place of the next character.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, line: int = 1) -> None:
         self.text = text.replace("\r\n", "\n")
-        self.at = 0
-        self._counted = (0, 1)  # A place and its line: counting from the start for every token takes minutes.
+        self.at, self._first = 0, line
+        self._counted = (0, line)  # A place and its line: counting from the start for every token takes minutes.
 
     def tokens(self) -> list[Token]:
         """All of them.
@@ -319,7 +319,7 @@ class Tokenizer:
         return self.text[start:]
 
     def _line(self) -> int:
-        place, line = self._counted if self._counted[0] <= self.at else (0, 1)
+        place, line = self._counted if self._counted[0] <= self.at else (0, self._first)
         self._counted = (self.at, line + self.text.count("\n", place, self.at))
         return self._counted[1]
 

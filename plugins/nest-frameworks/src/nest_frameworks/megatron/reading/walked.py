@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.io.source import read_text_of
 from nest.units import whole_number
+from nest_frameworks.megatron.reading.flags import is_harmless
 from nest_frameworks.megatron.reading.schedulers import NODES, SLURM, directives
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, Token, printed
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, Token, printed, wanted
 
 
 @define
@@ -59,12 +62,14 @@ class Call:
         words: expanded.
         around: words of the command that runs it, such as `srun bash -c`.
         loops: the loops it stands in, by variable and values; those of `while` have none.
+        branches: lines whose condition decides whether it runs, where the script does not say that, with what would.
     """
 
     line: int
     words: tuple[str, ...]
     around: tuple[str, ...] = ()
     loops: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    branches: tuple[tuple[int, str], ...] = ()
 
 
 @define
@@ -82,6 +87,9 @@ class Walk:
         loops: those around what is walked through.
         walks: how often something inside it was walked through.
         passed_over: lines whose meaning hangs on what only a run would tell.
+        branches: those around what is walked through, as of `Call`.
+        untaken: calls that variables which nothing sets would run.
+        ends: whether it runs no further.
     """
 
     variables: dict[str, tuple[str, ...]] = field(factory=dict)
@@ -94,6 +102,39 @@ class Walk:
     loops: list[tuple[str, tuple[str, ...]]] = field(factory=list)
     walks: int = 0
     passed_over: list[int] = field(factory=list)
+    branches: tuple[tuple[int, str], ...] = ()
+    untaken: list[Call] = field(factory=list)
+    ends: bool = False
+
+    def apart(self, line: int, how: str) -> "Walk":
+        """The beginning of an arm that may not run, as `line` decides."""
+        lists: dict[str, Any] = {name: [] for name in ("calls", "absent", "absent_runs", "passed_over", "untaken")}
+        files = evolve(self.files, written=dict(self.files.written), changed=set(self.files.changed))
+        lists |= {name: copy(getattr(self, name)) for name in ("variables", "functions", "loops")}
+        return evolve(self, **lists, files=files, branches=(*self.branches, (line, how)), ends=False)
+
+    def join(self, arms: Sequence["Walk"], line: int, asked: str) -> None:
+        """Go on behind arms of which only a run would tell the one that runs: nobody knows where they differ.
+
+        `asked`: what the condition of `line` compares.
+        """
+        self.passed_over.append(line)
+        for arm in arms:
+            for name in ("calls", "absent", "absent_runs", "passed_over", "untaken"):
+                getattr(self, name).extend(getattr(arm, name))
+            self.functions |= arm.functions
+            self.files.changed |= arm.files.changed
+        how = "".join(f",${name}" for name in wanted(asked))
+        going = [arm for arm in arms if not arm.ends]
+        for name in dict.fromkeys(name for arm in going for name in arm.variables):
+            values = [arm.variables.get(name) for arm in going]
+            told = [each if each is None else (*_telling(each),) for each in values]
+            alike = len({*values}) == 1 or (None not in told and len({*told}) == 1)
+            self.variables[name] = values[0] or () if alike else (printed(f"line-{line}:{name}{how}"),)
+        for name in dict.fromkeys(name for arm in going for name in arm.files.written):
+            texts = {arm.files.written.get(name) for arm in going}
+            self.files.written[name] = texts.pop() or ""
+            self.files.changed |= {name} if texts else set()
 
     @property
     def texts(self) -> dict[str, str]:
@@ -108,6 +149,15 @@ class Walk:
                 self.variables[name] = (value,)
             elif UNKNOWN in word:
                 self.absent.append(word.replace(UNKNOWN, ""))
+
+
+def _telling(words: Sequence[str]) -> Iterator[str]:
+    """Words but for flags that change no cost, with their values."""
+    idle = False
+    for word in " ".join(words).split():
+        idle = is_harmless(word.partition("=")[0]) if word.startswith("--") else idle
+        if not idle:
+            yield word
 
 
 def positional(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -29,12 +29,22 @@ def command(
     Raises:
         InputError: it is no script, there is no such command, or a loop makes several of them.
     """
-    from nest_frameworks.megatron.reading.launch import competing_launches, undefined_variables, unset_variables
+    from nest_frameworks.megatron.reading.launch import (
+        SHOWN,
+        check_branches,
+        competing_launches,
+        undefined_variables,
+        unset_variables,
+    )
     from nest_frameworks.megatron.reading.script import walk
 
     script = walk(text, options)
-    found = [call for call in script.calls if calls(call.words)]
+    found, untaken = (
+        [call for call in every if call.words[0] not in SHOWN and calls(call.words)]
+        for every in (script.calls, script.untaken)
+    )
     if not found:
+        check_branches(untaken)
         raise InputError(f"there is no {what} here.")
     *others, call = found
     first = next((place for place, word in enumerate(call.words) if "=" in word or word.startswith("--")), 0)
@@ -42,7 +52,7 @@ def command(
         if is_printed(word) and not before.startswith("-"):
             raise InputError(f"line {call.line}: {unseen(word, 'stands among the arguments')}")
         check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
-    notes = competing_launches(call, [other for other in others if other.words != call.words])
+    notes = competing_launches(call, others, untaken)
     return call.words, script, [*notes, *undefined_variables(script), *unset_variables(call.words[first:], text)]
 
 
