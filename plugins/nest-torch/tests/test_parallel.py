@@ -209,7 +209,7 @@ def test_plans_of_many_ranks_keep_their_shape_on_fewer(fixed: dict[str, Any]) ->
 
 def test_a_plan_takes_eager_kernels_and_names_of_axes() -> None:
     def planned(**more: Any) -> Any:
-        return nest_torch.plan(on_meta(zoo.llama), TOKENS, cluster(2), training={"global_batch": 8}, **more)
+        return nest_torch.plan(on_meta(zoo.TRAINED["llama"]), TOKENS, cluster(2), training={"global_batch": 8}, **more)
 
     compiled, eager, named = planned(), planned(fused=False), planned(axes=[("batch", "tokens")])
     assert compiled.batch_time < eager.batch_time

@@ -3,6 +3,9 @@
 Each is for `nest_torch.plan`, `apply` and one process alike; `test_zoo.py` says which plans each is tried with.
 """
 
+import random
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -121,10 +124,12 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """An embedding, blocks, a norm and a head."""
 
+    Layer = Block
+
     def __init__(self, attention="", feed="", offset=0.0):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.ModuleList(Block(attention, feed, offset) for _ in range(LAYERS))
+        self.layers = nn.ModuleList(self.Layer(attention, feed, offset) for _ in range(LAYERS))
         self.norm = Norm(offset=offset)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
@@ -135,63 +140,11 @@ class Decoder(nn.Module):
         return self.head(self.norm(source))
 
 
-def plain():
-    return Decoder()
-
-
-def llama():
-    return Llama(WIDTH, 48, HEADS, 2, LAYERS, VOCABULARY)
-
-
-def offset_norms():
-    return Decoder(offset=1.0)
-
-
-def fused_qkv():
-    return Decoder("fused")
-
-
-def gated():
-    return Decoder(feed="gated")
-
-
 def tied():
     model = Gpt(WIDTH, HEADS, LAYERS, VOCABULARY)
     for block in model.blocks:
         block.dropout.p = 0.0
     return model
-
-
-def inner_norm():
-    return Decoder(feed="norm")
-
-
-def query_norms():
-    return Decoder("norms")
-
-
-def grouped():
-    return Decoder("grouped")
-
-
-def scaled_queries():
-    return Decoder("scaled")
-
-
-def literal_views():
-    return Decoder("literal")
-
-
-def inferred_views():
-    return Decoder("inferred")
-
-
-def mixture():
-    return Decoder(feed="mixture")
-
-
-def dropout():
-    return Decoder(feed="dropout")
 
 
 class Skips(Decoder):
@@ -231,8 +184,8 @@ class InPlace(Decoder):
 class Shared(Decoder):
     """The embedding is called again in front of the head, beside parameters of the module itself."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, *kinds):
+        super().__init__(*kinds)
         self.late, self.early = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(1, LENGTH, WIDTH))
 
     def forward(self, tokens):
@@ -250,10 +203,6 @@ class Everywhere(Decoder):
         def forward(self, source, first):
             return super().forward(source + 0.5 * first)
 
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(self.Layer() for _ in range(LAYERS))
-
     def forward(self, tokens):
         first = source = self.embed(tokens)
         for layer in self.layers:
@@ -268,10 +217,6 @@ class Tuples(Decoder):
         def forward(self, source, before):
             return super().forward(source) + 0.1 * before, source
 
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(self.Layer() for _ in range(LAYERS))
-
     def forward(self, tokens):
         source = before = self.embed(tokens)
         for layer in self.layers:
@@ -282,8 +227,8 @@ class Tuples(Decoder):
 class Alibi(Decoder):
     """A bias of positions, a buffer, is handed through all blocks: one row for each head."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, *kinds):
+        super().__init__(*kinds)
         places = torch.arange(LENGTH)
         distances = (places[None, :] - places[:, None]).float()
         slopes = torch.tensor([2.0**-index for index in range(1, HEADS + 1)])
@@ -346,10 +291,6 @@ class Statistics(nn.Module):
         return self.head(source.transpose(1, 2))
 
 
-def residual_around():
-    return Statistics(around=True)
-
-
 class Average(Decoder):
     """A moving average that no rank of data parallelism shares."""
 
@@ -394,23 +335,74 @@ class OwnLoss(Decoder):
         return super().forward(tokens).pow(2).mean()
 
 
-PLANS = {
-    "tp": {"tp": 2},
-    "sp": {"tp": 2, "sp": True},
-    "pp": {"pp": 2},
-    "zero": {"dp": 2, "zero": 3},
-    "recompute": {"pp": 2, "recompute": "full"},
-    "tp-pp": {"tp": 2, "pp": 2},
-    "tp-zero": {"tp": 2, "dp": 2, "zero": 2},
-}
-"""What is fixed of the plans, of 2 ranks and of 4."""
+class Features(Decoder):
+    """Takes features beside token ids, is given them again in front of the head, and returns several tensors."""
 
+    def forward(self, tokens, features):
+        source = self.embed(tokens) + features
+        for layer in self.layers:
+            source = layer(source)
+        return {"logits": self.head(self.norm(source + features.flip(1))), "last": source}
+
+
+BASES = (Decoder, Skips, Held, InPlace, Shared, Everywhere, Tuples, Alibi)
+ATTENTIONS = ("", "fused", "norms", "grouped", "scaled", "literal", "inferred")
+FEEDS = ("", "gated", "norm", "mixture")
+
+
+def drawn(seed):
+    """A module of random parts: each of two kinds of layers has its own attention and feed-forward network."""
+    draw = random.Random(seed)
+    base, offset = draw.choice(BASES), draw.choice((0.0, 1.0))
+    kinds = [(draw.choice(ATTENTIONS), draw.choice(FEEDS)) for _ in range(2)]
+    model = base(*kinds[0], offset)
+    for index in range(0, LAYERS, draw.choice((2, LAYERS))):
+        model.layers[index] = base.Layer(*kinds[1], offset)
+    if draw.random() < 0.5:
+        model.head.weight = model.embed.weight
+    return model
+
+
+TOKENS = {"tokens": torch.zeros(1, LENGTH, dtype=torch.long)}
+INPUTS = {"features": {**TOKENS, "features": torch.zeros(1, LENGTH, WIDTH)}}
+"""One sample of what a module is called with, where that is not token ids alone."""
+
+ZERO = {"dp": 4, "zero": 2, "zero_degree": 2}
+PLANS = {
+    "pp": {
+        "pp": (2, {"pp": 2, "schedule": "1f1b"}), "recompute": (2, {"pp": 2, "recompute": "full"}),
+        "pp4": (4, {"pp": 4}), "interleaved": (4, {"pp": 2, "zero": 1, "schedule": "interleaved", "chunks": 2}),
+    },
+    "tp": {
+        "tp": (2, {"tp": 2}), "sp": (2, {"tp": 2, "sp": True}), "tp4": (4, {"tp": 4}),
+        "tp_zero": (4, {"tp": 2, "dp": 2, "zero": 2}),
+    },
+    "both": {
+        "tp_pp": (4, {"tp": 2, "pp": 2}), "tp_pp_dp": (8, {"tp": 2, "pp": 2, "dp": 2, "zero": 1}),
+        "sp_pp": (4, {"tp": 2, "sp": True, "pp": 2, "schedule": "zero-bubble"}),
+    },
+    "data": {
+        "zero1": (4, {"dp": 4, "zero": 1}), "zero": (2, {"dp": 2, "zero": 3}), "hybrid": (4, ZERO),
+        "free": (2, {}), "free4": (4, {}), "free8": (8, {}),
+    },
+    "experts": {
+        "ep": (2, {"ep": 2, "zero": 0}), "ep_zero": (4, {"ep": 2, "dp": 4, "zero": 3}),
+        "ep_tp": (4, {"ep": 2, "tp": 2, "etp": 2}), "ep_pp": (4, {"ep": 2, "pp": 2, "zero": 1}),
+    },
+    "context": {"cp": (2, {"cp": 2}), "cp_pp": (4, {"cp": 2, "pp": 2})},
+}  # fmt: skip
+"""By kind and name the ranks of a plan and what is fixed of it."""
+
+OF_KINDS = {
+    "plain": (), "offset_norms": ("", "", 1.0), "fused_qkv": ("fused",), "gated": ("", "gated"),
+    "inner_norm": ("", "norm"), "query_norms": ("norms",), "grouped": ("grouped",), "scaled_queries": ("scaled",),
+    "literal_views": ("literal",), "inferred_views": ("inferred",), "mixture": ("", "mixture"),
+}  # fmt: skip
 TRAINED = {
-    "plain": plain, "llama": llama, "offset_norms": offset_norms, "fused_qkv": fused_qkv, "gated": gated, "tied": tied,
-    "inner_norm": inner_norm, "query_norms": query_norms, "grouped": grouped, "scaled_queries": scaled_queries,
-    "literal_views": literal_views, "inferred_views": inferred_views, "mixture": mixture, "skips": Skips, "held": Held,
+    **{name: partial(Decoder, *kinds) for name, kinds in OF_KINDS.items()},
+    "llama": partial(Llama, WIDTH, 48, HEADS, 2, LAYERS, VOCABULARY), "tied": tied, "skips": Skips, "held": Held,
     "in_place": InPlace, "shared": Shared, "everywhere": Everywhere, "tuples": Tuples, "alibi": Alibi,
-    "encoder_decoder": EncoderDecoder, "statistics": Statistics, "residual_around": residual_around, "average": Average,
-    "noisy": Noisy, "own_loss": OwnLoss, "without_rule": WithoutRule,
+    "encoder_decoder": EncoderDecoder, "statistics": Statistics, "residual_around": partial(Statistics, True),
+    "average": Average, "noisy": Noisy, "own_loss": OwnLoss, "without_rule": WithoutRule, "features": Features,
 }  # fmt: skip
 """Every kind but dropout, which no two runs draw alike."""

@@ -1,9 +1,8 @@
-"""Tiny models of 20 unlike families of transformers, called with token ids alone as the modules of `zoo.py` are."""
+"""Tiny models of 20 unlike families of transformers."""
 
 from typing import Any
 
 import torch
-from torch import nn
 
 import zoo
 
@@ -29,9 +28,15 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 GPT = {"n_embd": zoo.WIDTH, "n_layer": zoo.LAYERS, "n_head": zoo.HEADS, "n_positions": 64}
 NO_GPT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
+SIDES = {"layers": zoo.LAYERS, "attention_heads": zoo.HEADS, "ffn_dim": 48}
+WHISPER = {
+    "d_model": zoo.WIDTH, "num_mel_bins": 8, "max_source_positions": 8, "max_target_positions": 16,
+    **{f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in SIDES.items()},
+}  # fmt: skip
+
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama_family": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
+    "albert": ("AlbertConfig", "AlbertForMaskedLM", {**SIZES, **NO_DROPOUT, "embedding_size": 16}),
     "qwen3_family": ("Qwen3Config", "Qwen3ForCausalLM", {**GROUPED, "head_dim": 16}),
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", {**GROUPED, **ROUTED, "num_experts": 4, "head_dim": 8}),
     "mixtral_family": ("MixtralConfig", "MixtralForCausalLM", {**GROUPED, "num_local_experts": 4}),
@@ -52,27 +57,27 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**SIZES, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 4, "num_heads": 4, "dropout_rate": 0.0},
     ),
     "mamba": ("MambaConfig", "MambaForCausalLM", {**SIZES, "state_size": 4}),
-    "stablelm": ("StableLmConfig", "StableLmForCausalLM", GROUPED),
+    "vit_family": ("ViTConfig", "ViTForImageClassification", {**SIZES, "image_size": 8, "patch_size": 4}),
+    "whisper": ("WhisperConfig", "WhisperForConditionalGeneration", {**SIZES, **WHISPER}),
     "cohere": ("CohereConfig", "CohereForCausalLM", GROUPED),
 }
 """By name the classes of the configuration and of the model, and the sizes."""
 
 
-class Tokens(nn.Module):
-    """A model that token ids alone go into; those of two towers go into both."""
+def made(name: str) -> Any:
+    import transformers
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        import transformers
-
-        config, model, sizes = FAMILIES[name]
-        self.model = getattr(transformers, model)(getattr(transformers, config)(**sizes))
-        self.towers = name == "t5"
-
-    def forward(self, tokens: torch.Tensor) -> Any:
-        """Logits."""
-        more = {"decoder_input_ids": tokens} if self.towers else {}
-        return self.model(input_ids=tokens, **more).logits
+    config, model, sizes = FAMILIES[name]
+    return getattr(transformers, model)(getattr(transformers, config)(**sizes))
 
 
-TRAINED = {name: (lambda name=name: Tokens(name)) for name in FAMILIES}
+TRAINED = {name: (lambda name=name: made(name)) for name in FAMILIES}
+
+IDS = torch.zeros(1, zoo.LENGTH, dtype=torch.long)
+INPUTS = {
+    **{name: {"input_ids": IDS} for name in FAMILIES},
+    "t5": {"input_ids": IDS, "decoder_input_ids": IDS},
+    "vit_family": {"pixel_values": torch.zeros(1, 3, 8, 8)},
+    "whisper": {"input_features": torch.zeros(1, 8, 16), "decoder_input_ids": IDS},
+}
+ROUTED_FAMILIES = ("qwen3_moe", "mixtral_family", "deepseek_v3", "gpt_oss")

@@ -1,85 +1,153 @@
 """One of some ranks that trains modules of the zoo by the plans in a folder, and compares them with one process."""
 
+import datetime
 import json
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict as states
 from torch.distributed.tensor import DTensor
-from torch.nn import functional
 
 import nest_torch
 import zoo
 import zoo_families
 from nest.errors import InputError
 from nest_torch.parallel import agreement, trial
-from nest_torch.parallel.stages import first_tensor
+from nest_torch.parallel.flow import first_tensor
+from nest_torch.parallel.samples import drawn, observed
+from nest_torch.parallel.training import cross_entropy
 
-STEPS, RATE = 2, 0.1
-TOKENS = {"tokens": torch.zeros(1, zoo.LENGTH, dtype=torch.long)}
+STEPS, RATE = 3, 0.1
+TOKENS = zoo.TOKENS
+
+
+def make(name):
+    if name.startswith("drawn"):
+        return zoo.drawn(name)
+    return {**zoo.TRAINED, **zoo_families.TRAINED}[name]()
+
+
+def example(name, precision=torch.float64):
+    """One sample of inputs, in the number format of the module."""
+    found = {**zoo.INPUTS, **zoo_families.INPUTS}.get(name, TOKENS)
+    return {key: each.to(precision) if each.is_floating_point() else each for key, each in found.items()}
 
 
 def made(name):
+    if name in zoo_families.ROUTED_FAMILIES:  # Kernels of grouped products have no double precision; this code has.
+        from transformers.integrations import moe
+
+        moe._can_use_grouped_mm = lambda *_: False
     torch.manual_seed(0)
-    model = {**zoo.TRAINED, **zoo_families.TRAINED}[name]().double()
+    model = make(name).double()
     with torch.no_grad():
         for each in model.parameters():
             each.add_(torch.randn(each.shape) * 0.02)
     return model
 
 
-def batches(rows):
-    torch.manual_seed(1)
-    return [torch.randint(0, zoo.VOCABULARY, (rows, zoo.LENGTH + 1)) for _ in range(STEPS)]
+def batches(name, rows):
+    """Inputs and targets of every step, the same in every process."""
+    inputs, generator = example(name), torch.Generator().manual_seed(1)
+    sizes = observed(made(name), inputs, torch.float64)[1]
+    bounds = dict.fromkeys(inputs, zoo.VOCABULARY)
+    for _ in range(STEPS):
+        given = drawn(inputs, rows, bounds, torch.float64, generator)
+        yield given, torch.randint(0, sizes[-1], (rows, *sizes[1:-1]), generator=generator)
 
 
-def alone(name, rows, size):
-    """Losses and the state of one process, micro-batch by micro-batch."""
-    model = made(name)
-    optimizer, losses = torch.optim.SGD(model.parameters(), RATE), []
-    for tokens in batches(rows):
+def rows_of(given, targets, start, count):
+    """Some samples of a batch."""
+    return {name: each[start:][:count] for name, each in given.items()}, targets[start:][:count]
+
+
+def alone(name, rows, size, model, optimizer):
+    """Losses of one process, micro-batch by micro-batch."""
+    losses = []
+    for given, targets in batches(name, rows):
         total = 0.0
-        for part in tokens.split(size):
-            logits = first_tensor(model(part[:, :-1]))
-            loss = functional.cross_entropy(logits.flatten(0, -2), part[:, 1:].flatten()) * size / rows
+        for start in range(0, rows, size):
+            part, target = rows_of(given, targets, start, size)
+            loss = cross_entropy(first_tensor(model(**part)), target) * size / rows
             loss.backward()
             total += float(loss.detach())
         optimizer.step()
         optimizer.zero_grad()
         losses.append(total)
-    return losses, model.state_dict()
+    return losses
+
+
+def together(name, parallel, optimizer):
+    """Losses of this rank's replica and of all others."""
+    losses = []
+    for given, targets in batches(name, parallel.batch * parallel.data_ranks):
+        mine = rows_of(given, targets, parallel.data_rank * parallel.batch, parallel.batch)
+        losses.append(float(parallel.step(*mine)))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
 
 
 def trained(name, plan):
     """What came of it: refused and why, or how far losses and saved numbers are from one process."""
-    before = torch.get_rng_state()
     model = made(name)
     state = torch.get_rng_state()
     try:
-        parallel = nest_torch.apply(model, plan, example_inputs=TOKENS)
+        parallel = nest_torch.apply(model, plan, example_inputs=example(name))
     except InputError as error:
         return {"refused": str(error)}
     kept = torch.equal(state, torch.get_rng_state())
-    torch.set_rng_state(before)
-    optimizer, losses = torch.optim.SGD(parallel.parameters(), RATE), []
-    rows = parallel.batch * parallel.data_ranks
-    for tokens in batches(rows):
-        mine = tokens[parallel.data_rank * parallel.batch :][: parallel.batch]
-        losses.append(float(parallel.step({"tokens": mine[:, :-1]}, mine[:, 1:])))
-        optimizer.step()
-        optimizer.zero_grad()
+    losses = together(name, parallel, torch.optim.SGD(parallel.parameters(), RATE))
     saved = parallel.state_dict()
     loaded = taken_over(parallel, saved)
     if dist.get_rank():
         return {}
-    size = parallel.batch // parallel.meshes.shape.micro_batches
-    expected, whole = alone(name, rows, size)
-    apart = [abs(one - other) / other for one, other in zip(losses, expected, strict=True)]
-    for key, each in whole.items():
+    model = made(name)
+    rows = parallel.batch * parallel.data_ranks
+    expected = alone(name, rows, parallel.samples, model, torch.optim.SGD(model.parameters(), RATE))
+    apart = differences(losses, expected)
+    for key, each in model.state_dict().items():
         given = saved.get(key, torch.full_like(each, float("inf"), dtype=torch.float64)).double()
         apart.append(float((given - each.double()).norm() / each.double().norm().clamp_min(1e-3)))
     return {"apart": max(apart), "kept": kept and loaded}
+
+
+def differences(losses, expected):
+    return [abs(one - other) / other for one, other in zip(losses, expected, strict=True)]
+
+
+def saved(name, plans):
+    """How far losses are from those of the run that wrote a checkpoint: under other plans, and in one process."""
+    place, apart, expected = str(Path(plans[0]).with_suffix(".checkpoint")), [], []
+    for index, plan in enumerate(plans):
+        model = made(name)
+        with torch.no_grad():
+            for each in model.parameters() if index else ():
+                each.add_(1)
+        parallel = nest_torch.apply(model, plan, example_inputs=example(name), check=False)
+        optimizer = torch.optim.AdamW(parallel.parameters(), 1.0 if index else 1e-3, foreach=False)
+        if index == 0:
+            together(name, parallel, optimizer)
+            parallel.save(place, optimizer)
+        else:
+            parallel.load(place, optimizer)
+        losses = together(name, parallel, optimizer)
+        expected = expected if index else losses
+        apart.append(max(differences(losses, expected)))
+    model = made(name)
+    optimizer = torch.optim.AdamW(model.parameters(), 1.0, foreach=False)
+    options = states.StateDictOptions(flatten_optimizer_state_dict=True)
+    state = {
+        "model": model.state_dict(),
+        "optimizer": states.get_optimizer_state_dict(model, optimizer, options=options),
+    }
+    dcp.load(state, checkpoint_id=place)
+    states.set_optimizer_state_dict(model, optimizer, state["optimizer"], options=options)
+    losses = alone(name, parallel.batch * parallel.data_ranks, parallel.samples, model, optimizer)
+    return {"apart": [*apart, max(differences(losses, expected))]}
 
 
 def taken_over(parallel, saved):
@@ -96,8 +164,8 @@ def taken_over(parallel, saved):
 
 def loop(name, plan):
     """How far losses and weights of a usual loop are from one process: AdamW, clipping, evaluation, other sizes."""
-    parallel = nest_torch.apply(made(name), plan, example_inputs=TOKENS)
-    model, size = made(name), parallel.samples
+    parallel = nest_torch.apply(made(name), plan, example_inputs=example(name))
+    model, size, (ids,) = made(name), parallel.samples, example(name)
     pairs = []
     for each in (parallel, model):
         optimizer = torch.optim.AdamW(each.parameters(), lr=0.01, foreach=False)
@@ -108,13 +176,12 @@ def loop(name, plan):
         batch = parallel.batch // share
         tokens = torch.randint(0, zoo.VOCABULARY, (batch * parallel.data_ranks, length + 1))
         mine = tokens[parallel.data_rank * batch :][:batch]
-        given = {"tokens": mine[:, :-1]}, mine[:, 1:]
+        given = {ids: mine[:, :-1]}, mine[:, 1:]
         seen = [float(parallel.eval_step(*given)), float(parallel.step(*given))]
         seen.append(float(parallel.clip_grad_norm_(0.5)))
         total = 0.0
         for part in tokens.split(size):
-            logits = first_tensor(model(part[:, :-1]))
-            loss = functional.cross_entropy(logits.flatten(0, -2), part[:, 1:].flatten()) * size / len(tokens)
+            loss = cross_entropy(first_tensor(model(part[:, :-1])), part[:, 1:]) * size / len(tokens)
             loss.backward()
             total += float(loss.detach())
         expected = [total, total, float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5))]
@@ -152,7 +219,7 @@ def odd(plan, pipeline, several, wrong):
     rank = dist.get_rank()
     found = {}
 
-    def applied(make=zoo.plain, seed=0, plan=plan, **options):
+    def applied(make=zoo.Decoder, seed=0, plan=plan, **options):
         torch.manual_seed(seed)
         return nest_torch.apply(make(), plan, example_inputs=TOKENS, **options)
 
@@ -166,10 +233,10 @@ def odd(plan, pipeline, several, wrong):
     found["rows"] = refusal(lambda: parallel.step(*given(parallel.batch - 1)))
     found["samples"] = refusal(lambda: parallel.step(*given(parallel.batch, rank)))
     found["same"] = refusal(lambda: parallel.step(*given(parallel.batch)))
-    fused = applied(zoo.fused_qkv, plan=several).stages[0]
+    fused = applied(zoo.TRAINED["fused_qkv"], plan=several).stages[0]
     found["raw"] = refusal(fused.state_dict)
     found["raw load"] = refusal(lambda: fused.load_state_dict({}))
-    parallel = applied(zoo.dropout)
+    parallel = applied(lambda: zoo.Decoder(feed="dropout"))
     samples = given(parallel.batch)
     torch.manual_seed(rank)
     parallel.step(*samples)
@@ -183,17 +250,17 @@ def odd(plan, pipeline, several, wrong):
     found["refused"] = refusal(lambda: nest_torch.apply(average, pipeline, example_inputs=TOKENS))
     found["untouched"] = "" if all(torch.equal(each, before[n]) for n, each in average.state_dict().items()) else "no"
     with torch.device("meta"):
-        bare = zoo.plain()
+        bare = zoo.Decoder()
     parallel = nest_torch.apply(bare, plan, example_inputs=TOKENS)
     found["meta"] = "" if {each.device.type for each in parallel.parameters()} == {"meta"} else "has numbers"
-    found["no inputs"] = refusal(lambda: nest_torch.apply(zoo.plain().to("meta"), plan))
+    found["no inputs"] = refusal(lambda: nest_torch.apply(zoo.Decoder().to("meta"), plan))
     sizes = []
     copied, large = trial._copied, trial.LARGE
     trial.LARGE = 0
     trial._copied = lambda model, device: sizes.append(len(model.layers)) or copied(model, device)
     found["shrunk"] = refusal(lambda: applied()) or refusal(lambda: applied(plan=pipeline))
     found["layers tried"] = sizes
-    found["shrunk and wrong"] = refusal(lambda: applied(zoo.query_norms, plan=wrong))
+    found["shrunk and wrong"] = refusal(lambda: applied(zoo.TRAINED["query_norms"], plan=wrong))
     trial._copied, trial.LARGE = copied, large
     return found
 
@@ -211,7 +278,7 @@ def lonely(plan):
     """What each rank refuses with, when one fails alone; nothing, when a collective of others did not end."""
     agreement.PATIENCE = 1.0
     torch.manual_seed(0)
-    model = zoo.plain()
+    model = zoo.Decoder()
     for layer in model.layers:
         layer.feed = Lonely()
     return refusal(lambda: nest_torch.apply(model, plan, example_inputs=TOKENS))
@@ -219,22 +286,31 @@ def lonely(plan):
 
 def main():
     """Train every plan; the first rank writes what came of each beside it."""
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=100))
+    torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     if "lonely" in sys.argv:  # The rank that fails ends its process.
         found = lonely(str(folder / "plain-tp.plan.json"))
         (folder / f"{dist.get_rank()}.found").write_text(json.dumps(found))
         return
+    paths = sorted(folder.glob("*.plan.json"))
     if "odd" in sys.argv:
-        found = odd(
-            *(str(folder / f"{case}.plan.json") for case in ("plain-tp", "plain-pp", "fused_qkv-tp", "query_norms-sp"))
-        )
-        if dist.get_rank() == 0:
-            (folder / "odd.found").write_text(json.dumps(found))
-    for path in sorted(folder.glob("*.plan.json")) if "odd" not in sys.argv else ():
-        found = (loop if "loop" in sys.argv else trained)(path.name.partition("-")[0], str(path))
-        if dist.get_rank() == 0:
-            path.with_suffix(".found").write_text(json.dumps(found))
+        wanted = ("plain-tp", "plain-pp", "fused_qkv-tp", "query_norms-sp")
+        work = {folder / "odd": lambda: odd(*(str(folder / f"{case}.plan.json") for case in wanted))}
+    elif "saved" in sys.argv:
+        names = dict.fromkeys(path.name.partition("-")[0] for path in paths)
+        work = {
+            folder / name: lambda name=name: saved(name, [str(path) for path in paths if path.match(f"{name}-*")])
+            for name in names
+        }
+    else:
+        one = loop if "loop" in sys.argv else trained
+        work = {path: lambda path=path: one(path.name.partition("-")[0], str(path)) for path in paths}
+    for path, each in work.items():
+        if not path.with_suffix(".found").exists():  # Of a run before, which ended at another.
+            found = each()
+            if dist.get_rank() == 0:
+                path.with_suffix(".found").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 

@@ -8,8 +8,10 @@ from io import StringIO
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from nest.errors import InputError
+from nest_torch.program.targets import GROUPED_PRODUCTS
 
 TRACED_BATCH = 3
 """Samples a module is traced with: few, and no factor of usual sizes, so that the batch is told from other axes."""
@@ -26,6 +28,16 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+class NarrowProducts(TorchFunctionMode):  # type: ignore[misc]
+    """Narrows grouped products: without numbers PyTorch 2.13 runs them in bf16 only."""
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if getattr(function, "__name__", "") not in GROUPED_PRODUCTS:
+            return function(*arguments, **(keywords or {}))
+        rows, weights, *more = arguments
+        return function(rows.bfloat16(), weights.bfloat16(), *more, **(keywords or {})).to(rows.dtype)
 
 
 def exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -196,11 +196,13 @@ def _cut(
     made = [stages.Stage(each, flow, run.layers, device) for each, run in zip(copies, runs, strict=True)]
     taken: set[int] = set()
     for stage in made:  # A stage scales and reduces the gradients of its own parameters only.
-        for path, parameter in list(stage.named_parameters()):
+        own: dict[int, nn.Parameter] = {}
+        for path, parameter in list(stage.named_parameters(remove_duplicate=False)):
             if id(parameter) in taken:
                 parent, _, name = path.rpartition(".")
-                copy = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-                setattr(stage.get_submodule(parent), name, copy)
+                if id(parameter) not in own:
+                    own[id(parameter)] = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+                setattr(stage.get_submodule(parent), name, own[id(parameter)])
         taken.update(id(parameter) for parameter in stage.parameters())
     return made
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from nest.deployment.deployment import ENDS
 from nest.errors import InputError
+from nest_torch.tracing import NarrowProducts
 
 Key = tuple[int, int, int]
 """Calls of parts begun before, functions called since (0: it is what the last of those parts returned), and index."""
@@ -290,7 +291,7 @@ def _run(model: nn.Module, inputs: Mapping[str, Any], paths: Sequence[str], fake
     try:
         with torch.enable_grad():
             if fake:
-                with mode, recorder.watch.running():
+                with NarrowProducts(), mode, recorder.watch.running():
                     made = torch.func.functional_call(model, state, (), given, tie_weights=True)
             else:
                 with recorder.watch.running():

@@ -28,8 +28,11 @@ def pipeline_schedule(
         stage.sized = False
     mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
     group = meshes.dense["pp"].get_group()
+    # Given a builder, PyTorch computes the gradients of weights together with those of inputs. Its own split of the
+    # graph raises, or loses gradients, where weights share a part of it, as in split experts.
     parts = [
-        PipelineStage(each, index, len(shape.runs), device, group=group) for each, index in zip(made, mine, strict=True)
+        PipelineStage(each, index, len(shape.runs), device, group=group, dw_builder=lambda: lambda: None)
+        for each, index in zip(made, mine, strict=True)
     ]
     name = CLASSES.get(shape.schedule)
     passes = orders(plan)

@@ -45,6 +45,11 @@ def whole(owner: nn.Module, name: str, tensor: Any) -> Any:
     return full
 
 
+def stored(owner: nn.Module, name: str) -> bool:
+    """Return whether the pieces of a parameter are stored rank by rank."""
+    return name in getattr(owner, _STORED, {})
+
+
 def owners(stage: nn.Module) -> Iterator[tuple[str, nn.Module, str, Any]]:
     """By name each parameter and each buffer that is saved, the module it belongs to, and its name there."""
     prefix = "module." if isinstance(stage, Stage) else ""
@@ -76,11 +81,11 @@ def load(parts: Sequence[nn.Module], state: Mapping[str, Any]) -> None:
             )
     with torch.no_grad():
         for path, owner, name, tensor in held:
-            tensor.copy_(_laid(owner, name, tensor, state[path]))
+            tensor.copy_(laid(owner, name, tensor, state[path]))
 
 
-def _laid(owner: nn.Module, name: str, tensor: Any, given: Any) -> Any:
-    """What this rank holds of a whole tensor, as it holds the parameter `name`, which is `tensor`."""
+def laid(owner: nn.Module, name: str, tensor: Any, given: Any) -> Any:
+    """This rank's share of a whole tensor, laid out as `tensor`, the parameter `name` of `owner`."""
     given = given.to(tensor.device, tensor.dtype)
     for cut, ranks in getattr(owner, _STORED, {}).get(name, ()):
         given = rank_by_rank(given, cut, ranks)
@@ -93,7 +98,7 @@ def saved_moments(parts: Sequence[nn.Module], optimizer: Any) -> dict[str, dict[
     """By name of each parameter what an optimizer keeps of it: whole tensors, and numbers such as its steps."""
     return {
         path: {
-            key: whole(owner, name, each).detach().to("cpu", copy=True) if _as_large(each, tensor) else copy(each)
+            key: whole(owner, name, each).detach().to("cpu", copy=True) if as_large(each, tensor) else copy(each)
             for key, each in optimizer.state[tensor].items()
         }
         for stage in parts
@@ -115,10 +120,11 @@ def load_moments(parts: Sequence[nn.Module], optimizer: Any, state: Mapping[str,
             if path not in state:
                 raise InputError(f"the optimizer's state has no {path!r}; give what optimizer_state_dict() returned.")
             optimizer.state[tensor] = {
-                key: _laid(owner, name, tensor, each) if _as_large(each, tensor) else copy(each)
+                key: laid(owner, name, tensor, each) if as_large(each, tensor) else copy(each)
                 for key, each in state[path].items()
             }
 
 
-def _as_large(each: Any, parameter: Any) -> bool:
+def as_large(each: Any, parameter: Any) -> bool:
+    """Return whether something is a tensor of the sizes of a parameter."""
     return isinstance(each, torch.Tensor) and each.dim() > 0 and each.shape == parameter.shape

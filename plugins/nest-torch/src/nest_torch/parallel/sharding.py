@@ -44,7 +44,7 @@ def shard(
         return
     again = meshes.shape.zero[0] == 3
     formats = {} if policy is None else {"mp_policy": policy}
-    apart: set[Any] = set()
+    apart = {each for each in model.parameters() if not each.dim()}  # FSDP has none; `complete_gradients` sees to them.
     for module in experts:
         if meshes.expert_data is None:
             apart.update(module.parameters(recurse=False))
@@ -63,12 +63,20 @@ def before_backward(model: nn.Module, zero: int, last: bool) -> None:
         model.set_reshard_after_backward(last or zero == 3)
 
 
-def complete_gradients(parameters: Sequence[Any]) -> None:
-    """Lay gradients out as their parameters: what ranks of tensor parallelism have of one is added up, once a step."""
+def complete_gradients(parameters: Sequence[Any], meshes: Meshes) -> None:
+    """Lay gradients out as their parameters: what ranks of tensor parallelism have of one is added up, once a step.
+
+    Of single numbers, which FSDP does not take, ranks with other samples take the mean here.
+    """
     for parameter in parameters:
         gradient = parameter.grad
         if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-            parameter.grad = gradient.redistribute(parameter.device_mesh, parameter.placements)
+            gradient = parameter.grad = gradient.redistribute(parameter.device_mesh, parameter.placements)
+        if gradient is not None and not parameter.dim() and meshes.data is not None:
+            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            for group in meshes.data.get_all_groups():
+                dist.all_reduce(local, group=group)
+            local /= meshes.data.size()
 
 
 def squared_norms(parameters: Sequence[tuple[str, Any]]) -> dict[str, torch.Tensor]:

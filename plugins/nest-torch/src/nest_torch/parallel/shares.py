@@ -19,7 +19,7 @@ from nest_torch.parallel.flow import first_tensor
 from nest_torch.parallel.placed import Placed
 from nest_torch.parallel.splits import TENSOR, Split
 from nest_torch.parallel.tensors import TensorParallel
-from nest_torch.tracing import quiet
+from nest_torch.tracing import NarrowProducts, quiet
 
 
 def refused(
@@ -84,7 +84,8 @@ def _run_share(share: nn.Module, given: Mapping[str, Any]) -> str | None:
 
 
 def _run(model: nn.Module, given: Mapping[str, Any]) -> None:
-    made = first_tensor(model(**given))
+    with NarrowProducts():
+        made = first_tensor(model(**given))
     if made.requires_grad:
         made.float().mean().backward()
 

@@ -197,7 +197,9 @@ class Stage(nn.Module):  # type: ignore[misc]
         made = tuple(whole(leaving[key]) for key in self._leaving)
         # PyTorch detaches in place what a stage returns; of several, one may be what a block saved for recomputation.
         dense = torch.contiguous_format
-        return tuple(each.clone(memory_format=dense) for each in made) if len(made) > 1 else made[0].contiguous()
+        if len(made) > 1 or made[0]._is_view():  # Nor can it detach a view.
+            return tuple(each.clone(memory_format=dense) for each in made)
+        return made[0].contiguous()
 
     def _sizes(self) -> Any:
         """Results of the call that runs."""

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import implicit_replication
 
 from nest.errors import InputError
-from nest_torch.parallel import agreement, contexts, layout, saving, sharding, stages, statistics
+from nest_torch.parallel import agreement, checkpoints, contexts, layout, saving, sharding, stages, statistics
 from nest_torch.parallel.flow import Flow, first_tensor
 from nest_torch.parallel.tying import Tied
 
@@ -83,7 +83,7 @@ class Parallel:
         agreement.same_random_state(self.meshes)
         with statistics.merged(self.stages, self.meshes), implicit_replication():
             loss = self._passes(*self.shared(named, targets), count, True)
-        sharding.complete_gradients(self.parameters())
+        sharding.complete_gradients(self.parameters(), self.meshes)
         for tied in self._tied:
             tied.add_up()
         return self.mean(loss)
@@ -190,6 +190,22 @@ class Parallel:
             InputError: a tensor is missing, or has other sizes.
         """
         saving.load(self.stages, state)
+
+    def save(self, folder: str, optimizer: Any = None) -> None:
+        """Write a checkpoint of `torch.distributed.checkpoint`, each rank its share; every rank must call it.
+
+        Any plan reads it (`load`). One process does with PyTorch's own `load`, into the module's `state_dict()` as
+        `model`, and the result of `get_optimizer_state_dict` with `flatten_optimizer_state_dict` as `optimizer`.
+        """
+        checkpoints.save(self.stages, folder, optimizer)
+
+    def load(self, folder: str, optimizer: Any = None) -> None:
+        """Read a checkpoint of `save` under any plan; every rank must call it.
+
+        Raises:
+            InputError: a tensor is missing, or has other sizes; on every rank.
+        """
+        checkpoints.load(self.stages, folder, optimizer)
 
     def gradient_norm(self) -> Any:
         """The norm of all gradients of the module, on every rank."""

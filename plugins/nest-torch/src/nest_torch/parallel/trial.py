@@ -250,7 +250,7 @@ def _compared(subject: Subject, build: Build, meshes: layout.Meshes, alone: _Alo
             loss = distance(_through(parallel.stages, part), target) / count
             loss.backward()
             total = total + loss.detach()
-    sharding.complete_gradients(parallel.parameters())
+    sharding.complete_gradients(parallel.parameters(), meshes)
     found = [
         *_gradients_apart(parallel.stages, alone, names),
         *_loss_apart(float(parallel.mean(total)), alone),

@@ -1,0 +1,95 @@
+"""Checkpoints of `torch.distributed.checkpoint`: each rank writes its share, any plan or one process reads them.
+
+Keys are those of `{"model": module.state_dict(), "optimizer": get_optimizer_state_dict(...)}` of PyTorch with
+`flatten_optimizer_state_dict`: names and layouts of the module. Pieces that are stored rank by rank are written whole.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+from nest.errors import InputError
+from nest_torch.parallel import agreement
+from nest_torch.parallel.saving import as_large, laid, owners, stored, whole
+
+
+def save(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None:
+    """Write parameters, persistent buffers and the state of an optimizer; every rank must call it."""
+    state: dict[str, Any] = {}
+    for stage in parts:
+        for path, owner, name, tensor in owners(stage):
+            rows = {f"model.{path}": tensor, **_moments(optimizer, path, tensor)}
+            for key, each in rows.items():
+                apart = stored(owner, name) and as_large(each, tensor)
+                state[key] = whole(owner, name, each.detach()).cpu() if apart else each
+    dcp.save(state, checkpoint_id=folder)
+
+
+def _moments(optimizer: Any, path: str, tensor: Any) -> dict[str, Any]:
+    if optimizer is None or tensor not in optimizer.state:
+        return {}
+    state = {f"optimizer.state.{path}.{key}": each for key, each in optimizer.state[tensor].items()}
+    settings = {key: each for key, each in _group(optimizer, tensor).items() if key != "params"}
+    return state | {f"optimizer.param_groups.{path}.{key}": each for key, each in settings.items()}
+
+
+def _group(optimizer: Any, tensor: Any) -> dict[str, Any]:
+    return next(each for each in optimizer.param_groups if any(one is tensor for one in each["params"]))
+
+
+def load(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None:
+    """Read a checkpoint of `save` under any plan; every rank must call it.
+
+    Raises:
+        InputError: a tensor is missing, or has other sizes; on every rank, and nothing is taken over.
+    """
+    wanted = agreement.together(
+        lambda: list(_wanted(parts, dcp.FileSystemReader(folder).read_metadata().state_dict_metadata, optimizer)),
+        "the checkpoint cannot be read",
+        "Give the folder of parallel.save()",
+    )
+    whole_rows = [row for row in wanted if stored(*row[2:4]) and as_large(row[1], row[4])]
+    apart = {key for key, *_ in whole_rows}
+    state = {key: each for key, each, *_ in wanted if key not in apart}
+    dcp.load(state, checkpoint_id=folder)
+    with torch.no_grad():
+        for key, each, owner, name, _ in whole_rows:  # One after the other: each takes the memory of a whole tensor.
+            given = {key: torch.empty(each.shape, dtype=each.dtype)}
+            dcp.load(given, checkpoint_id=folder, no_dist=True)
+            each.copy_(laid(owner, name, each, given[key]))
+    for key, each, _, _, tensor in wanted if optimizer is not None else ():
+        last = key.rpartition(".")[2]
+        if key.startswith("optimizer.state."):
+            optimizer.state[tensor][last] = each if isinstance(each, torch.Tensor) else state[key]
+        elif key.startswith("optimizer.param_groups."):
+            _group(optimizer, tensor)[last] = state[key]
+
+
+def _wanted(
+    parts: Sequence[nn.Module], known: Mapping[str, Any], optimizer: Any
+) -> Iterator[tuple[str, Any, nn.Module, str, Any]]:
+    """Key, tensor to be filled or None, owner, name and parameter of each entry for this rank."""
+    for stage in parts:
+        for path, owner, name, tensor in owners(stage):
+            key = f"model.{path}"
+            if key not in known:
+                raise InputError(f"the checkpoint has no {path!r}; give the folder of parallel.save().")
+            if known[key].size != tensor.shape:
+                raise InputError(
+                    f"{path} is {list(known[key].size)} in the checkpoint, but {list(tensor.shape)} in the module."
+                )
+            yield key, tensor.detach(), owner, name, tensor
+            if optimizer is None or not isinstance(tensor, nn.Parameter) or not tensor.requires_grad:
+                continue
+            starts = tuple(f"optimizer.{kind}.{path}." for kind in ("state", "param_groups"))
+            found = [each for each in known if each.startswith(starts)]
+            if not found:
+                raise InputError(f"the checkpoint has no state of an optimizer for {path!r}.")
+            for each in found:
+                size = getattr(known[each], "size", None)
+                empty = None if size is None else torch.empty(size, dtype=known[each].properties.dtype)
+                alike = size is not None and len(size) > 0 and size == tensor.shape
+                yield each, torch.zeros_like(tensor) if alike else empty, owner, name, tensor
