@@ -163,7 +163,7 @@ def test_stages_in_a_row_compute_what_the_module_does(name: str, cut: int) -> No
     sent = first(tokens=tokens)
     sent = sent if isinstance(sent, tuple) else (sent,)
     made = second(*sent, tokens=tokens)
-    assert torch.equal(made, expected)
+    assert torch.allclose(made, expected, 1e-12, 1e-14)  # Products of other layouts are rounded otherwise.
     found = torch.autograd.grad(made.pow(2).mean(), [*module.parameters()])
     assert all(torch.allclose(one, other, 1e-10, 1e-14) for one, other in zip(found, whole, strict=True))
     names = [{key for key, _ in stage.module.named_parameters()} for stage in (first, second)]
