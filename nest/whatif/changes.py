@@ -41,7 +41,7 @@ _BATCH = re.compile(r"(global|train)[-_]batch[-_]size\b")
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
 Lines = tuple[str, ...]
-Files = tuple[Lines, Lines]
+Files = tuple[str, Lines, Lines]
 
 
 @frozen
@@ -220,20 +220,22 @@ class Changes:
         if {*violations(plan, limits, target)} - {*violations(self.plan, limits, target)}:
             return None
         before, after = self._lines, self._lines_of(plan)
-        if after is None and before is not None:
-            return None
+        if before is None:
+            before, after = self._plain, after or self._lines_of(self._plainly(decided))
+        if before is not None and (after is None or after[0] != before[0]):
+            return None  # The release that reads the run's file cannot run the changed plan.
         changed = self._lines_changed(before, after, plan) if before and after else None
         return Change(every, plan, *changed) if changed else self._in_words(every, plan, problem)
 
-    def _lines_changed(self, before: Files, after: Files, plan: PlanDocument) -> Files | None:
+    def _lines_changed(self, before: Files, after: Files, plan: PlanDocument) -> tuple[Lines, Lines] | None:
         """Removed and added lines of the run's file; None: they are many, or of another file, or not found in it."""
-        (old, old_named), (new, new_named) = before, after
+        (_, old, old_named), (_, new, new_named) = before, after
         removed, added = [line for line in old if line not in new], [line for line in new if line not in old]
         if plan.micro_batches != self.plan.micro_batches:
             added += [line for line in new if _BATCH.search(line) and line not in added and not self._has(line)]
         replaced = {_flag(line) for line in added}
         unseen = {line for line in removed if not self._has(line)}
-        removed = [line for line in removed if line not in unseen]
+        removed = [self._own(line) for line in removed if line not in unseen]
         many = not 0 < len(removed) + len(added) <= MOST_LINES
         elsewhere = old_named != new_named or any(_flag(line) not in replaced for line in unseen)
         return None if many or elsewhere else (tuple(removed), tuple(added))
@@ -243,6 +245,12 @@ class Changes:
         flag = _flag(line).strip('-":').replace("_", "-")
         pattern = rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])"
         return self.file is None or re.search(pattern, self._text.replace("_", "-")) is not None
+
+    def _own(self, line: str) -> str:
+        """The line of the run's file, where a key has another value there, such as -1 for the rest of the devices."""
+        pattern = rf"^[ \t]*({re.escape(_flag(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*(?:#.*)?$"
+        found = None if line in self._text else re.search(pattern, self._text, re.MULTILINE)
+        return found[1] if found else line
 
     @cached_property
     def _text(self) -> str:
@@ -258,8 +266,16 @@ class Changes:
     def _lines(self) -> Files | None:
         return self._lines_of(self.plan)
 
+    @cached_property
+    def _plain(self) -> Files | None:
+        return self._lines_of(self._plainly(()))
+
+    def _plainly(self, decided: tuple[Decided, ...]) -> PlanDocument:
+        """The changed run without the recomputation that its exporter does not write, which both sides share."""
+        return fixed_document(self._problem((*decided, {"recompute": "none"})), self.known)
+
     def _lines_of(self, plan: PlanDocument) -> Files | None:
-        """Return the lines of the exporter's first file, and the others that it names; None: it refuses the plan."""
+        """The exporter's first file: its name, its lines, the others that it names; None: it refuses the plan."""
         assert self.target is not None
         exporter = self.known.exporters()[self.target]
         try:
@@ -271,7 +287,7 @@ class Changes:
         content = spelled(files[first], self._text) if spelled and self.file else files[first]
         lines = (line.strip().rstrip(",") for line in content.splitlines())
         named = tuple(files[name] for name in others if name in files[first] or name in apart)
-        return tuple(line for line in lines if not _FRAME.fullmatch(line)), named
+        return first, tuple(line for line in lines if not _FRAME.fullmatch(line)), named
 
 
 def _flag(line: str) -> str:

@@ -24,5 +24,8 @@ def _lines(change: Mapping[str, Any], now: float | None, screen: Screen) -> list
     risk = "" if likely is None else f", {likelihood(likely)} likely to fit"
     told = f"  {format_seconds(seconds)} per step{gain}, {format_bytes(change['memory'])}{risk}"
     flags = (("-", change["flags"]["removed"]), ("+", change["flags"]["added"]))
-    joint = {sign: f"\n    {sign} " if any(": " in line for line in lines) else " " for sign, lines in flags}
+    joint = {
+        sign: f"\n    {sign} " if any(mark in line for line in lines for mark in (": ", " = ")) else " "
+        for sign, lines in flags
+    }
     return [paragraph(told, screen, 2), *(f"    {sign} {joint[sign].join(lines)}" for sign, lines in flags if lines)]

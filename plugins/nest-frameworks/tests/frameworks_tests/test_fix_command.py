@@ -179,6 +179,27 @@ def test_a_change_of_a_second_file_is_shown_by_its_decisions(
         assert f"zero {each['decided']['zero']}" in each["flags"]["added"]
 
 
+@pytest.mark.longer
+def test_changes_are_those_that_the_release_of_the_file_can_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TOML is of torchtitan 0.2, which trains in single precision where FSDP shards nothing."""
+    file, cluster = tmp_path / "run.toml", tmp_path / "cluster.yaml"
+    cluster.write_text(f"{CLUSTER}  memory: 80 GiB\n")
+    training = "[training]\nlocal_batch_size = 4\nseq_len = 8192\n"
+    parallelism = "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = -1  # all\n"
+    file.write_text(f'[model]\nname = "llama3"\nflavor = "8B"\n{training}{parallelism}')
+    asked = ("fix", str(file), "--cluster", str(cluster), "--nodes", "1")
+    assert call(monkeypatch, *asked, "--json") == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert changes
+    for each in changes:
+        assert all(" = " in line for lines in each["flags"].values() for line in lines)
+        assert all(line in file.read_text() for line in each["flags"]["removed"])
+    assert call(monkeypatch, *asked) == 0
+    assert all(line.count(" = ") <= 1 for line in capsys.readouterr().out.splitlines())
+
+
 def test_a_reader_that_is_none_is_named_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
