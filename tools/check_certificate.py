@@ -10,6 +10,8 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
 from math import fsum, inf
 from os import PathLike
 from typing import Any, NamedTuple
@@ -18,7 +20,6 @@ ROUND = 1e-10
 """Share of the bound left to rounding: sums of a thousand numbers of one sign lose less than 1e-12 of their total."""
 
 Choice = tuple[str, int]  # Recompute mode and ZeRO stage.
-Choices = tuple[Choice, ...]
 Run = tuple[int, int]  # Layers between a closed set and a larger one, by number.
 Runs = Sequence[Run]
 Around = Sequence[tuple[int, int]]  # Levels in front of and behind each run.
@@ -33,13 +34,37 @@ Pass = tuple[str, int, int, int]  # Kind, micro-batch, chunk, and whether the ne
 Lengths = dict[tuple[str, int], float]  # Seconds by kind of pass and chunk.
 Option = tuple[float, float, float, float, float, Choice]  # Terms, bytes of one micro-batch and of another, choice.
 Link = tuple[int, int, list[float], list[Option]]  # A stage between two cuts.
-Items = Sequence[tuple["Case", tuple[int, ...]]]  # Cases, each with the numbers of its sets of choices.
+Ends = tuple[tuple[int, int | None], ...]  # Places of layers, with the blocks for recomputation in front, if known.
 Numbers = dict[str, Any]  # Part of the certificate.
 
 ANY = -2  # Level of a boundary that is not decided: the cheapest counts.
 END = -1  # Level of no boundary.
+RULES = ("totals", "counts", "recurrence", "placement", "replay")  # The first two bound sets of choices together.
 MOST_CUTS = 3000  # Closed sets of layers of a graph that is checked.
+MOST_ENDS = 8  # Layers beside the longest row of equal ones, distributed in every way.
 MOST_STATES = 3_000_000  # States of a recurrence or replays of a case.
+
+
+class Choices(tuple[Choice, ...]):
+    """Choices of which a stage takes one; a tuple that computes its hash once."""
+
+    @cached_property
+    def key(self) -> int:
+        """Hash."""
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self.key
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Pure recompute modes."""
+        return frozenset(name for mode, _ in self for name in mode.split(":")[::2])
+
+    @cached_property
+    def zeros(self) -> frozenset[int]:
+        """ZeRO stages."""
+        return frozenset(zero for _, zero in self)
 
 
 class Refused(Exception):  # noqa: N818 - a verdict
@@ -320,18 +345,30 @@ class Instance:
 
     def choices(self, case: Case) -> Sequence[Choices]:
         """Sets of allowed choices: a plan takes one set, and each of its stages a mode and a ZeRO stage of it."""
+        key = self.sets(case)
+        if key not in self.cache:
+            if key[0] == "all":
+                names = self.candidates[case.candidate].data["choices"]
+                sets = [[(mode, zero) for mode in names for zero in self.data["zero"]]]
+            else:
+                sets = [] if key[1] is None else self.data["allowed"]["sets"][key[1]]
+            self.cache[key] = [Choices((str(mode), int(zero)) for mode, zero in some) for some in sets if some]
+        return self.cache[key]
+
+    def sets(self, case: Case) -> tuple[str, Any]:
+        """Name of the sets of choices of a case."""
         allowed = self.data.get("allowed")
         if allowed is None:
-            names = self.candidates[case.candidate].data["choices"]
-            every = tuple((mode, zero) for mode in names for zero in self.data["zero"])
-            return (every,) if every else ()
+            return "all", case.candidate
         key = ",".join(map(str, (case.candidate, case.replicas, case.order, case.schedule, case.degree)))
-        found = allowed["cases"].get(key, {}).get(str(case.stages))
-        if found is None:
-            return ()
-        if ("set", found) not in self.cache:
-            self.cache["set", found] = [tuple((str(m), int(z)) for m, z in some) for some in allowed["sets"][found]]
-        return self.cache["set", found]
+        return "set", allowed["cases"].get(key, {}).get(str(case.stages))
+
+    def together(self, case: Case, low: int, high: int) -> Choices:
+        """Choices of some of the sets, by number."""
+        key = ("together", self.sets(case), low, high)
+        if key not in self.cache:
+            self.cache[key] = Choices(dict.fromkeys(choice for some in self.choices(case)[low:high] for choice in some))
+        return self.cache[key]
 
     # Section 4: weights, micro-batches in flight, stages.
 
@@ -689,21 +726,23 @@ class Instance:
 
 
 class Stretch(NamedTuple):
-    """Equal layers in a row of a chain."""
+    """Equal layers in a row of a chain; the places of layers count from the model's last layer."""
 
-    start: int  # Layers behind them.
+    order: list[int]  # Layer at each place.
+    start: int  # Place of the last of them.
     count: int
-    layer: int  # One of them.
-    ends: tuple[int | None, int | None]  # First and last layer of the model, unless they belong to it.
-    others: int | None  # Units for recomputation besides them, if each of them is one.
-    sized: int | None  # Blocks besides them, if each of them is one.
+    others: int | None  # Blocks for recomputation besides them, if each of them is one.
+    marks: set[int] | None  # These blocks, if each is one layer and they are in order.
+    blocks: set[int] | None  # One layer of each transformer block, if each of them is one.
 
 
 class Chunk(NamedTuple):
-    """Facts on a chunk that hold in all plans of a case."""
+    """Facts on a chunk that hold in all plans of a split."""
 
-    free: bool  # The first or last one, of any size up to the others'.
-    ends: tuple[int, ...]  # Layers besides the stretch that it holds.
+    least: int  # Layers of the stretch that it holds.
+    most: int
+    ends: Ends  # Places of other layers, with the blocks in front of them, if known.
+    front: tuple[int, int]  # Fewest and most blocks for recomputation in front of its layers of the stretch.
     sides: int  # Boundaries to other stages.
 
 
@@ -713,6 +752,33 @@ class Rules:
     def __init__(self, instance: Instance, claim: float) -> None:
         self.instance, self.claim, self.states = instance, claim * (1 + ROUND), 0
         self.cache: dict[Any, Any] = {}
+
+    def prove(self, case: Case, last: int) -> int:
+        """Prove a case by rules up to the last; return the last that it needs, both by number.
+
+        Sets of choices are bounded together, or else in halves.
+
+        Raises:
+            Refused: the rules do not prove the case.
+        """
+        needed, left = 0, [(0, len(self.instance.choices(case)))]
+        while left:
+            low, high = left.pop()
+            bound, said = 0.0, ""
+            for number in range(last + 1 if high - low == 1 else min(last + 1, 2)):
+                self.states = 0
+                try:
+                    bound = getattr(self, RULES[number])(case, self.instance.together(case, low, high))
+                except Refused as refused:
+                    said = f": {refused}"
+                if bound >= self.claim:
+                    needed = max(needed, number)
+                    break
+            else:
+                if high - low == 1:
+                    raise Refused(f"rule {RULES[last]} bounds the case of {case} by {bound:.9g} s only{said}")
+                left += [((low + high) // 2, high), (low, (low + high) // 2)]
+        return needed
 
     def pure(self, case: Case, choices: Choices) -> tuple[Choice, ...]:
         """Choices of layers: each pure mode with each ZeRO stage as it counts."""
@@ -725,7 +791,7 @@ class Rules:
     def lean(self, case: Case, choices: Choices) -> tuple[list[float], float, list[float], list[float]]:
         """Least seconds of each class of layers over some choices, and sums over all layers."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
-        key = ("lean", case.candidate, frozenset(name for name, _ in self.pure(case, choices)))
+        key = ("lean", case.candidate, choices.names)
         if key not in self.cache:
             modes = [costs.modes[name] for name in sorted(key[2])]
             extra = [min(mode["extra"][i] for mode in modes) for i in range(inst.layers)]
@@ -741,11 +807,10 @@ class Rules:
     def sync(self, case: Case, choices: Choices) -> float:
         """Seconds once per batch of the slowest stage: a stage of all layers takes no more than all stages together."""
         inst = self.instance
-        zeros = frozenset(zero for _, zero in choices)
-        key = ("sync", case.candidate, case.replicas, case.order, case.size, case.degree, zeros)
+        key = ("sync", case.candidate, case.replicas, case.order, case.size, case.degree, choices.zeros)
         if key not in self.cache:
             found = inf
-            for zero in zeros:
+            for zero in choices.zeros:
                 _, _, once, update, _ = inst.sharding(case, [(0, len(inst.cuts) - 1)], zero)
                 # Sets of one shape: a collective's seconds are concave in its bytes.
                 found = min(found, update + (inst.data["exposed"] * once[0] if case.degree is None else 0.0))
@@ -870,7 +935,7 @@ class Rules:
         """
         inst, a, s = self.instance, self.instance.weights(case)[0], case.stages
         slowest, filling, sync = self.terms(case, choices)
-        whole, lean = len(inst.cuts) - 1, ("work", frozenset(name for name, _ in self.pure(case, choices)))
+        whole, lean = len(inst.cuts) - 1, ("work", choices.names)
         work, over = self.lean(case, choices)[0], inst.candidates[case.candidate].over
         left = {cut: over(lean, work, [(cut, whole)]) if cut != whole else 0.0 for cut in inst.free}
         for _ in range(6):
@@ -918,35 +983,77 @@ class Rules:
                 break
         return bound, front, links
 
-    def stretch(self, case: Case) -> "Stretch":
+    def stretch(self, case: Case) -> Stretch:
         """Longest row of equal layers of a chain."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
         key = ("stretch", case.candidate)
         if key not in self.cache:
             order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
-            start = count = 0
-            for place in range(len(order)):
-                end = place
-                while end < len(order) and costs.by_layer[order[end]] == costs.by_layer[order[place]]:
-                    end += 1
-                if end - place > count:
-                    start, count = place, end - place
-            inside, singles = order[start : start + count], {tuple(unit) for unit in inst.data["recomputed_units"]}
-            blocks, units = inst.data.get("blocks", ()), len(inst.data["recomputed_units"])
-            others = units - count if all((layer,) in singles for layer in inside) else None
-            sized = len(blocks) - count if all([layer] in blocks for layer in inside) else None
-            ends = order[-1] if start + count < len(order) else None, order[0] if start else None
-            self.cache[key] = Stretch(start, count, inside[0], ends, others, sized)
+            start = count = place = 0
+            for row in (sum(1 for _ in same) for _, same in groupby(costs.by_layer[layer] for layer in order)):
+                start, count, place = *((place, row) if row > count else (start, count)), place + row
+            inside, units, blocks = (
+                order[start : start + count],
+                inst.data["recomputed_units"],
+                inst.data.get("blocks", ()),
+            )
+            others = len(units) - count if all([layer] in units for layer in inside) else None
+            layers = [unit[0] for unit in units if len(unit) == 1]
+            known = len(layers) == len(units) and layers == [layer for layer in order[::-1] if layer in layers]
+            sized = {block[0] for block in blocks} if all([layer] in blocks for layer in inside) else None
+            self.cache[key] = Stretch(order, start, count, others, set(layers) if known else None, sized)
         return self.cache[key]
 
-    def sizes(self, case: Case) -> list[tuple[int, int]]:
-        """Fewest and most layers of the stretch in a chunk but the first and last, in any plan: one of these pairs."""
+    def sizes(self, case: Case) -> Sequence[int]:
+        """Most blocks of a chunk in any plan: one of these; chunks but the first and last may have one less."""
         stretch, chunks = self.stretch(case), case.stages * self.instance.schedules[case.schedule]["chunks"]
-        if chunks == case.stages or stretch.sized is None:
-            return [(0, stretch.count)]
-        blocks = stretch.count + stretch.sized
-        most = range(-(-blocks // chunks), blocks // max(chunks - 2, 1) + 2)
-        return [(max(size - 1 - stretch.sized, 0), size) for size in most]
+        if chunks == case.stages or stretch.blocks is None:
+            return (0,)
+        return range(-(-len(stretch.blocks) // chunks), len(stretch.blocks) // max(chunks - 2, 1) + 2)
+
+    def splits(self, case: Case, size: int, exact: bool) -> Iterator[list[tuple[Chunk, ...]]]:
+        """Chunks of each stage for each way to distribute the layers beside the stretch, or for all ways together."""
+        stretch, route, layers = self.stretch(case), self.instance.route(case), self.instance.layers
+        last, rear, blocks, marks = len(route) - 1, stretch.start, stretch.blocks or set(), stretch.marks
+        ahead, loose = layers - rear - stretch.count, (0, stretch.others or 0)
+        for fronts in compositions(ahead) if exact else ((),):
+            for backs in compositions(rear) if exact else ((),):
+                if len(fronts) + len(backs) > last + 2:
+                    continue
+                parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
+                top, bottom = layers, rear
+                for place, stage in enumerate(route):
+                    sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
+                    free, back = place in (0, last), last - place
+                    if exact:
+                        own = range(top - 1, top - 1 - (fronts[place] if place < len(fronts) else 0), -1)
+                        rest = range(bottom - 1, bottom - 1 - (backs[back] if back < len(backs) else 0), -1)
+                        top, bottom = top - len(own), bottom - len(rest)
+                        held = sum(stretch.order[each] in blocks for each in (*own, *rest))
+                        front = [stretch.order[each] in marks for each in own] if marks is not None else None
+                        passed = loose if front is None else (sum(front), sum(front))
+                        ends = [(each, None if front is None else sum(front[:i])) for i, each in enumerate(own)]
+                        ends += [(each, None) for each in rest]
+                        least = 0 if ends and not size else 1
+                        if size:
+                            least = 0 if free else size - 1 - held
+                        most = size - held if size else stretch.count
+                        if place + 1 < len(fronts) or back + 1 < len(backs):  # Further such layers follow or lead.
+                            if least > 0 or most < 0:
+                                break
+                            most = 0
+                    else:
+                        sides_of = ((0, ahead, layers - 1), (last, rear, 0))
+                        ends = [(end, None) for at, there, end in sides_of if there and place == at]
+                        passed, least, most = loose, 0, stretch.count
+                        if size:
+                            least, most = 0 if free else size - 1 - len(blocks) + stretch.count, size
+                    least = max(least, 0)
+                    if least > most:
+                        break
+                    parts[stage].append(Chunk(least, min(most, stretch.count), tuple(ends), passed, sides))
+                else:
+                    yield [tuple(own) for own in parts]
 
     def state(self, case: Case, layer: int, zero: int) -> float:
         """Bytes of weights, gradients and optimizer of a layer."""
@@ -960,69 +1067,70 @@ class Rules:
             self.cache[key] = size
         return self.cache[key]
 
-    def capacity(
-        self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment, size: tuple[int, int]
-    ) -> int:
+    def capacity(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment) -> int:
         """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
         inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
-        zero, (least, most) = inst.effective(choice[1]), size
-        state = self.state(case, stretch.layer, zero)
-        ends = [self.state(case, layer, zero) for chunk in chunks for layer in chunk.ends]
-        key = ("capacity", case.candidate, choice, state, *ends, chunks, tuple(moment), size)
+        zero, layer = inst.effective(choice[1]), stretch.order[stretch.start]
+        state = self.state(case, layer, zero)
+        ends = [self.state(case, stretch.order[place], zero) for chunk in chunks for place, _ in chunk.ends]
+        key = ("capacity", case.candidate, choice, state, *ends, chunks, tuple(moment))
         if key in self.cache:
             return self.cache[key]
-        modes, (few, many) = [costs.modes[name] for name in choice[0].split(":")[::2]], self.recomputed(case, choice)
-        room = inst.room - sum(ends) - (costs.gathered if choice[1] > 2 else 0.0)
-        room -= min(mode["peak"][stretch.layer] for mode in modes)
+        modes = [costs.modes[name] for name in choice[0].split(":")[::2]]
+        room, peak = inst.room - sum(ends) - (costs.gathered if choice[1] > 2 else 0.0), 0.0
         steps, found = [], 0
         for chunk, count in zip(chunks, moment, strict=True):
-            for layer in chunk.ends:
-                own = self.of_end(case, choice, layer)
-                room -= min(mode["first"][layer] + (count - 1) * mode["more"][layer] for mode in own)
-            each = [mode["first"][stretch.layer] + (count - 1) * mode["more"][stretch.layer] + state for mode in modes]
-            base, heavy, light = 0 if chunk.free else least, each[0], each[-1]
-            part = many if heavy <= light else few
+            for place, passed in chunk.ends:
+                end, own = stretch.order[place], self.of_end(case, choice, place, passed)
+                room -= min(mode["first"][end] + (count - 1) * mode["more"][end] for mode in own)
+                peak = max(peak, min(mode["peak"][end] for mode in own))
+            each = [mode["first"][layer] + (count - 1) * mode["more"][layer] + state for mode in modes]
+            base, heavy, light = chunk.least, each[0], each[-1]
+            part = self.recomputed(case, choice, chunk)[heavy <= light]
             room, found = room - base * light - min(part, base) * (heavy - light), found + base
             # What one more layer takes at least; where later ones take less, all take as little.
-            first = max(min(part, most) - base, 0) if heavy <= light or part >= most else 0
-            steps += [(heavy, first), (light, max(most - base - first, 0))]
-        if not found:
-            room = max(room, 0.0)  # Without any of them, their transient bytes do not count.
-        held = found if room >= 0 else -1
-        for step, most in sorted(steps) if room >= 0 else ():
-            taken = most if step <= 0 else min(most, int(room / step * (1 + ROUND)))
-            room, held = room - taken * step, held + taken
+            first = max(min(part, chunk.most) - base, 0) if heavy <= light or part >= chunk.most else 0
+            steps += [(heavy, first), (light, max(chunk.most - base - first, 0))]
+        whole = room - max(peak, min(mode["peak"][layer] for mode in modes))
+        held = found if (whole if found else room - peak) >= 0 else -1
+        for step, most in sorted(steps) if held == found else ():
+            taken = most if step <= 0 else min(most, max(0, int(whole / step * (1 + ROUND))))
+            whole, held = whole - taken * step, held + taken
             if taken < most:
                 break
         self.cache[key] = stretch.count if min(steps)[0] < 0 else held
         return self.cache[key]
 
-    def recomputed(self, case: Case, choice: Choice) -> tuple[int, int]:
+    def recomputed(self, case: Case, choice: Choice, chunk: Chunk) -> tuple[int, int]:
         """Fewest and most layers of the stretch that a chunk of a partial choice recomputes, if it has them."""
         stretch, parts = self.stretch(case), choice[0].split(":")
         if len(parts) == 1 or stretch.others is None:
             return 0, stretch.count
-        return max(int(parts[1]) - stretch.others, 0), int(parts[1])
+        return max(int(parts[1]) - chunk.front[1], 0), max(int(parts[1]) - chunk.front[0], 0)
 
-    def of_end(self, case: Case, choice: Choice, layer: int) -> list[Numbers]:
-        """Modes that an end of the model may be in."""
-        names = choice[0].split(":")[::2]
-        if not any(unit >> layer & 1 for unit in self.instance.unit_bits()):
+    def of_end(self, case: Case, choice: Choice, place: int, passed: int | None) -> list[Numbers]:
+        """Modes that a layer beside the stretch may be in, with so many blocks in front of it in its chunk."""
+        names, bit = choice[0].split(":")[::2], 1 << self.stretch(case).order[place]
+        if not any(unit & bit for unit in self.instance.unit_bits()):
             names = names[-1:]
+        elif passed is not None and len(names) > 1:
+            names = names[:1] if passed < int(choice[0].split(":")[1]) else names[1:]
         return [self.instance.candidates[case.candidate].modes[name] for name in names]
 
     def rates(
-        self, case: Case, choice: Choice, ends: tuple[int, ...]
+        self, case: Case, choice: Choice, ends: Ends
     ) -> tuple[float, float, float, float, list[tuple[float, float]]]:
         """Seconds per micro-batch of a layer of the stretch, of its recomputation, and of ends; the same of ports."""
         key = ("rates", case.candidate, choice[0], ends)
         if key not in self.cache:
-            costs, layer = self.instance.candidates[case.candidate], self.stretch(case).layer
-            modes = [costs.modes[name] for name in choice[0].split(":")[::2]]
-            fixed = sum(costs.forward[end] + costs.backward[end] for end in ends)
-            fixed += sum(min(mode["extra"][end] for mode in self.of_end(case, choice, end)) for end in ends)
+            costs, stretch = self.instance.candidates[case.candidate], self.stretch(case)
+            layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in choice[0].split(":")[::2]]
+            own = [(stretch.order[place], self.of_end(case, choice, place, passed)) for place, passed in ends]
+            fixed = sum(
+                costs.forward[e] + costs.backward[e] + min(mode["extra"][e] for mode in each) for e, each in own
+            )
             ports = [
-                [row[each] + min(mode["busy"][level][each] for mode in modes) for each in (layer, *ends)]
+                [row[e] + min(mode["busy"][level][e] for mode in each) for e, each in ((layer, modes), *own)]
                 for level, row in enumerate(costs.busy or ())
             ]
             extra = modes[0]["extra"][layer], modes[-1]["extra"][layer]
@@ -1030,22 +1138,22 @@ class Rules:
             self.cache[key] = work, *extra, fixed, [(each, sum(rest)) for each, *rest in ports]
         return self.cache[key]
 
-    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], size: tuple[int, int], count: int) -> Terms:
+    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Terms:
         """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
-        inst, ends, sides = self.instance, (), 0
-        for chunk in chunks:
-            ends, sides = ends + chunk.ends, sides + chunk.sides
+        inst, ends = self.instance, tuple(end for chunk in chunks for end in chunk.ends)
         work, heavy, light, fixed, ports = self.rates(case, choice, ends)
         extra = count * light
-        if ":" in choice[0]:
-            (few, many), inner = self.recomputed(case, choice), sum(not chunk.free for chunk in chunks)
-            low = min(few, count)
-            if few >= size[1]:
-                low = count
-            elif len(chunks) > 1:
-                low = inner * min(few, size[0]) + min(few, max(0, count - inner * size[1]))
-            extra += min(low * (heavy - light), min(count, len(chunks) * many) * (heavy - light))
-        often, messages = self.often(case, choice, chunks, count), self.hop(case) * sides
+        if heavy != light:
+            bounds = [self.recomputed(case, choice, chunk) for chunk in chunks]
+            most, low = sum(chunk.most for chunk in chunks), count
+            if any(few < chunk.most for (few, _), chunk in zip(bounds, chunks)):
+                own = (max(chunk.least, count - most + chunk.most) for chunk in chunks)
+                low = sum(min(few, each) for (few, _), each in zip(bounds, own))
+            high = min(count, sum(many for _, many in bounds))
+            extra += min(low * (heavy - light), high * (heavy - light))
+        often, messages = [0.0] * (1 + len(inst.levels)), self.hop(case) * sum(chunk.sides for chunk in chunks)
+        if inst.effective(choice[1]) > 1:
+            often = self.shared(case, choice, ends, count)[0]
         shown, work = inst.data["exposed_often"] * often[0], count * work + extra + fixed
         hides = inst.schedules[case.schedule]["hides"]
         time = max(work, messages) + shown if hides else work + messages + shown
@@ -1055,22 +1163,14 @@ class Rules:
             time = max(time, often[1 + level] + count * each + rest)
         return time, extra, shown
 
-    def often(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> list[float]:
-        """Seconds of ZeRO per micro-batch of so many layers and the ends of a stage."""
-        if self.instance.effective(choice[1]) < 2:
-            return [0.0] * (1 + len(self.instance.levels))
-        return self.shared(case, choice, chunks, count)[0]
-
-    def shared(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Sharding:
+    def shared(self, case: Case, choice: Choice, ends: Ends, count: int) -> Sharding:
         """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
-        inst, stretch = self.instance, self.stretch(case)
-        fronts = [(inst.layers - 1, inst.layers)] * sum(stretch.ends[0] in chunk.ends for chunk in chunks)
-        backs = [(0, 1)] * sum(stretch.ends[1] in chunk.ends for chunk in chunks)
-        runs = (*([(stretch.start, stretch.start + count)] if count else []), *fronts, *backs)
+        start = self.stretch(case).start
+        runs = (*([(start, start + count)] if count else []), *((place, place + 1) for place, _ in ends))
         placed = case.candidate, case.replicas, case.order, case.size, case.degree, case.schedule
         key = ("shared", placed, choice[1], runs)
         if key not in self.cache:
-            self.cache[key] = inst.sharding(case, runs, choice[1])
+            self.cache[key] = self.instance.sharding(case, runs, choice[1])
         return self.cache[key]
 
     def hop(self, case: Case) -> float:
@@ -1088,99 +1188,105 @@ class Rules:
 
     def counts(self, case: Case, choices: Choices) -> float:
         """Rule 2: stages by their numbers of layers of one kind, with memory and time for each."""
-        inst, s = self.instance, case.stages
+        inst, found, known = self.instance, inf, {}
         if len(inst.cuts) != inst.layers + 1 or inst.data.get("partition"):
             return 0.0
-        a, *w = inst.weights(case)
-        slowest, filling, sync = self.terms(case, choices)
-        limit = (self.claim - filling - sync) / a if a > 0 else inf
-        stretch, stages = self.stretch(case), self.chunks_of(case)
-        modes = inst.candidates[case.candidate].modes
-        least = min(modes[name]["extra"][stretch.layer] for name, _ in self.pure(case, choices))
-        moments = [max(inst.held(case, stage), key=sum) for stage in range(1, s + 1)]
-        found, times = inf, {}
+        few = inst.layers - self.stretch(case).count <= MOST_ENDS
         for size in self.sizes(case):
-            fewest = [size[0] * sum(not chunk.free for chunk in own) for own in stages]
-            tops = []
-            for stage, own in enumerate(stages):
-                if (own, size) not in times:
-                    times[own, size] = self.fastest(case, choices, own, size, limit)
-                top = -1
-                for fast, choice in times[own, size]:
-                    if fast <= top:
-                        break
-                    top = max(top, min(fast, self.capacity(case, choice, own, moments[stage], size)))
-                tops.append(top)
-                if top < fewest[stage]:
+            for exact in (False, True) if few else (False,):
+                splits = self.splits(case, size, exact)
+                bound = min((self.counted(case, choices, stages, known) for stages in splits), default=inf)
+                if bound >= self.claim:
                     break
-            if len(tops) < s or tops[-1] < fewest[-1] or sum(tops) < stretch.count:
-                continue
-            labels = {0: [(slowest, 0.0, sync)]}
-            for stage, own in enumerate(stages):
-                following, options = defaultdict(list), {}
-                behind = sum(tops[stage + 1 :]), sum(fewest[stage + 1 :])
-                for used, before in labels.items():
-                    for number in range(fewest[stage], tops[stage] + 1):
-                        if not behind[1] <= stretch.count - used - number <= behind[0]:
-                            continue
-                        if number not in options:
-                            ways = [
-                                choice
-                                for fast, choice in times[own, size]
-                                if number <= min(fast, self.capacity(case, choice, own, moments[stage], size))
-                            ]
-                            options[number] = [self.added(case, each, own, size, number, least, w) for each in ways]
-                        for time, more, y in options[number]:
-                            for mt, mf, my in before:
-                                self.states += 1
-                                label = (max(mt, time), mf + more, max(my, y))
-                                if a * label[0] + filling + label[1] + label[2] < self.claim:
-                                    add(following[used + number], label, False)
-                if self.states > MOST_STATES:
-                    raise Refused("a case has too many plans to check")
-                labels = following
-            found = min([found, *(a * t + filling + f + y for own in labels.values() for t, f, y in own)])
+            found = min(found, bound)
         return found
 
-    def chunks_of(self, case: Case) -> list[tuple[Chunk, ...]]:
-        """Chunks of each stage."""
-        stretch, route = self.stretch(case), self.instance.route(case)
-        parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
-        last = len(route) - 1
-        for place, stage in enumerate(route):
-            ends = [stretch.ends[side] for side, there in ((0, place == 0), (1, place == last)) if there]
-            sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
-            parts[stage].append(Chunk(place in (0, last), tuple(end for end in ends if end is not None), sides))
-        return [tuple(own) for own in parts]
+    def counted(self, case: Case, choices: Choices, stages: list[tuple[Chunk, ...]], known: dict[Any, Any]) -> float:
+        """Bound of stages whose chunks are known but for their layers of the stretch."""
+        inst = self.instance
+        a, *w = inst.weights(case)
+        slowest, filling, sync = self.terms(case, choices)
+        limit, count = (self.claim - filling - sync) / a if a > 0 else inf, self.stretch(case).count
+        fewest, tops, held = [sum(chunk.least for chunk in own) for own in stages], [], []
+        for stage, own in enumerate(stages):
+            moment = max(inst.held(case, stage + 1), key=sum)
+            if own not in known:
+                known[own] = self.fastest(case, choices, own, limit)
+            key, top = (own, tuple(moment)), -1
+            if key not in known:
+                for fast, choice in known[own]:
+                    if fast <= top:
+                        break
+                    top = max(top, min(fast, self.capacity(case, choice, own, moment)))
+                known[key] = top
+            tops.append(known[key])
+            held.append(moment)
+            if tops[-1] < fewest[stage]:
+                return inf
+        if sum(tops) < count or sum(fewest) > count:
+            return inf
+        labels: dict[int, list[Any]] = {0: [(slowest, 0.0, sync)]}
+        for stage, own in enumerate(stages):
+            following: dict[int, list[Any]] = defaultdict(list)
+            behind = sum(tops[stage + 1 :]), sum(fewest[stage + 1 :])
+            for used, before in labels.items():
+                for number in range(fewest[stage], tops[stage] + 1):
+                    if not behind[1] <= count - used - number <= behind[0]:
+                        continue
+                    key = (own, tuple(held[stage]), number)
+                    if key not in known:
+                        known[key] = []
+                        for fast, choice in known[own]:
+                            if number <= min(fast, self.capacity(case, choice, own, held[stage])):
+                                add(known[key], self.added(case, choice, own, number, choices, w), False)
+                    for time, more, y in known[key]:
+                        for mt, mf, my in before:
+                            self.states += 1
+                            label = (max(mt, time), mf + more, max(my, y))
+                            if a * label[0] + filling + label[1] + label[2] < self.claim:
+                                add(following[used + number], label, False)
+            if self.states > MOST_STATES:
+                raise Refused("a case has too many plans to check")
+            labels = following
+        return min((a * t + filling + f + y for own in labels.values() for t, f, y in own), default=inf)
 
-    def fastest(
-        self, case: Case, choices: Choices, own: tuple[Chunk, ...], size: tuple[int, int], limit: float
-    ) -> list[tuple[int, Choice]]:
+    def fastest(self, case: Case, choices: Choices, own: tuple[Chunk, ...], limit: float) -> list[tuple[int, Choice]]:
         """Most layers of the stretch that a stage runs in less than `limit` by each choice, the most first."""
-        fewest, most = size[0] * sum(not chunk.free for chunk in own), min(len(own) * size[1], self.stretch(case).count)
-        fast, ways = fewest, []
+        fewest, most = sum(chunk.least for chunk in own), min(sum(c.most for c in own), self.stretch(case).count)
+        fast, ways, known, last = fewest, [], {}, {}
         for choice in choices:  # Choices side by side are about as fast.
-            while fast < most and self.pace(case, choice, own, size, fast + 1)[0] < limit:
-                fast += 1
-            while fast >= fewest and self.pace(case, choice, own, size, fast)[0] >= limit:
-                fast -= 1
+            mode, *parts = choice[0].split(":")
+            family = mode, parts[1:], choice[1]
+            if parts and str(family) in last:
+                part, fast = last[str(family)]
+                reach = max(max(c.front[1], len(c.ends)) + min(c.most, fast + 1) for c in own)
+                if min(part, int(parts[0])) >= reach:  # Both recompute all that a chunk of such a stage may hold.
+                    continue
+            key = choice[0], max(self.instance.effective(choice[1]), 1)
+            if key not in known:
+                while fast < most and self.pace(case, choice, own, fast + 1)[0] < limit:
+                    fast += 1
+                while fast >= fewest and self.pace(case, choice, own, fast)[0] >= limit:
+                    fast -= 1
+                known[key] = fast
+            fast = known[key]
+            if parts:
+                last[str(family)] = int(parts[0]), fast
             ways.append((fast, choice))
         return sorted(ways, reverse=True)
 
     def added(
-        self,
-        case: Case,
-        choice: Choice,
-        own: tuple[Chunk, ...],
-        size: tuple[int, int],
-        count: int,
-        least: float,
-        w: Sequence[float],
+        self, case: Case, choice: Choice, own: tuple[Chunk, ...], count: int, choices: Choices, w: Sequence[float]
     ) -> Terms:
-        """Terms of a stage with so many layers of the stretch; `least`: recomputation that the filling counts."""
-        time, extra, shown = self.pace(case, choice, own, size, count)
+        """Terms of a stage with so many layers of the stretch, beside the recomputation that the filling counts."""
+        time, extra, shown = self.pace(case, choice, own, count)
+        modes, layer = (
+            self.instance.candidates[case.candidate].modes,
+            self.stretch(case).order[self.stretch(case).start],
+        )
+        least = min(modes[name]["extra"][layer] for name in choices.names)
         more = w[1] * max(0.0, extra - count * least) + (w[0] * shown if len(set(w)) == 1 else 0.0)
-        _, _, once, update, _ = self.shared(case, choice, own, count)
+        _, _, once, update, _ = self.shared(case, choice, tuple(end for chunk in own for end in chunk.ends), count)
         return time, more, update + self.instance.data["exposed"] * once[0]
 
     def recurrence(self, case: Case, choices: Choices) -> float:
@@ -1248,6 +1354,15 @@ class Rules:
         return self.placement(case, choices, replay=True)
 
 
+def compositions(total: int) -> Iterator[tuple[int, ...]]:
+    """Sequences of positive numbers with a sum."""
+    if not total:
+        yield ()
+    for first in range(1, total + 1):
+        for rest in compositions(total - first):
+            yield first, *rest
+
+
 def joined(one: Sequence[float], other: Sequence[float], least: Sequence[float] | None) -> Terms:
     """Terms of a stage and the stages beside it, or those known if they are less."""
     terms = (max(one[0], other[0]), one[1] + other[1], max(one[2], other[2]))
@@ -1265,43 +1380,22 @@ def add(labels: list[Any], label: tuple[Any, ...], every: bool) -> None:
     labels.append(label)
 
 
-RULES = ("totals", "counts", "recurrence", "placement", "replay")
-
-
-def check_tree(rules: Rules, node: Numbers, items: Items) -> None:
-    """Check that a tree's leaves cover some cases, each with the indices of its sets of choices, by their rules."""
+def check_tree(rules: Rules, node: Numbers, left: Sequence[Case]) -> None:
+    """Check that a tree's leaves cover some cases and prove them by their rules."""
     if "rule" in node:
         if node["rule"] not in RULES:
             raise Refused(f"there is no rule {node['rule']!r}")
-        for case, sets in items:
-            rules.states = 0
-            every = [rules.instance.choices(case)[index] for index in sets]
-            for choices in every if node.get("apart") else [tuple(dict.fromkeys(c for some in every for c in some))]:
-                bound = getattr(rules, node["rule"])(case, choices)
-                if not bound >= rules.claim:
-                    raise Refused(f"rule {node['rule']} bounds the case of {case} by {bound:.9g} s only")
+        for case in left:
+            rules.prove(case, RULES.index(node["rule"]))
         return
-    left = items
+    if node["by"] not in ("candidate", "replicas", "order", "schedule", "degree", "stages"):
+        raise Refused(f"cases are not split by {node['by']!r}")
     for ranges, part in node["parts"]:
-
-        def inside(value: int, ranges: Sequence[Run] = ranges) -> bool:
-            return any(low <= value <= high for low, high in ranges)
-
-        if node["by"] == "set":
-            taken = [(case, tuple(i for i in sets if inside(i))) for case, sets in left]
-            left = [(case, tuple(i for i in sets if not inside(i))) for case, sets in left]
-            left, taken = ([each for each in some if each[1]] for some in (left, taken))
-        elif node["by"] in ("candidate", "replicas", "order", "schedule", "stages"):
-            taken = [each for each in left if inside(getattr(each[0], node["by"]))]
-            left = [each for each in left if not inside(getattr(each[0], node["by"]))]
-        elif node["by"] == "degree":
-            taken = [each for each in left if inside(each[0].degree or 0)]
-            left = [each for each in left if not inside(each[0].degree or 0)]
-        else:
-            raise Refused(f"cases are not split by {node['by']!r}")
-        check_tree(rules, part, taken)
+        inside = [any(low <= (getattr(case, node["by"]) or 0) <= high for low, high in ranges) for case in left]
+        check_tree(rules, part, [case for case, taken in zip(left, inside) if taken])
+        left = [case for case, taken in zip(left, inside) if not taken]
     if left:
-        raise Refused(f"no leaf covers the case of {left[0][0]}")
+        raise Refused(f"no leaf covers the case of {left[0]}")
 
 
 def read(path: str | PathLike[str]) -> Numbers:
@@ -1323,8 +1417,8 @@ def check(certificate: Numbers) -> tuple[float, float | None]:
         if unpriced is not None and not unpriced >= claim:
             raise Refused(f"candidates that are not priced are only said to take {unpriced} s")
         price = instance.price(certificate["plan"]) if certificate.get("plan") is not None else None
-        items = ((case, tuple(range(len(instance.choices(case))))) for case in instance.cases())
-        check_tree(Rules(instance, claim), certificate["cases"], [each for each in items if each[1]])
+        cases = [case for case in instance.cases() if instance.choices(case)]
+        check_tree(Rules(instance, claim), certificate["cases"], cases)
         if price is not None and not abs(price - certificate["price"]) <= 1e-9 * price:
             raise Refused(f"the plan's price is {price!r}, not {certificate['price']!r}")
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

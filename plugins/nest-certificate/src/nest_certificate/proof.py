@@ -8,61 +8,36 @@ from nest.errors import NoPlanYet
 from nest_certificate.rules import RULES, Case, Instance, Refused, Rules
 
 Tree = dict[str, Any]
-Item = tuple[Case, tuple[int, ...]]
 
-KEYS: tuple[tuple[str, Callable[[Item], int]], ...] = (
-    ("candidate", lambda item: item[0].candidate),
-    ("schedule", lambda item: item[0].schedule),
-    ("replicas", lambda item: item[0].replicas),
-    ("order", lambda item: item[0].order),
-    ("degree", lambda item: item[0].degree or 0),
-    ("stages", lambda item: item[0].stages),
-    ("set", lambda item: item[1][0]),
+KEYS: tuple[tuple[str, Callable[[Case], int]], ...] = (
+    ("candidate", lambda case: case.candidate),
+    ("schedule", lambda case: case.schedule),
+    ("replicas", lambda case: case.replicas),
+    ("order", lambda case: case.order),
+    ("degree", lambda case: case.degree or 0),
+    ("stages", lambda case: case.stages),
 )
 """Keys by which cases are split, in order."""
-
-
-CHEAP = ("totals", "counts")  # Rules that bound many sets of choices together.
-APART = " apart"  # Ends the rule of a case whose sets of choices are bounded one by one.
 
 
 class NotProved(NoPlanYet):
     """No rule bounds a case (exit code 1); the text names it."""
 
 
-def rule_for(rules: Rules, case: Case, choices: tuple[Any, ...], names: Sequence[str]) -> str | None:
-    """First of the rules, the cheapest first, that proves a case; None: none does."""
-    for name in names:
-        rules.states = 0
-        try:
-            if getattr(rules, name)(case, choices) >= rules.claim:
-                return name
-        except Refused:
-            continue
-    return None
-
-
 def proof(rules: Rules) -> Tree:
-    """Tree of cases whose leaves name their rules.
+    """Tree of cases whose leaves name the last rules that they need.
 
     Raises:
         NotProved: a case has no rule.
     """
-    proved: list[tuple[Item, str]] = []
+    proved: list[tuple[Case, str]] = []
     for case in rules.instance.cases():
-        sets = rules.instance.choices(case)
-        if not sets:
+        if not rules.instance.choices(case):
             continue
-        union = tuple(dict.fromkeys(choice for some in sets for choice in some))
-        together = rule_for(rules, case, union, [name for name in RULES if len(sets) == 1 or name in CHEAP])
-        if together is not None:
-            proved.append(((case, tuple(range(len(sets)))), together))
-            continue
-        for index, some in enumerate(sets):
-            alone = rule_for(rules, case, some, RULES)
-            if alone is None:
-                raise NotProved(f"no certificate: {unproved(rules.instance, case)}")
-            proved.append(((case, (index,)), alone + APART))
+        try:
+            proved.append((case, RULES[rules.prove(case, len(RULES) - 1)]))
+        except Refused as error:
+            raise NotProved(f"no certificate: {unproved(rules.instance, case)}") from error
     return tree(proved, KEYS)
 
 
@@ -80,13 +55,11 @@ def unproved(instance: Instance, case: Case) -> str:
     return f"{where}. Fix more decisions of the plan."
 
 
-def tree(proved: Sequence[tuple[Item, str]], keys: Sequence[tuple[str, Callable[[Item], int]]]) -> Tree:
+def tree(proved: Sequence[tuple[Case, str]], keys: Sequence[tuple[str, Callable[[Case], int]]]) -> Tree:
     """Split cases until those of a leaf have one rule; equal parts are one."""
     names = {name for _, name in proved}
     if len(names) <= 1:
-        name = names.pop() if names else RULES[0]
-        apart = {"apart": True} if name.endswith(APART) else {}
-        return {"rule": name.removesuffix(APART), **apart}
+        return {"rule": names.pop() if names else RULES[0]}
     (by, key), *rest = keys
     parts: dict[str, tuple[list[list[int]], Tree]] = {}
     for value, group in groupby(sorted(proved, key=lambda each: key(each[0])), key=lambda each: key(each[0])):

@@ -24,11 +24,14 @@ def certificate_of(kind, seed):
     return problem, json.dumps(made)
 
 
-def equal_blocks(memory, parts):
-    """A problem of six equal blocks between an embedding and a head, in chunks; stages may recompute `parts`."""
+def equal_blocks(memory, parts, light=0):
+    """A problem of six blocks between an embedding and a head, in chunks; stages may recompute `parts`.
+
+    The first `light` blocks cost half, the others are equal.
+    """
 
     def row(block, first, last):
-        return [first, *[block] * 6, last]
+        return [first, *[block / 2] * light, *[block] * (6 - light), last]
 
     kept = {"first": row(4, 1, 2), "more": row(4, 1, 2), "peak": row(1, 1, 1), "stash_inputs": False}
     full = {"first": row(1, 1, 2), "more": row(0.5, 1, 2), "peak": row(3, 1, 1), "stash_inputs": False}

@@ -56,18 +56,29 @@ def case_of(instance, plan):
     return next(c for c in own if [c.candidate, c.replicas, c.order, c.schedule, c.degree] == decided)
 
 
-@pytest.mark.parametrize(("memory", "parts"), [(63.5, False), (59.5, False), (42.5, False), (38.0, True), (43.0, True)])
-def test_counts_of_equal_blocks_leave_the_best_plan(memory, parts):
-    solution = solved(equal_blocks(memory, parts))
+@pytest.mark.parametrize(
+    ("memory", "parts", "light", "share"),
+    [
+        *(
+            (63.5, False, 0, 1.0),
+            (59.5, False, 0, 0.0),
+            (42.5, False, 0, 0.0),
+            (38.0, True, 0, 0.0),
+            (43.0, True, 0, 0.0),
+        ),
+        *((54.0, False, 2, 1.0), (49.5, True, 2, 0.99)),
+    ],
+)
+def test_counts_of_equal_blocks_leave_the_best_plan(memory, parts, light, share):
+    solution = solved(equal_blocks(memory, parts, light))
     instance, numbers, _ = formulated(solution, registry(strict=False))
     plan = decisions_of(instance, solution_of(instance, solution))
     case, price = case_of(numbers, plan), numbers.price(plan)
-    chosen = tuple({tuple(stage["choice"]) for stage in plan["stages"]})
+    chosen = rules.Choices({tuple(stage["choice"]) for stage in plan["stages"]})
     # All memory is used. A claim that no plan reaches leaves no stage out, and one just above the price this plan.
     for claim in (1e3 * price, price * (1 + 1e-6)):
         assert rules.Rules(numbers, claim).counts(case, chosen) <= price * (1 + 1e-9)
-    if memory == 63.5:
-        assert rules.Rules(numbers, price).counts(case, chosen) >= price * (1 - 1e-9)
+    assert rules.Rules(numbers, price).counts(case, chosen) >= share * price * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("seed", [35, 39])
