@@ -111,8 +111,7 @@ class Changes:
                     found.setdefault(frozenset(made.decided), made)
             if len(found) >= FITTING or count == 3:
                 break
-            best = [each for (need, _), _, each in priced if 0 < need < float("inf")][:WIDEST]
-            tried = list(self._further(best, count + 1))
+            tried = list(self._further([each for (need, _), _, each in priced if 0 < need < float("inf")][:WIDEST]))
         return sorted(found.values(), key=lambda each: (each.flags, each.plan.batch_time or 0.0))[:FITTING]
 
     def gaining(self) -> list[Change]:
@@ -131,17 +130,15 @@ class Changes:
                 found[name] = made
         return list(found.values())
 
-    def _further(self, best: Sequence[tuple[Decided, ...]], count: int) -> Iterator[tuple[Decided, ...]]:
+    def _further(self, best: Sequence[tuple[Decided, ...]]) -> Iterator[tuple[Decided, ...]]:
         """Each of `best` with one more change of another decision, without duplicates."""
         seen = set[frozenset[tuple[str, Any]]]()
         for each in best:
             for one in self._single:
-                every = (*each, one)
-                names = [name for decided in every for name in decided]
-                key = frozenset((name, value) for decided in every for name, value in decided.items())
-                if len({*names}) == len(names) and key not in seen and len(every) == count:
+                key = frozenset(_together((*each, one)).items())
+                if not {*one} & {*_together(each)} and key not in seen:
                     seen.add(key)
-                    yield every
+                    yield (*each, one)
 
     @cached_property
     def _single(self) -> tuple[Decided, ...]:
@@ -167,18 +164,14 @@ class Changes:
             "zero": (0, 1, 2, 3),
             "chunks": powers[:4],
         }
-        for name, each in choices.items():
-            for value in each:
-                if value == values.get(name, 1) or (name == "chunks" and values["pp"] == 1):
-                    continue
-                if name == "recompute":
-                    yield {"recompute": value}
-                elif name == "chunks":
-                    yield {"chunks": value, "schedule": "interleaved" if value > 1 else "1f1b"}
-                elif name == "tp" and values.get("tp", 1) == 1:
-                    yield {"tp": value, "sp": True}
-                elif name not in ("tp", "pp", "cp") or self.devices % value == 0:
-                    yield {name: value}
+        others = ((name, value) for name, each in choices.items() for value in each if value != values.get(name, 1))
+        for name, value in others:
+            if name == "chunks" and values["pp"] > 1:
+                yield {"chunks": value, "schedule": "interleaved" if value > 1 else "1f1b"}
+            elif name == "tp" and values.get("tp", 1) == 1:
+                yield {"tp": value, "sp": True}
+            elif name != "chunks" and (name not in ("tp", "pp", "cp") or self.devices % value == 0):
+                yield {name: value}
 
     @cached_property
     def plan_values(self) -> dict[str, Any]:
@@ -221,7 +214,7 @@ class Changes:
             return None
         before, after = self._lines, self._lines_of(plan)
         if before is None:
-            before, after = self._plain, after or self._lines_of(self._plainly(decided))
+            before, after = self._plain(()), after or self._plain(decided)
         if before is not None and (after is None or after[0] != before[0]):
             return None  # The release that reads the run's file cannot run the changed plan.
         changed = self._lines_changed(before, after, plan) if before and after else None
@@ -248,9 +241,8 @@ class Changes:
 
     def _own(self, line: str) -> str:
         """The line of the run's file, where a key has another value there, such as -1 for the rest of the devices."""
-        pattern = rf"^[ \t]*({re.escape(_flag(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*(?:#.*)?$"
-        found = None if line in self._text else re.search(pattern, self._text, re.MULTILINE)
-        return found[1] if found else line
+        own = rf"^[ \t]*({re.escape(_flag(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*(?:#.*)?$"
+        return line if line in self._text else next(iter(re.findall(own, self._text, re.MULTILINE)), line)
 
     @cached_property
     def _text(self) -> str:
@@ -266,13 +258,9 @@ class Changes:
     def _lines(self) -> Files | None:
         return self._lines_of(self.plan)
 
-    @cached_property
-    def _plain(self) -> Files | None:
-        return self._lines_of(self._plainly(()))
-
-    def _plainly(self, decided: tuple[Decided, ...]) -> PlanDocument:
-        """The changed run without the recomputation that its exporter does not write, which both sides share."""
-        return fixed_document(self._problem((*decided, {"recompute": "none"})), self.known)
+    def _plain(self, decided: Sequence[Decided]) -> Files | None:
+        """Lines of the changed run without recomputation, of which the exporter lacks what both sides have."""
+        return self._lines_of(fixed_document(self._problem((*decided, {"recompute": "none"})), self.known))
 
     def _lines_of(self, plan: PlanDocument) -> Files | None:
         """The exporter's first file: its name, its lines, the others that it names; None: it refuses the plan."""
@@ -285,8 +273,8 @@ class Changes:
         first, *others = files
         spelled, apart = getattr(exporter, "spelled", None), getattr(exporter, "apart", ())
         content = spelled(files[first], self._text) if spelled and self.file else files[first]
-        lines = (line.strip().rstrip(",") for line in content.splitlines())
         named = tuple(files[name] for name in others if name in files[first] or name in apart)
+        lines = (line.strip().rstrip(",") for line in content.splitlines())
         return first, tuple(line for line in lines if not _FRAME.fullmatch(line)), named
 
 
