@@ -11,10 +11,14 @@ from typing import Any
 from attrs import frozen
 
 HARNESS = """
-import contextlib, importlib, io, os, tempfile, traceback
+import contextlib, importlib, io, os, subprocess, tempfile, traceback
 
 def compare_batch(case, samples, steps):
     assert [samples, steps] == [case["micro"], case["steps"]], f"micro-batch and accumulation are {samples}, {steps}"
+
+def words_of(file, array):
+    told = f'. ./{file}; printf "%s\\\\0" "${{{array}[@]}}"'
+    return subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True).stdout.split("\\0")[:-1]
 
 def verdict(case):
     os.chdir(tempfile.mkdtemp())
@@ -122,7 +126,7 @@ class StandIn:  # For packages that do not import without a GPU.
     def find_spec(self, name, path, target=None):
         return ModuleSpec(name, self) if any(f"{name}.".startswith(f"{each}.") for each in self.names) else None
     def create_module(self, spec):
-        return MagicMock(name=spec.name, __path__=[], __spec__=spec)
+        return MagicMock(name=spec.name, __path__=[], __spec__=spec, __version__="2.9.0")
     def exec_module(self, module):
         pass
 """
@@ -234,23 +238,26 @@ def check(case):
 """
 )
 
-ACCELERATE = (
+LAUNCH = (
     FAKE
     + """
 import torch
+os.environ["ACCELERATE_USE_CPU"] = "true"
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin
 
-def check(case):
+def check_launch(case):
     config = load_config_from_file("accelerate.yaml")
     assert config.num_processes == case["world"], "the number of processes is not the plan's"
     fake_ranks(case["world"])
     said = getattr(config, "parallelism_config", None) or {}
     sizes = {key.removeprefix("parallelism_config_"): value for key, value in said.items() if key.endswith("_size")}
+    assert int(sizes.get("tp_size", 1)) == case["tp"], sizes
     if sizes:
         ParallelismConfig(**sizes).build_device_mesh("cpu")
     if config.fsdp_config:
+        assert config.fsdp_config["fsdp_reshard_after_forward"] == (case["zero"] == 3), config.fsdp_config
         FullyShardedDataParallelPlugin(
             fsdp_version=config.fsdp_config["fsdp_version"],
             reshard_after_forward=config.fsdp_config["fsdp_reshard_after_forward"],
@@ -258,10 +265,19 @@ def check(case):
 """
 )
 
-TRANSFORMERS = (
-    ACCELERATE.replace("def check(case):", "def check_launch(case):")
+ACCELERATE = (
+    LAUNCH
     + """
-os.environ["ACCELERATE_USE_CPU"] = "true"
+def check(case):
+    plan = importlib.import_module("accelerate_plan")
+    compare_batch(case, plan.PER_DEVICE_BATCH_SIZE, plan.accelerator().gradient_accumulation_steps)
+    check_launch(case)
+"""
+)
+
+TRANSFORMERS = (
+    LAUNCH
+    + """
 from transformers import HfArgumentParser, TrainingArguments
 
 def check(case):
@@ -315,14 +331,12 @@ def check(case):
 )
 
 MAXTEXT = """
-import subprocess
 from math import prod
 from pathlib import Path
 import maxtext.configs.pyconfig as pyconfig
 
 def check(case):
-    words = subprocess.run(["bash", "-c", '. ./maxtext.sh; printf "%s\\\\0" "${MAXTEXT_SETTINGS[@]}"'],
-                           capture_output=True, text=True, check=True).stdout.split("\\0")[:-1]
+    words = words_of("maxtext.sh", "MAXTEXT_SETTINGS")
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={case['world']}"
     base = str(Path(pyconfig.__file__).parent / "base.yml")
     between = [word.partition("=")[2] for word in words if word.startswith("dcn_")]
@@ -376,6 +390,89 @@ def check(case):
     omega_conf_to_dataclass(found.actor_rollout_ref.actor.megatron)
 """
 
+PYTORCH = (
+    FAKE
+    + """
+import importlib, torch
+from collections import OrderedDict
+from torch.distributed.pipelining import PipelineStage
+
+def check(case):
+    plan = importlib.import_module("pytorch_plan")
+    fake_ranks(case["world"])
+    mesh = plan.build_mesh("cpu")
+    getattr(plan, "build_expert_mesh", lambda device: None)("cpu")
+    compare_batch(case, plan.MICRO_BATCH, plan.MICRO_BATCHES)
+    stages = []
+    for number, (rank, layers) in enumerate(plan.RUNS):
+        blocks = {name.replace(".", "_"): torch.nn.Linear(8, 8, device="meta") for name in layers if "." in name}
+        assert len(blocks) == case["layers"][number], f"stage {number} has {len(blocks)} blocks"
+        part = plan.wrap(blocks, torch.nn.Sequential(OrderedDict(blocks)), mesh, rank)
+        for index in range(plan.MICRO_BATCHES):
+            plan.before_backward(part, index, rank)
+        if not rank:
+            stages.append(PipelineStage(part, number, len(plan.RUNS), torch.device("cpu"), group=mesh.get_group("pp")))
+    if mesh["pp"].size() > 1:
+        plan.schedule(stages, loss_fn=lambda output, target: output.sum())
+"""
+)
+
+NANOTRON = (
+    STAND_IN
+    + FAKE
+    + """
+StandIn("flash_attn", "grouped_gemm")
+from nanotron.config import get_config_from_file
+from nanotron.models.base import build_model
+import nanotron.models.llama as llama
+from nanotron.parallel import ParallelContext
+ParallelContext.set_device = lambda self: None  # This, messages and positions ask for a GPU.
+llama.P2P, arange = lambda ranks, device: MagicMock(pg=ranks), torch.arange
+torch.arange = lambda *numbers, device, **more: arange(*numbers, **more)
+
+def check(case):
+    config = get_config_from_file("nanotron.yaml")
+    compare_batch(case, config.tokens.micro_batch_size, config.tokens.batch_accumulation_per_replica)
+    os.environ.update(WORLD_SIZE=str(case["world"]), RANK="0", LOCAL_RANK="0", CUDA_DEVICE_MAX_CONNECTIONS="1")
+    fake_ranks(case["world"])
+    degrees = config.parallelism
+    ranks = ParallelContext(degrees.tp, degrees.pp, degrees.dp)
+    model = lambda: llama.LlamaForTraining(config.model.model_config, ranks, degrees)
+    built = build_model(model, ranks, torch.bfloat16, device=torch.device("meta"))
+    places = [block.rank for block in built.model.decoder]
+    layers = [places.count(stage) for stage in range(degrees.pp)]
+    assert layers == case["layers"], f"nanotron builds {layers} layers, the plan has {case['layers']}"
+"""
+)
+
+GALVATRON = (
+    STAND_IN
+    + FAKE
+    + """
+StandIn("flash_attn")
+import galvatron
+from galvatron.core.arguments import load_with_hydra
+from galvatron.core.runtime.comm_groups import gen_comm_groups
+from galvatron.core.runtime.parallel_state import set_args
+from galvatron.core.runtime.hybrid_parallel_config import (
+    check_hp_config, get_hybrid_parallel_configs_api, hp_config_whole_model)
+
+def check(case):
+    fake_ranks(case["world"])
+    family = "moe" if case["ep"] > 1 else "gpt"
+    base = os.path.join(galvatron.__path__[0], "models", family, "scripts/train_dist.yaml")
+    args = load_with_hydra(base, overrides=words_of("galvatron_overrides.sh", "GALVATRON_OVERRIDES"), mode="train_dist")
+    found = get_hybrid_parallel_configs_api(args)
+    check_hp_config(found, [args.model.num_layers])
+    assert found["pp_division"] == case["layers"], f"Galvatron has stages of {found['pp_division']}"
+    assert args.train.chunks == case["steps"], f"accumulation is {args.train.chunks}"
+    set_args(args)
+    whole = hp_config_whole_model(["gpt_dec"] * args.model.num_layers, found)
+    sizes = [whole[f"{name}_sizes_whole"] for name in ("tp", "sp", "cp", "ep", "tp_of_ep")]
+    gen_comm_groups(*sizes, whole["pp_deg"], whole["is_moe_model"])
+"""
+)
+
 
 @frozen
 class Asker:
@@ -406,6 +503,9 @@ ASKERS: dict[str, Asker] = {
     "maxtext": Asker(("maxtext", "jax"), MAXTEXT),
     "ms-swift": Asker(("ms-swift", "megatron-core"), SWIFT),
     "verl": Asker(("verl", "hydra-core"), VERL),
+    "pytorch": Asker(("torch",), PYTORCH),
+    "nanotron": Asker(("nanotron", "torch"), NANOTRON),
+    "galvatron": Asker(("hetu-galvatron", "torch"), GALVATRON),
 }
 """By exporter."""
 

@@ -24,29 +24,16 @@ PIPELINED: dict[str, dict[str, Any]] = {
 }
 """What torchtitan and PyTorch run."""
 
-WHOLE_SEQUENCE: dict[str, dict[str, Any]] = {
-    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 3, "recompute": "full"}),
-    "moe": problem(SPARSE_MODEL, {}, {"ep": 4, "dp": 16, "zero": 2}),
-    "uneven": problem(DENSE_MODEL, {}, {"pp": 4, "dp": 4, "zero": 1, "stages": [1, 2, 3, 2], "recompute": "full"}),
-    "interleaved": PIPELINED["interleaved"],
-    "zero3": problem(DENSE_MODEL, {}, {"dp": 16, "zero": 3}),
-}
-"""Without sequence parallelism, which DeepSpeed and Accelerate do not have."""
-
-DEEPSPEED = WHOLE_SEQUENCE | {"dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"})}
-"""Its tensor parallelism refuses ZeRO 3."""
-
 
 @cache
-def plan_for(framework: str, kind: str) -> PlanDocument:
-    """The plan of that kind for that framework."""
-    own = {"deepspeed": DEEPSPEED, "accelerate": WHOLE_SEQUENCE}
-    return nest.evaluate(own.get(framework, PIPELINED)[kind])
+def plan_for(kind: str) -> PlanDocument:
+    """The plan of that kind."""
+    return nest.evaluate(PIPELINED[kind])
 
 
 def files_for(framework: str, kind: str) -> dict[str, str] | None:
     """What the exporter writes for it; None: it refuses, with a reason."""
     try:
-        return dict(registry().exporters()[framework].export(plan_for(framework, kind)))
+        return dict(registry().exporters()[framework].export(plan_for(kind)))
     except InputError:
         return None

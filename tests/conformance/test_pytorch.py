@@ -90,7 +90,7 @@ def test_the_groups_are_those_of_the_rank_table(kind: str, rank: int) -> None:
     from nest.deployment import rank_table
 
     groups = consume(MESH, _given(kind, rank))
-    table = rank_table(plan_for("pytorch", kind))
+    table = rank_table(plan_for(kind))
     here = table[rank]
     assert groups["tp"] == [r.rank for r in table if (r.pp, r.dp, r.cp) == (here.pp, here.dp, here.cp)]
     assert groups["pp"] == [r.rank for r in table if (r.tp, r.dp, r.cp) == (here.tp, here.dp, here.cp)]

@@ -20,6 +20,7 @@ def test_a_framework_takes_its_plans(name: str) -> None:
     ("name", "texts"),
     [
         ("deepspeed", ['{"train_batch_size": 3, "zero_optimization": {"x": 1}}']),
+        ("accelerate", ["num_processes: 64\npipeline_size: 2\n"]),
         ("megatron-bridge", ["model: {no_such_field: 1}", "comm_overlap: {_target_: no.such.module}", "train: {}"]),
     ],
 )
@@ -27,8 +28,8 @@ def test_what_is_wrong_is_refused(name: str, texts: list[str]) -> None:
     """Else the test above would ask nobody."""
     needs(*ASKERS[name].distributions)
     (case,) = cases(name, 1).values()
-    (file,) = case["files"]
-    wrong = {text: {**case, "files": {file: text}} for text in texts}
+    file = next(iter(case["files"]))
+    wrong = {text: {**case, "files": {**case["files"], file: text}} for text in texts}
     assert list(ask(name, wrong).refused) == texts
 
 

@@ -63,7 +63,7 @@ def _titan(files: Mapping[str, str], folder: str) -> tuple[str, ...]:
 def _galvatron(files: Mapping[str, str], folder: str) -> tuple[str, ...]:
     """The array of `galvatron_overrides.sh`, with the place of the strategy file."""
     _, *overrides, _ = shlex.split(files["galvatron_overrides.sh"], comments=True)
-    placed = (word.replace("=galvatron_config.json", f"={folder}/galvatron_config.json") for word in overrides)
+    placed = (word.replace("$(dirname ${BASH_SOURCE[0]})", folder) for word in overrides)
     return ("python", "train_dist.py", "scripts/train_dist.yaml", *placed)
 
 
@@ -85,6 +85,9 @@ WORDS: Mapping[str, Words] = {
 (tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd;
 nanotron: run_train.py; Galvatron: scripts of models/*/scripts; NeMo 1: Hydra's `--config-dir`, beside the
 folder of its own files (nemo/core/config/hydra_runner.py)."""
+
+VARIABLES: Mapping[str, Mapping[str, str]] = {"nanotron": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
+"""Without it nanotron refuses tensor parallelism (src/nanotron/parallel/tensor_parallel/nn.py)."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:
@@ -110,4 +113,4 @@ def command(plan: PlanDocument, folder: str) -> Command:
             "`--to slurm` and `--to mpi` write scripts that run any command."
         )
     files = exporter.export(plan)
-    return Command(WORDS[target](files, folder), files=files)
+    return Command(WORDS[target](files, folder), VARIABLES.get(target, {}), files=files)

@@ -17,6 +17,8 @@ from nest_frameworks.limits import ULYSSES, Asked, gradient_format, meshes
 
 JSON_FILE = "galvatron_config.json"
 SCRIPT_FILE = "galvatron_overrides.sh"
+FOLDER = '$(dirname "${BASH_SOURCE[0]}")'
+"""The folder of the script, in bash."""
 
 PIPELINES = {"1f1b": "pipedream_flush", "gpipe": "gpipe"}
 """`pipeline_type` by the name of the schedule (args_schema.py)."""
@@ -77,7 +79,6 @@ def _script(shape: Deployment, problem: Problem) -> str:
     """A bash array of what the launcher is overrides beside the strategy file."""
     every_micro_batch = shape.zero[0] >= 2 and shape.micro_batches > 1
     overrides: dict[str, object] = {
-        "runtime.parallel.galvatron_config_path": JSON_FILE,
         "runtime.parallel.mixed_precision": problem.training.precision,
         "runtime.parallel.async_grad_reduce": not every_micro_batch,
         "runtime.train.sequence_parallel": shape.sequence_parallel,
@@ -91,6 +92,8 @@ def _script(shape: Deployment, problem: Problem) -> str:
         overrides["runtime.train.seq_length"] = shape.sequence_length
     if shape.cp > 1:
         overrides["runtime.parallel.cp_mode"] = "ring"
-    lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in overrides.items()]
+    # Galvatron refuses the path of a file without a folder (utils/config_utils.py, `read_json_config`).
+    lines = [f'  runtime.parallel.galvatron_config_path="{FOLDER}/{JSON_FILE}"']
+    lines += [f"  {shlex.quote(f'{key}={value}')}" for key, value in overrides.items()]
     head = ["#!/usr/bin/env bash", '# torchrun ... train_dist.py scripts/train_dist.yaml "${GALVATRON_OVERRIDES[@]}"']
     return "\n".join([*head, "GALVATRON_OVERRIDES=(", *lines, ")"]) + "\n"

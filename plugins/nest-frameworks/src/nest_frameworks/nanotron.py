@@ -38,7 +38,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     shape = checked(plan, meshes.nanotron(Asked.of(problem)), "nanotron")
-    notes = "# torchrun ... run_train.py --config-file nanotron.yaml\n# Data, tokenizer and learning rate are yours.\n"
+    notes = "# CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun ... run_train.py --config-file nanotron.yaml\n"
+    notes += "# Data, tokenizer and learning rate are yours.\n"
     model = {**_widths(architecture(plan)), **_positions(plan, shape)}
     return {YAML_FILE: notes + yaml_text(_configuration(shape, problem, model))}
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -365,6 +366,19 @@ def test_galvatron_states_recomputation_stage_by_stage() -> None:
     assert files is not None
     assert files["galvatron_config.json"]["checkpoint"] == "1,1,1,1,0,0,0,0"
     assert exported("torchtitan", evolve(document, stages=(first, document.stages[1]))) is None
+
+
+def test_galvatrons_script_names_its_file_from_any_folder(tmp_path: Path) -> None:
+    """A file without a folder is an error of Galvatron's (`read_json_config`)."""
+    script = tmp_path / "galvatron_overrides.sh"
+    script.write_text(EXPORTERS["galvatron"].export(plan({"dp": 16}))[script.name])
+    for folder, source in ((tmp_path, script.name), (tmp_path.parent, f"{tmp_path.name}/{script.name}")):
+        told = subprocess.run(
+            ["bash", "-c", f'. {source}; echo "$GALVATRON_OVERRIDES"'], cwd=folder, capture_output=True, text=True
+        ).stdout
+        path = told.strip().removeprefix("runtime.parallel.galvatron_config_path=")
+        assert "/" in path
+        assert (folder / path).resolve() == tmp_path / "galvatron_config.json"
 
 
 @pytest.mark.parametrize("name", ["deepspeed", "galvatron"])

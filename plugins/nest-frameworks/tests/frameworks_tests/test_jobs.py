@@ -341,6 +341,19 @@ def test_files_of_a_framework_travel_with_the_job() -> None:
     assert '"$NEST_FILES"/torchtitan.toml' in batch["slurm_job.sh"]
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("nanotron", "\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n"),
+        ("galvatron", 'runtime.parallel.galvatron_config_path="$NEST_FILES"/galvatron_config.json'),
+    ],
+)
+def test_a_job_has_what_the_framework_asks_for(target: str, told: str) -> None:
+    made = plan({"tp": 2, "sp": 2, "dp": 8})
+    made.problem["search"] = {"target": target}
+    assert told in sbatch(made)["slurm_job.sh"]
+
+
 @pytest.mark.parametrize("target", ["accelerate", "maxtext"])
 def test_frameworks_that_start_their_own_processes_are_refused(target: str) -> None:
     made = made_up(Decisions((2, 4), 1, 1, 1, 1, 1, 8, "pp-inner", (0,)))
