@@ -75,6 +75,7 @@ NEMOTRON = {
 
 FAMILIES: dict[str, Any] = {
     "bert": BERT,
+    "eurobert": {**LLAMA, "model_type": "eurobert"},
     "modernbert": {**LLAMA, "model_type": "modernbert", "num_key_value_heads": 8, "local_attention": 20},
     "deepseek_v2": {**DEEPSEEK, "model_type": "deepseek_v2", "q_lora_rank": None},
     "deepseek_v3": {**DEEPSEEK, "model_type": "deepseek_v3"},
