@@ -9,14 +9,13 @@ import numpy
 import pytest
 from attrs import evolve
 
-from nest.formulate.instance import build_instance
-from nest.hooks.registry import registry
+from cpsat_tests.asking import document, instance_of
 from nest.instance import Instance, Solution, chunks_of
 from nest.io import structure
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument
 from nest_cpsat.cases import Case, OpenCase, cases
 from nest_cpsat.chunk_models import ChunkModels
 from nest_cpsat.compute_bound import ComputeBound
@@ -30,21 +29,12 @@ from tests import pooled_problems
 from tests.agreement import random_pools
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle import brute_force, pools
-from tests.oracle.document import document_of
 from tests.oracle.price import violations
 from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
 
 ROUNDED = 1 + 1e-9
 """A bound may exceed the step time of a plan by rounding."""
-
-
-def written(problem: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan of the oracle as a document."""
-    document: dict[str, Any] = document_of(problem, plan) | {"verification": None}
-    for stage in document["stages"]:
-        del stage["offset"]
-    return document
 
 
 def fitting_plans(seed: int, kind: str) -> Iterator[tuple[Instance, Solution]]:
@@ -60,12 +50,12 @@ def fitting_plans(seed: int, kind: str) -> Iterator[tuple[Instance, Solution]]:
         drawn = [random_plan(random, problem, random.choice([1, 2, 3])) for _ in range(20)]
         legal = [each for each in drawn if each is not None and not violations(problem, each)]
         best = brute_force.solve(problem).plan
-    formulated = build_instance(structure(problem, Problem), registry())
+    formulated = instance_of(problem)
     for plan in [*legal, *([] if best is None else [best])]:
         if kind == "pools":
             solution = pooled_problems.solution_of(formulated, plan)
         else:
-            solution = solution_of(formulated, structure(written(problem, plan), PlanDocument))
+            solution = solution_of(formulated, structure(document(problem, plan), PlanDocument))
         if evaluate(formulated, solution).fits:
             yield formulated, solution
 

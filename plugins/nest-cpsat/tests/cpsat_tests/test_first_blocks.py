@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from cpsat_tests.test_verify import CLOSE, ask, document
+from cpsat_tests.asking import CLOSE, document, settles
 from cpsat_tests.without_bounds import leave_cases_to_models
 from nest.instance import Candidate, Instance, LayerGraph, Partial, RecomputeMode, recomputed
 from nest.plan.evaluate import evaluate
@@ -90,16 +90,7 @@ def without_ports(used: Candidate) -> Candidate:
 
 def examine(problem: Instance) -> None:
     """The optimum is proved, and nothing above it."""
-    best = solve(problem, runner_up=False)
-    if best.solution is None:
-        assert ask(problem, None).status == "proved"
-        return
-    assert ask(problem, best.batch_time).status == "proved"
-    assert best.batch_time is not None
-    refuted = ask(problem, best.batch_time * 1.02)
-    assert refuted.status == "refuted"
-    assert refuted.settled
-    assert refuted.better_batch_time == pytest.approx(best.batch_time, rel=CLOSE)
+    settles(problem, solve(problem, runner_up=False).batch_time, 1.02)
 
 
 @pytest.mark.parametrize("seed", seeds(6, 200))

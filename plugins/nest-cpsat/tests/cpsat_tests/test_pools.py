@@ -7,42 +7,14 @@ from typing import Any
 
 import pytest
 
+from cpsat_tests.asking import CLOSE, ask, instance_of, settles
 from cpsat_tests.without_bounds import leave_cases_to_models
-from nest.formulate.instance import build_instance
-from nest.hooks.registry import registry
-from nest.instance import Instance, Solution
-from nest.io import structure
-from nest.plan.evaluate import evaluate
-from nest.plan.legality import permission_violations, structure_violations
-from nest.spec import Problem
-from nest_cpsat import Price, Verification, bounds, search, verify
+from nest_cpsat import bounds, search
 from tests.agreement.random_parts import recompute_parts
 from tests.agreement.random_pools import random_plan, random_pool_problem
 from tests.oracle.pools import price, solve, violations
 from tests.pooled_problems import candidate, two_pools
 from tests.seeds import blocks, seeds
-
-CLOSE = 2e-6
-"""A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
-
-
-def instance_of(problem: dict[str, Any]) -> Instance:
-    return build_instance(structure(problem, Problem), registry())
-
-
-def ask(problem: Instance, batch_time: float | None, **options: Any) -> Verification:
-    """Verify a step time; every plan that CP-SAT comes up with must be one of the space."""
-
-    def pricing(solution: Solution) -> Price:
-        broken = structure_violations(problem, solution)
-        if options.get("free"):
-            broken = [each for each in broken if "overlaps or precedes" not in each]
-        assert broken == []
-        assert permission_violations(problem, solution) == []
-        priced = evaluate(problem, solution)
-        return Price(priced.batch_time, priced.overfull)
-
-    return verify(problem, batch_time, pricing, **options)
 
 
 def slower_plan(random: Random, problem: dict[str, Any], best: float) -> float | None:
@@ -62,18 +34,10 @@ def examine(seed: int, *, parts: bool = False) -> None:
     problem = random_pool_problem(random)
     if parts:
         recompute_parts(random, problem)
-    instance, best = instance_of(problem), solve(problem).batch_time
-    answer = ask(instance, best)
-    assert answer.status == "proved", seed
-    assert answer.settled, seed
-    if best is None:
-        return
-    worse = slower_plan(random, problem, best)
-    for claimed in (best * (1 + 1e-5), best * 1.5, *([] if worse is None else [worse])):
-        answer = ask(instance, claimed)
-        assert answer.status == "refuted", seed
-        assert answer.settled, seed
-        assert answer.better_batch_time == pytest.approx(best, rel=CLOSE), seed
+    best = solve(problem).batch_time
+    worse = None if best is None else slower_plan(random, problem, best)
+    slower = [] if worse is None else [worse / best]
+    settles(instance_of(problem), best, 1 + 1e-5, 1.5, *slower)
 
 
 @pytest.mark.parametrize("seed", seeds(6, 100))

@@ -1,6 +1,5 @@
 """Ports: CP-SAT and the brute force agree, whatever hides, shards, mixes or is dealt (PROBLEM.md section 4, Ports)."""
 
-import sys
 from random import Random
 from typing import Any
 
@@ -8,22 +7,19 @@ import numpy
 import pytest
 from attrs import evolve
 
-from cpsat_tests.test_verify import ask, crowded, every_placement
+from cpsat_tests.asking import CLOSE, ask, instance_of, settles
+from cpsat_tests.test_layers import never_contradicts
+from cpsat_tests.test_verify import crowded, every_placement
 from cpsat_tests.without_bounds import leave_cases_to_models
-from nest.formulate.instance import build_instance
-from nest.hooks.registry import registry
 from nest.instance import Candidate, ParameterGroup, RecomputeMode, Solution, StageDecision
-from nest.io import structure
 from nest.plan.evaluate import evaluate
-from nest.spec import Problem
-from nest_cpsat import chunk_models, search, verify
+from nest_cpsat import chunk_models, search
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.seeds import blocks, few, seeds
 from tests.small_instances import instance
 
-CLOSE = 2e-6
 KINDS = ("plain", "mixed", "chunked", "sharded", "sharded mixed")
 
 
@@ -42,13 +38,7 @@ def random_ports(seed: int, kind: str) -> dict[str, Any]:
 def examine(seed: int, kind: str) -> None:
     """The best plan is proved, and found where a slower one is given."""
     problem = random_ports(seed, kind)
-    best = solve(problem).batch_time
-    instance = build_instance(structure(problem, Problem), registry())
-    assert ask(instance, best).status == "proved"
-    if best is not None:
-        found = ask(instance, best * 1.3)
-        assert found.settled
-        assert found.better_batch_time == pytest.approx(best, rel=CLOSE)
+    settles(instance_of(problem), solve(problem).batch_time, 1.3)
 
 
 @pytest.mark.parametrize("kind", few(KINDS, "plain", "sharded"))
@@ -92,31 +82,21 @@ def test_it_agrees_with_brute_force_on_many(block: range, kind: str) -> None:
 def test_where_cuts_are_too_many_to_list_it_never_contradicts_brute_force(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules[verify.__module__], "MOST_CUTS", 0)
-    problem = random_ports(seed, "plain")
-    best = solve(problem).batch_time
-    instance = build_instance(structure(problem, Problem), registry())
-    if best is None:
-        assert ask(instance, None).status == "proved"
-        return
-    assert ask(instance, best).status in ("proved", "open")
-    found = ask(instance, best * 1.3)
-    assert found.bound is not None
-    assert found.bound <= best
-    assert not found.settled or found.better_batch_time == pytest.approx(best, rel=CLOSE)
+    monkeypatch.setattr(search, "MOST_CUTS", 0)
+    never_contradicts(random_ports(seed, "plain"))
 
 
 def test_where_cuts_are_too_many_to_list_ports_count_unless_replicas_occupy_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys.modules[verify.__module__], "MOST_CUTS", 0)
+    monkeypatch.setattr(search, "MOST_CUTS", 0)
     waited = 0
     for seed in (18, 26, 30):  # Stages of the best plans wait for their ports.
         problem = random_ports(seed, "plain")
         problem["constraints"] = ["replicas == 1", "width == 1"]
         best = solve(problem).batch_time
         if best is not None:
-            instance = build_instance(structure(problem, Problem), registry())
+            instance = instance_of(problem)
             assert ask(instance, best).status == "proved"
             found = ask(instance, best * 1.3)
             assert found.better is not None

@@ -1,23 +1,23 @@
 """Plans priced by their replay: CP-SAT against every plan there is, priced one by one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 import numpy
 import pytest
 from attrs import evolve
 
-from cpsat_tests.test_chunks import CLOSE, draw, every_plan
+from cpsat_tests.asking import CLOSE, ask
+from cpsat_tests.test_chunks import draw, every_plan, examine
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution, chunks_of, route
 from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
 from nest.plan.evaluate import evaluate, makespan
-from nest.plan.legality import structure_violations
 from nest.plan.makespan import ChunkSeconds, pipeline_length
 from nest.solve.effort import Deadline
 from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT
-from nest_cpsat import Price, graph_search, search, verify
+from nest_cpsat import graph_search, search
 from nest_cpsat.cuts import chunk_units
 from nest_cpsat.replay import events, longest_path
 from tests.seeds import seeds
@@ -59,42 +59,17 @@ def plans(problem: Instance) -> Iterator[Solution]:
             yield plan
 
 
-def pricing_of(problem: Instance) -> Callable[[Solution], Price]:
-    """Exact pricing."""
-
-    def pricing(solution: Solution) -> Price:
-        assert structure_violations(problem, solution) == []
-        priced = evaluate(problem, solution)
-        return Price(priced.batch_time, priced.overfull)
-
-    return pricing
-
-
-def examine(problem: Instance) -> None:
-    """The best plan is proved, a worse one refuted."""
-    pricing = pricing_of(problem)
-    every = [evaluate(problem, plan) for plan in plans(problem)]
-    best = min((each.batch_time for each in every if each.fits), default=None)
-    answer = verify(problem, best, pricing)
-    assert answer.status == "proved", (best, answer)
-    if best is not None:
-        again = verify(problem, best * 1.5, pricing)
-        assert again.status == "refuted"
-        assert again.settled
-        assert again.better_batch_time == pytest.approx(best, rel=CLOSE)
-
-
 @pytest.mark.longer
 @pytest.mark.parametrize("seed", seeds(4, 300))
 def test_it_agrees_with_every_plan_priced(seed: int) -> None:
-    examine(replayed(seed))
+    examine(replayed(seed), plans)
 
 
 @pytest.mark.longer
 @pytest.mark.parametrize("seed", [28, 45, 108, 112, 154])
 def test_plans_of_which_many_have_a_closed_form_below_the_claim_are_proved(seed: int) -> None:
     """ZeRO that gathers and scatters, ports, GPipe; CP-SAT calls a model of 45 infeasible if numbers are unbounded."""
-    examine(replayed(seed))
+    examine(replayed(seed), plans)
 
 
 @pytest.mark.parametrize("seed", [5, 10])
@@ -105,7 +80,7 @@ def test_a_closed_form_below_the_claim_does_not_refute_it(name: str, seed: int) 
     priced = [evaluate(problem, plan) for plan in plans(problem)]
     best = min(each.batch_time for each in priced)
     assert min(each.closed_form for each in priced) < best * (1 - 2 * CLOSE)
-    examine(problem)
+    examine(problem, plans)
 
 
 def contrary(name: str, seed: int, *, even: bool = False) -> Instance:
@@ -133,7 +108,7 @@ def test_modes_that_add_as_much_to_other_chunks_are_told_apart(seed: int, name: 
     added = numpy.array([early, ~early]) * 0.5
     modes = (evolve(mode, name=name, extra=extra) for name, extra in zip(("one", "other"), added, strict=True))
     problem = evolve(problem, candidates=(evolve(used, recompute=tuple(modes)),))
-    examine(problem)
+    examine(problem, plans)
 
 
 @pytest.mark.longer
@@ -145,7 +120,7 @@ def test_where_cuts_are_too_many_to_list_it_never_contradicts_plans_priced(
     problem = contrary(name, 5)
     priced = [(evaluate(problem, plan).batch_time, plan) for plan in plans(problem)]
     (best, _), (worst, plan) = (each(priced, key=lambda pair: pair[0]) for each in (min, max))
-    assert verify(problem, best, pricing_of(problem)).status == "proved"
+    assert ask(problem, best).status == "proved"
     found = graph_search.solve(problem, (plan, worst), Deadline(None))
     assert found.status == "optimal"
     assert found.batch_time == pytest.approx(best, rel=CLOSE)

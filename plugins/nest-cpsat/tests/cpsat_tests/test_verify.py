@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from itertools import pairwise, permutations
+from itertools import permutations
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,51 +13,23 @@ import pytest
 from attrs import evolve
 
 import nest
+from cpsat_tests.asking import CLOSE, ask, document
 from cpsat_tests.without_bounds import leave_cases_to_models
 from nest import api
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
 from nest.plan.evaluate import evaluate
-from nest.plan.legality import permission_violations, structure_violations
+from nest.plan.legality import structure_violations
 from nest.solve.dp import solve as dynamic_program
 from nest.spec.constraints import parse
-from nest_cpsat import Price, Verification, chunk_models, search, verify
+from nest_cpsat import chunk_models, search
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
-from tests.oracle.document import document_of
 from tests.oracle.price import price, violations
 from tests.seeds import blocks, seeds
 from tests.small_instances import candidate, chain, cluster, instance
 from tests.solve.test_placement import crowded as uneven
-
-CLOSE = 2e-6
-"""A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
-
-
-def document(problem: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan a search could have written."""
-    written: dict[str, Any] = document_of(problem, plan) | {"verification": None}
-    for stage in written["stages"]:
-        del stage["offset"]
-    return written
-
-
-def ask(problem: Instance, batch_time: float | None, **options: Any) -> Verification:
-    """Verify a step time; every plan CP-SAT comes up with must be one of the space."""
-
-    def pricing(solution: Solution) -> Price:
-        broken = structure_violations(problem, solution)
-        if options.get("free"):
-            broken = [each for each in broken if "overlaps or precedes" not in each]
-            taken = sorted((stage.offset, problem.candidates[stage.candidate].width) for stage in solution.stages)
-            assert all(one + width <= two for (one, width), (two, _) in pairwise(taken))
-        assert broken == []
-        assert permission_violations(problem, solution) == []
-        priced = evaluate(problem, solution)
-        return Price(priced.batch_time, priced.overfull)
-
-    return verify(problem, batch_time, pricing, **options)
 
 
 def examine(problem: dict[str, Any]) -> None:
@@ -97,15 +69,10 @@ def test_it_agrees_with_brute_force(seed: int) -> None:
 
 
 @pytest.mark.longer
-@pytest.mark.parametrize("seed", seeds(4, 30))
-def test_it_agrees_with_brute_force_where_candidates_mix(seed: int) -> None:
-    examine(random_problem(Random(seed), "mixed"))
-
-
-@pytest.mark.longer
+@pytest.mark.parametrize(("kind", "sharded"), [("mixed", False), ("chunked", False), ("plain", True), ("mixed", True)])
 @pytest.mark.parametrize("seed", seeds(4, 60))
-def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
-    examine(random_problem(Random(seed), "chunked"))
+def test_it_agrees_with_brute_force_on_other_kinds(seed: int, kind: str, sharded: bool) -> None:
+    examine(random_problem(Random(seed), kind, sharded=sharded))
 
 
 @pytest.mark.longer
@@ -118,24 +85,11 @@ def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(1000, 1600))
-def test_it_agrees_with_brute_force_on_many_where_chunks_are_dealt(block: range) -> None:
-    for seed in block:
-        examine(random_problem(Random(seed), "chunked"))
-
-
-@pytest.mark.longer
-@pytest.mark.parametrize("kind", ["plain", "mixed"])
-@pytest.mark.parametrize("seed", seeds(4, 30))
-def test_it_agrees_with_brute_force_where_shard_groups_are_chosen(seed: int, kind: str) -> None:
-    examine(random_problem(Random(seed), kind, sharded=True))
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["any", "chunked"])
 @pytest.mark.parametrize("block", blocks(1000, 2000))
-def test_it_agrees_with_brute_force_on_many(block: range) -> None:
+def test_it_agrees_with_brute_force_on_many(block: range, kind: str) -> None:
     for seed in block:
-        examine(random_problem(Random(seed)))
+        examine(random_problem(Random(seed), kind))
 
 
 @pytest.mark.longer
