@@ -1,5 +1,6 @@
 """Files of the field as importers get them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from nest.io import read_mapping
 from nest.network import pairs, reduce
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import LinkProfile
+from nest.spec import LevelSpec, LinkProfile
 
 REGISTRY = Registry()
 
@@ -26,6 +27,20 @@ def imported(source: Any, profile: LinkProfile | None = None) -> Imported:
     loader: Any = knowing[0]
     found = loader.load(source, profile) if getattr(loader, "profiled", False) else loader.load(source)
     return found if isinstance(found, Imported) else Imported(found)
+
+
+def read(folder: Path, content: Any, profile: LinkProfile | None = None, name: str = "printed") -> Imported:
+    """The same of a file that is written first: of text, or of what becomes JSON."""
+    path = folder / name
+    path.write_bytes((content if isinstance(content, str) else json.dumps(content)).encode())
+    return imported(path, profile)
+
+
+def level(found: Imported) -> LevelSpec:
+    """The only level that a file has."""
+    assert isinstance(found.network, tuple)
+    (one,) = found.network
+    return one
 
 
 def levels(found: Imported) -> list[tuple[int, float]]:

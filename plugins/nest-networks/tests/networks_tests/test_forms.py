@@ -4,7 +4,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from networks_tests.fabrics import FatTree, fat_trees, ibnetdiscover
-from networks_tests.field import imported
+from networks_tests.field import read
 
 RATES = (50e9, 25e9, 12e9, 6e9, 3e9)
 STEEP = LinkProfile(tiers=tuple(TierSpec(bandwidth=BytesPerSecond(each)) for each in RATES))
@@ -173,18 +172,12 @@ FORMS: dict[str, tuple[Callable[[Tree, random.Random], Any], str]] = {
 }  # fmt: skip
 
 
-def read(folder: Path, content: Any, name: str, given: LinkProfile = STEEP) -> Imported:
-    path = folder / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return imported(path, given)
-
-
 @pytest.mark.longer
 @pytest.mark.parametrize("form", FORMS)
 @given(tree=st.one_of(trees(), trees(ragged=False)), seed=st.integers(0, 999))
 def test_trees_come_back(form: str, tree: Tree, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     write, name = FORMS[form]
-    found = read(tmp_path_factory.mktemp("form"), write(tree, random.Random(seed)), name)
+    found = read(tmp_path_factory.mktemp("form"), write(tree, random.Random(seed)), STEEP, name)
     assert between(found) == pytest.approx(tree.between())
 
 
@@ -202,7 +195,7 @@ def test_nodes_beside_their_switches_come_back(
         "scontrol show nodes": "".join(f"NodeName={name} Arch=x86_64\n   Gres=gpu:h100:8\n\n" for name in names),
         "sinfo": "NODELIST STATE GRES\n" + "".join(f"{name} idle gpu:h100:8\n" for name in names),
     }[form]  # fmt: skip
-    assert between(read(folder, text, "printed.txt")) == pytest.approx(tree.between())
+    assert between(read(folder, text, STEEP)) == pytest.approx(tree.between())
 
 
 @st.composite
@@ -248,7 +241,7 @@ def test_blocks_come_back(
     for one, two in combinations(place, 2):
         near, far = place[one] == place[two], split and place[one] // group != place[two] // group
         expected[frozenset((one, two))] = RATES[0] if near else RATES[2] if far else RATES[1]
-    assert between(read(tmp_path_factory.mktemp("form"), text, name)) == pytest.approx(expected)
+    assert between(read(tmp_path_factory.mktemp("form"), text, STEEP, name)) == pytest.approx(expected)
 
 
 def renamed(links: list[tuple[str, str]], seed: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
@@ -282,7 +275,7 @@ def test_fabrics_are_the_same_by_any_name_and_order(
 
     def of(rows: list[tuple[str, str]]) -> "Imported | str":
         try:
-            return read(folder, ibnetdiscover(rows, "4xNDR"), "fabric.out", profile("h100-ndr"))
+            return read(folder, ibnetdiscover(rows, "4xNDR"), profile("h100-ndr"))
         except InputError as error:  # Hosts that lost their only way are refused, by any name.
             return type(error).__name__
 
@@ -293,5 +286,5 @@ def test_fabrics_are_the_same_by_any_name_and_order(
     called = {other[1][name]: name for name in other[1]}
     back = {frozenset(called[name] for name in pair): rate for pair, rate in between(two).items()}
     assert back == pytest.approx(between(one))
-    whole = between(read(folder, ibnetdiscover(tree.links(), "4xNDR"), "whole.out", profile("h100-ndr")))
+    whole = between(read(folder, ibnetdiscover(tree.links(), "4xNDR"), profile("h100-ndr")))
     assert all(rate <= whole[pair] * 1.0001 for pair, rate in between(one).items())

@@ -4,7 +4,7 @@ import networkx
 import pytest
 
 from nest.errors import InputError
-from networks_tests.field import imported, reduced
+from networks_tests.field import imported, read, reduced
 
 
 def test_networkx_writes_what_is_read(tmp_path: Path) -> None:
@@ -19,9 +19,9 @@ def test_networkx_writes_what_is_read(tmp_path: Path) -> None:
 
 
 def test_nodes_without_labels_go_by_their_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "graph.GML"
-    path.write_text("graph [ node [ id 7 ] node [ id 9 ] edge [ source 7 target 9 bandwidth 5000000000.0 ] ]")
-    assert [(level.fanout, level.bandwidth) for level in reduced(imported(path))] == [(2, 5e9)]
+    text = "graph [ node [ id 7 ] node [ id 9 ] edge [ source 7 target 9 bandwidth 5000000000.0 ] ]"
+    found = reduced(read(tmp_path, text, name="graph.GML"))
+    assert [(level.fanout, level.bandwidth) for level in found] == [(2, 5e9)]
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,8 @@ def test_nodes_without_labels_go_by_their_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_named(text: str, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "graph.gml"
-    path.write_text(text)
     with pytest.raises(InputError, match=sentence):
-        imported(path)
+        read(tmp_path, text, name="graph.gml")
 
 
 def test_shared_samples_are_one_network(shared: Path) -> None:

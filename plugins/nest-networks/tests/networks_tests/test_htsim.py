@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.errors import InputError
-from networks_tests.field import imported, levels, reduced
+from networks_tests.field import imported, levels, read, reduced
 
 TWO_TIERS = """# a leaf-spine network
 Nodes 32
@@ -28,14 +28,8 @@ Switch_Latency_ns 400
 """
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "fabric.topo"
-    path.write_text(text)
-    return path
-
-
 def test_oversubscription_follows_from_the_links(tmp_path: Path) -> None:
-    found = imported(written(tmp_path, TWO_TIERS))
+    found = read(tmp_path, TWO_TIERS)
     assert levels(found) == [(8, 12.5e9), (4, 3.125e9)]
     # Two links of a host and a switch; then also two links between switches, a second leaf and a spine.
     assert [level.latency for level in reduced(found)] == pytest.approx([2.3e-6, 2.3e-6 + 1e-6 + 0.3e-6 + 0.4e-6])
@@ -59,7 +53,7 @@ def test_three_tiers(
     )
     middle = min(25e9, ways * bundle * 12.5e9 / hosts)
     core = min(middle, ways * up * 50e9 / (hosts * leaves))
-    found = levels(imported(written(tmp_path_factory.mktemp("htsim"), text)))
+    found = levels(read(tmp_path_factory.mktemp("htsim"), text))
     assert [fanout for fanout, _ in found] == [hosts, leaves, pods]
     assert [bandwidth for _, bandwidth in found] == pytest.approx([25e9, middle, core])
 
@@ -79,7 +73,7 @@ def test_three_tiers(
 )
 def test_what_cannot_be_is_named(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        imported(written(tmp_path, TWO_TIERS.replace(old, new, 1)))
+        read(tmp_path, TWO_TIERS.replace(old, new, 1))
 
 
 def test_shared_samples(shared: Path) -> None:

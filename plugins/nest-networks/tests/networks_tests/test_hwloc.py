@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from nest.errors import InputError
 from nest.network import LinkGraph, pairs
 from nest.network.imported import Imported
-from nest.spec import LevelSpec, LinkProfile
+from nest.spec import LevelSpec
 from nest.units import BytesPerSecond
-from nest_networks.hwloc import HwlocImporter
+from networks_tests.field import read
 
-IMPORTER = HwlocImporter()
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
 V100, P100, A100_CARD, MI300X, SWITCH = "10de:1db8", "10de:15f9", "10de:20b5", "1002:74a1", "10de:1ac2"
 
@@ -46,13 +45,6 @@ def matrix(name: str, indexes: list[str], rows: list[list[int]]) -> str:
 def topology(*packages: str, more: str = "") -> str:
     machine = f'<object type="Machine" gp_index="0">{"".join(packages)}</object>'
     return f'{HEAD}<topology version="2.0">{machine}{more}</topology>'
-
-
-def read(folder: Path, text: str, profile: LinkProfile | None = None) -> Imported:
-    path = folder / "machine.xml"
-    path.write_text(text)
-    assert IMPORTER.accepts(path)
-    return IMPORTER.load(path, profile)
 
 
 def test_a_dgx_2_is_one_level(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Labels of clouds on nodes of Kubernetes: where hosts are, what they have, and which labels a user must name."""
 
-import sys
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from networks_tests.field import imported, levels, told
 from networks_tests.test_kubernetes import listed
-from tests.processes import run
 
 STEEP = LinkProfile(tiers=tuple(TierSpec(bandwidth=BytesPerSecond(each)) for each in (50e9, 25e9, 12e9, 6e9)))
 
@@ -109,7 +107,3 @@ def test_labels_that_a_user_names_are_switches() -> None:
     assert levels(imported(RACKS, one)) == [(8, 450e9), (4, 50e9), (2, 25e9)]
     with pytest.raises(InputError, match=r"acme\.io/hal: no node has this label.*acme\.io/hall, acme\.io/rackName"):
         imported(RACKS, LinkProfile(tier_labels=("acme.io/hal",)))
-
-
-def nest(*arguments: str, given: str) -> Any:
-    return run([sys.executable, "-m", "nest", "topology", "import", *arguments], given=given)

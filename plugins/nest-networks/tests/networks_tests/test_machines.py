@@ -14,7 +14,7 @@ from nest.spec import ClusterSpec, LinkProfile, TierSpec
 from nest_networks.nccl_xml import NcclXmlImporter
 from nest_networks.nvidia_smi import NvidiaSmiImporter
 from nest_testing.samples import topology_sources
-from networks_tests.field import imported, told
+from networks_tests.field import read, told
 
 IMPORTERS = (NvidiaSmiImporter(), NcclXmlImporter())
 
@@ -134,9 +134,7 @@ H100, A40 = ("0302", "10de:2330"), ("0300", "10de:2235")
     ],
 )
 def test_displays_are_no_accelerators(devices: list[tuple[str, str]], count: int, tmp_path: Path) -> None:
-    path = tmp_path / "machine.xml"
-    path.write_text(lstopo(*devices))
-    assert imported(path).devices_per_host == count
+    assert read(tmp_path, lstopo(*devices)).devices_per_host == count
 
 
 def dump(*nets: tuple[str, int], vendor: str = "GenuineIntel", processors: int = 1) -> str:
@@ -169,17 +167,13 @@ def dump(*nets: tuple[str, int], vendor: str = "GenuineIntel", processors: int =
 def test_radios_and_tunnels_carry_no_collectives(
     nets: list[tuple[str, int]], share: float | None, told_of: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "topo.xml"
-    path.write_text(dump(*nets))
-    found = imported(path)
+    found = read(tmp_path, dump(*nets))
     assert (None if found.nics is None else found.nics.bandwidth) == share
     assert ("virtual interfaces: " + told_of in told(found)) == bool(told_of)
 
 
 @pytest.mark.parametrize("vendor", ["AMD", "AuthenticAMD"])
 def test_processors_may_be_named_in_short(vendor: str, tmp_path: Path) -> None:
-    path = tmp_path / "topo.xml"
-    path.write_text(dump(vendor=vendor, processors=2).replace("0x2330", "0x2331"))
-    network = imported(path).network
+    network = read(tmp_path, dump(vendor=vendor, processors=2).replace("0x2330", "0x2331")).network
     assert isinstance(network, LinkGraph)
     assert network.bandwidth.min() == pytest.approx(16e9)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from nest.errors import InputError
 from nest.network import LinkGraph, pairs, reduce
-from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from nest_networks.nccl_xml import NcclXmlImporter
+from networks_tests.field import level, read
 
 IMPORTER = NcclXmlImporter()
 AMD = 'arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="17"'
@@ -53,19 +53,6 @@ def bridge(number: int, *inside: str) -> str:
 def system(*processors: str, about: str = AMD) -> str:
     cpus = (f'<cpu numaid="{index}" {about}>{inside}</cpu>' for index, inside in enumerate(processors))
     return f'<!-- a machine -->\n<system version="1">{"".join(cpus)}</system>'
-
-
-def read(folder: Path, text: str, profile: LinkProfile | None = None) -> Imported:
-    path = folder / "system.txt"
-    path.write_text(text, encoding="utf-8")
-    assert IMPORTER.accepts(path)
-    return IMPORTER.load(path, profile)
-
-
-def level(found: Imported) -> LevelSpec:
-    assert isinstance(found.network, tuple)
-    (only,) = found.network
-    return only
 
 
 def test_gpus_at_switches_are_one_level(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,7 @@ from hypothesis import given
 from nest.catalogue import profile
 from nest.errors import InputError
 from networks_tests.fabrics import FatTree, fat_trees
-from networks_tests.field import imported, levels, told
-
-
-def written(folder: Path, content: Any) -> Path:
-    path = folder / "topology.json"
-    path.write_text(json.dumps(content))
-    return path
+from networks_tests.field import imported, levels, read, told
 
 
 def graph(tree: FatTree) -> list[dict[str, Any]]:
@@ -42,7 +35,7 @@ def graph(tree: FatTree) -> list[dict[str, Any]]:
 
 @given(tree=fat_trees(rails=(4, 8)))
 def test_cables_are_counted(tree: FatTree, tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = imported(written(tmp_path_factory.mktemp("netq"), graph(tree)))
+    found = read(tmp_path_factory.mktemp("netq"), graph(tree))
     shares = zip((tree.hosts, tree.units, tree.pods), tree.shares(), strict=True)
     expected = [(tree.rails, 450e9), *((fanout, 50e9 * share) for fanout, share in shares if fanout > 1)]
     assert [fanout for fanout, _ in levels(found)] == [fanout for fanout, _ in expected]
@@ -53,7 +46,7 @@ def test_cables_are_counted(tree: FatTree, tmp_path_factory: pytest.TempPathFact
 
 def test_a_profile_gives_the_rate(tmp_path: Path) -> None:
     tree = FatTree(pods=1, units=2, hosts=2, rails=4, spines=1, uplinks=1, cores=1, core_links=1)
-    found = imported(written(tmp_path, graph(tree)), profile("b200-xdr"))
+    found = read(tmp_path, graph(tree), profile("b200-xdr"))
     assert found.device == "b200-sxm"
     assert levels(found)[1][1] == 100e9
 
@@ -64,7 +57,7 @@ def compute(name: str, domain: str, gpus: int = 4) -> dict[str, Any]:
 
 def test_domains_of_the_nvlink_manager(tmp_path: Path) -> None:
     nodes = [compute(f"n{index:02}", f"domain {index // 18}") for index in range(36)]
-    found = imported(written(tmp_path, nodes))
+    found = read(tmp_path, nodes)
     assert levels(found) == [(72, 900e9), (2, 50e9)]
     assert "lists no switches" in told(found)
 
@@ -79,7 +72,7 @@ def test_domains_of_the_nvlink_manager(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_named(content: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        imported(written(tmp_path, content))
+        read(tmp_path, content)
 
 
 def test_hosts_that_are_linked_to_hosts_alone_are_left_out(tmp_path: Path) -> None:
@@ -87,16 +80,14 @@ def test_hosts_that_are_linked_to_hosts_alone_are_left_out(tmp_path: Path) -> No
     content = graph(tree)
     content[0]["nodes"][0]["compounded_nodes"] += [{"id": name, "name": name, "tier": -1} for name in ("x", "y")]
     content[0]["links"].append({"id": "x-*-y", "compounded_links": [{}] * 4})
-    found = imported(written(tmp_path, content))
+    found = read(tmp_path, content)
     assert found.hosts == tuple(tree.members)
     assert "x, y (2 hosts), which no link joins to a switch" in told(found)
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "topology.json"
-    path.write_text('[{"links": [], "nodes": [{"compounded_nodes": [')
     with pytest.raises(InputError, match="not JSON"):
-        imported(path)
+        read(tmp_path, '[{"links": [], "nodes": [{"compounded_nodes": [')
 
 
 def test_shared_samples(shared: Path) -> None:

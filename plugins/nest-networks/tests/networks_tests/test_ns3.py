@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nest.errors import InputError
 from nest.network.graph import LinkGraph
 from nest_networks.ns3 import delay, rate
-from networks_tests.field import imported, reduced, told
+from networks_tests.field import imported, read, reduced, told
 
 STAR = """5 1 4
 4
@@ -18,14 +18,8 @@ STAR = """5 1 4
 """
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "topology.txt"
-    path.write_text(text)
-    return path
-
-
 def test_a_star_is_one_level(tmp_path: Path) -> None:
-    [level] = reduced(imported(written(tmp_path, STAR)))
+    [level] = reduced(read(tmp_path, STAR))
     assert (level.fanout, level.bandwidth, level.latency) == (4, 50e9, pytest.approx(1e-6))
 
 
@@ -36,7 +30,7 @@ def test_links_up_are_shared(leaves: int, below: int, uplinks: int, tmp_path_fac
     rows += [f"{hosts + leaf} {hosts + leaves} 200Gbps 1us 0" for leaf in range(leaves) for _ in range(uplinks)]
     switches = " ".join(str(hosts + index) for index in range(leaves + 1))
     text = f"{hosts + leaves + 1} {leaves + 1} {len(rows)}\n{switches}\n" + "\n".join(rows) + "\n"
-    inner, outer = reduced(imported(written(tmp_path_factory.mktemp("ns3"), text)))
+    inner, outer = reduced(read(tmp_path_factory.mktemp("ns3"), text))
     assert (inner.fanout, inner.bandwidth) == (below, 25e9)
     assert (outer.fanout, outer.bandwidth) == (leaves, pytest.approx(25e9 * min(1.0, uplinks / below)))
 
@@ -45,7 +39,7 @@ def test_simai_names_gpus_and_hosts(tmp_path: Path) -> None:
     rows = [f"{gpu} {8 + gpu // 4} 3600Gbps 0.000025ms 0" for gpu in range(8)]
     rows += [f"{gpu} 10 400Gbps 0.0005ms 0" for gpu in range(8)]
     text = f"11 4 2 1 {len(rows)} H100\n8 9\n10\n" + "\n".join(rows)
-    found = imported(written(tmp_path, text))
+    found = read(tmp_path, text)
     assert (found.device, found.devices_per_host) == ("h100-sxm", 4)
     assert isinstance(found.network, LinkGraph)
     assert found.network.names[:8] == tuple(f"host{host}.{gpu}" for host in range(2) for gpu in range(4))
@@ -68,9 +62,7 @@ def test_delays(text: str, seconds: float) -> None:
 
 
 def test_lost_packets_are_told(tmp_path: Path) -> None:
-    assert "1 links lose packets" in told(
-        imported(written(tmp_path, STAR.replace("0.0005ms 0\n", "0.0005ms 0.1\n", 1)))
-    )
+    assert "1 links lose packets" in told(read(tmp_path, STAR.replace("0.0005ms 0\n", "0.0005ms 0.1\n", 1)))
 
 
 @pytest.mark.parametrize(
@@ -88,15 +80,15 @@ def test_lost_packets_are_told(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_named(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        imported(written(tmp_path, STAR.replace(old, new, 1)))
+        read(tmp_path, STAR.replace(old, new, 1))
 
 
 def test_words_behind_the_links_are_passed_over(tmp_path: Path) -> None:
     tail = "\nFirst line: total node #, switch node #, link #\nSecond line: switch node IDs...\nsrc0 dst0 rate\n...\n"
-    whole, plain = (reduced(imported(written(tmp_path, STAR + each))) for each in (tail, ""))
+    whole, plain = (reduced(read(tmp_path, STAR + each)) for each in (tail, ""))
     assert whole == plain
     with pytest.raises(InputError, match="more than the 4 links"):
-        imported(written(tmp_path, f"{STAR}{tail}0 4 400Gbps 0.0005ms 0\n"))
+        read(tmp_path, f"{STAR}{tail}0 4 400Gbps 0.0005ms 0\n")
 
 
 def test_shared_samples(shared: Path) -> None:

@@ -13,6 +13,7 @@ from nest.network import LinkGraph, pairs, reduce
 from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
 from nest_networks.nvidia_smi import NvidiaSmiImporter
+from networks_tests.field import read
 
 IMPORTER = NvidiaSmiImporter()
 LEGEND = "\nLegend:\n\n  X    = Self\n  NV#  = a bonded set of # NVLinks\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
@@ -45,13 +46,6 @@ def table(rows: list[list[str]], *, separator: str = "\t", nics: int = 0, escape
 
 def alike(count: int, kind: str) -> list[list[str]]:
     return [["X" if one == two else kind for two in range(count)] for one in range(count)]
-
-
-def read(folder: Path, text: str, profile: LinkProfile | None = None) -> Imported:
-    path = folder / "topo.txt"
-    path.write_text(text, encoding="utf-8")
-    assert IMPORTER.accepts(path)
-    return IMPORTER.load(path, profile)
 
 
 def bandwidths(found: Imported) -> numpy.typing.NDArray[numpy.float64]:

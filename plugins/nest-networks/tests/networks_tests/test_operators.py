@@ -9,11 +9,9 @@ import pytest
 
 from nest.catalogue import profile
 from nest.errors import InputError
-from nest.network.imported import Imported
-from nest.spec import LinkProfile
 from networks_tests.corpus import FILES, File, text_of
 from networks_tests.fabrics import FatTree, ibnetdiscover
-from networks_tests.field import imported, levels, reduced, told
+from networks_tests.field import imported, levels, read, reduced, told
 from networks_tests.test_kubernetes import listed
 from networks_tests.test_labels import node, placed
 
@@ -27,12 +25,6 @@ RECORD = """NodeName={} Arch=x86_64 CoresPerSocket=48
    Reason={} [root@2026-11-29T10:00:00]
 
 """
-
-
-def text(folder: Path, content: str, given: LinkProfile | None = None) -> Imported:
-    path = folder / "printed"
-    path.write_bytes(content.encode())
-    return imported(path, given)
 
 
 def records(*states: str, reason: str = "none", one_line: bool = False) -> str:
@@ -56,7 +48,7 @@ def test_line_ends_of_windows_and_a_mark_change_nothing(file: File, tmp_path: Pa
 
 @pytest.mark.parametrize("one_line", [False, True])
 def test_states_of_scontrol_on_one_line_or_several(one_line: bool, tmp_path: Path) -> None:
-    found = text(tmp_path, records("IDLE", "IDLE+MAINTENANCE", "DOWN*", "MIXED+PLANNED", one_line=one_line))
+    found = read(tmp_path, records("IDLE", "IDLE+MAINTENANCE", "DOWN*", "MIXED+PLANNED", one_line=one_line))
     assert found.hosts == ("n1", "n4")
     assert "n2 (1 host), whose state is MAINTENANCE" in told(found)
 
@@ -64,11 +56,11 @@ def test_states_of_scontrol_on_one_line_or_several(one_line: bool, tmp_path: Pat
 @pytest.mark.parametrize("one_line", [False, True])
 def test_a_reason_is_no_state(one_line: bool, tmp_path: Path) -> None:
     shown = records("DOWN", reason="State=IDLE Gres=gpu:a100:4 soon #7", one_line=one_line)
-    assert text(tmp_path, records("IDLE") + shown.replace("n1", "n2")).hosts == ("n1",)
+    assert read(tmp_path, records("IDLE") + shown.replace("n1", "n2")).hosts == ("n1",)
 
 
 def test_comments_of_slurm_conf_stay_comments(tmp_path: Path) -> None:
-    found = text(tmp_path, "NodeName=n[1-2] Gres=gpu:h100:8 # State=DOWN\n# NodeName=n3 Gres=gpu:h100:8\n")
+    found = read(tmp_path, "NodeName=n[1-2] Gres=gpu:h100:8 # State=DOWN\n# NodeName=n3 Gres=gpu:h100:8\n")
     assert found.hosts == ("n1", "n2")
 
 
@@ -76,14 +68,14 @@ def test_comments_of_slurm_conf_stay_comments(tmp_path: Path) -> None:
     ("mark", "out"), [("", ""), ("~", ""), ("#", ""), ("-", ""), ("@", ""), *((each, "n3") for each in "*%!$^")]
 )
 def test_marks_of_sinfo(mark: str, out: str, tmp_path: Path) -> None:
-    found = text(tmp_path, f"PARTITION STATE NODELIST\np* idle n[1-2]\np* idle{mark} n3\n")
+    found = read(tmp_path, f"PARTITION STATE NODELIST\np* idle n[1-2]\np* idle{mark} n3\n")
     assert ("n3" in found.hosts) == (not out)
     assert f"Left out: {out}" in told(found) if out else "Left out" not in told(found)
     assert ("Without power: n3 (1)" in told(found)) == (mark == "~")
 
 
 def test_nodes_of_a_cloud_without_power_are_named(tmp_path: Path) -> None:
-    found = text(tmp_path, records("IDLE", "IDLE+CLOUD+POWERED_DOWN", "IDLE+POWERED_DOWN"))
+    found = read(tmp_path, records("IDLE", "IDLE+CLOUD+POWERED_DOWN", "IDLE+POWERED_DOWN"))
     assert found.hosts == ("n1", "n2")
     assert "Without power: n2 (1)" in told(found)
     assert "Left out: n3 (1 host), whose state is POWERED_DOWN" in told(found)
@@ -91,7 +83,7 @@ def test_nodes_of_a_cloud_without_power_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gres", ["gpu:h100:no_consume:8,mps:800", "gpu:h100:4(S:0),gpu:h100:4(S:1),shard:64"])
 def test_further_words_of_gres(gres: str, tmp_path: Path) -> None:
-    found = text(tmp_path, f"NodeName=n[1-2] Gres={gres}\n")
+    found = read(tmp_path, f"NodeName=n[1-2] Gres={gres}\n")
     assert (found.device, found.devices_per_host, len(found.hosts)) == ("h100-sxm", 8, 2)
 
 
@@ -107,7 +99,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("content", COLUMNS.values(), ids=COLUMNS)
 def test_columns_of_sinfo(content: str, tmp_path: Path) -> None:
-    found = text(tmp_path, content)
+    found = read(tmp_path, content)
     assert found.hosts == ("n1", "n2")
     assert "Left out: n3 (1 host)" in told(found)
 
@@ -124,12 +116,12 @@ def test_columns_of_sinfo(content: str, tmp_path: Path) -> None:
 )
 def test_columns_that_sinfo_cuts_are_refused(content: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"line 2: sinfo has cut .*; print whole columns: `sinfo -N"):
-        text(tmp_path, content)
+        read(tmp_path, content)
 
 
 def test_more_cells_than_columns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 2 has 5 cells for 3 columns"):
-        text(tmp_path, "WHY STATE NODELIST\nfan is bad idle n1\n")
+        read(tmp_path, "WHY STATE NODELIST\nfan is bad idle n1\n")
 
 
 ROWS: dict[str, Any] = {
@@ -152,11 +144,11 @@ ROWS: dict[str, Any] = {
 def test_json_of_slurm(rows: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text("SwitchName=s0 Nodes=n1\nSwitchName=s1 Nodes=n[2-3]\nSwitchName=t "
                                             "Switches=s[0-1]\n")  # fmt: skip
-    found = text(tmp_path, json.dumps(rows, indent=1))
+    found = read(tmp_path, json.dumps(rows, indent=1))
     assert (found.hosts, found.device, found.devices_per_host) == (("n1", "n2"), "h100-sxm", 8)
     assert "Left out: n3 (1 host), whose state is DRAIN" in told(found)
     with pytest.raises(InputError, match=r"this is not JSON: .*line"):
-        text(tmp_path, json.dumps(rows, indent=1)[:-20])
+        read(tmp_path, json.dumps(rows, indent=1)[:-20])
 
 
 def test_labels_that_coreweave_had_before() -> None:
@@ -216,7 +208,7 @@ def test_a_topology_of_kueue_alone_and_other_lists_are_told_what_is_needed() -> 
 
 def test_a_table_of_kubectl_is_told_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"import `kubectl get nodes -o json`"):
-        text(tmp_path, "NAME    STATUS   ROLES    AGE   VERSION\ngpu-0   Ready    <none>   10d   v1.30.4\n")
+        read(tmp_path, "NAME    STATUS   ROLES    AGE   VERSION\ngpu-0   Ready    <none>   10d   v1.30.4\n")
 
 
 def test_a_page_of_nodes_is_told() -> None:
@@ -259,17 +251,17 @@ def test_h800_is_of_the_catalogue() -> None:
 @pytest.mark.parametrize("gres", ["a100", "v100"])
 def test_products_of_several_memories_are_asked_for(gres: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"'{gres}' may be {gres}.*; name a link profile"):
-        text(tmp_path, f"NodeName=n1 Gres=gpu:{gres}:8\n")
+        read(tmp_path, f"NodeName=n1 Gres=gpu:{gres}:8\n")
     with pytest.raises(InputError, match="no accelerator called"):
-        text(tmp_path, f"NodeName=n1 Gres=gpu:{gres}_pcie:8\n")
+        read(tmp_path, f"NodeName=n1 Gres=gpu:{gres}_pcie:8\n")
 
 
 def test_no_nvlink_at_all_is_a_fault_of_gpus_that_have_it(tmp_path: Path) -> None:
     rows = [["X" if one == two else "SYS" for two in range(4)] for one in range(4)]
     matrix = "".join(f"\nGPU{at} {' '.join(row)}" for at, row in enumerate(rows))
     content = f" GPU0 GPU1 GPU2 GPU3{matrix}\n"
-    assert "no NVLink, which h100-sxm has: a fault" in told(text(tmp_path, content, profile("h100-ndr")))
-    assert "a fault" not in told(text(tmp_path, content, profile("l40s-efa")))
+    assert "no NVLink, which h100-sxm has: a fault" in told(read(tmp_path, content, profile("h100-ndr")))
+    assert "a fault" not in told(read(tmp_path, content, profile("l40s-efa")))
 
 
 def test_of_two_ends_of_a_cable_the_slower_counts(tmp_path: Path) -> None:
@@ -279,6 +271,6 @@ def test_of_two_ends_of_a_cable_the_slower_counts(tmp_path: Path) -> None:
     assert ends
     for at in ends:
         lines[at] = re.sub("4xNDR", "4xEDR", lines[at])
-    found = text(tmp_path, "\n".join(lines))
+    found = read(tmp_path, "\n".join(lines))
     assert "dgx-001" in told(found)
     assert reduced(found)[1].bandwidth < 13e9

@@ -184,9 +184,8 @@ def test_accelerators_of_one_kind_in_two_parts_are_added_up_and_nodes_are_descri
 
 
 def test_what_a_node_says_itself_counts_before_the_default(tmp_path: Path) -> None:
-    path = tmp_path / "slurm.conf"
-    path.write_text("NodeName=DEFAULT Gres=gpu:h100:4\nNodeName=n[1-2] Gres=gpu:h100:8\n")
-    assert imported(path).devices_per_host == 8
+    text = "NodeName=DEFAULT Gres=gpu:h100:4\nNodeName=n[1-2] Gres=gpu:h100:8\n"
+    assert imported(slurm(tmp_path, text, None)).devices_per_host == 8
 
 
 def test_slurm_conf_may_have_blanks_around_equals_signs_and_other_files(tmp_path: Path) -> None:

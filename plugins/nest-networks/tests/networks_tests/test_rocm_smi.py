@@ -14,6 +14,7 @@ from nest.network.imported import Imported
 from nest.spec import LevelSpec, LinkProfile
 from nest.units import BytesPerSecond
 from nest_networks.rocm_smi import RocmSmiImporter
+from networks_tests.field import level, read
 
 IMPORTER = RocmSmiImporter()
 
@@ -40,19 +41,6 @@ def printed(count: int, kind: Cell, weight: Cell | None = None, node: Callable[[
             for i in range(count)
         )
     return text + f"{'=' * 34} End of ROCm SMI Log {'=' * 34}\n"
-
-
-def read(folder: Path, text: str, profile: LinkProfile | None = None) -> Imported:
-    path = folder / "topo.txt"
-    path.write_text(text)
-    assert IMPORTER.accepts(path)
-    return IMPORTER.load(path, profile)
-
-
-def level(found: Imported) -> LevelSpec:
-    assert isinstance(found.network, tuple)
-    (one,) = found.network
-    return one
 
 
 def test_eight_mi300x_are_one_level(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from nest.errors import InputError
-from nest.network.imported import Imported, PartOf
+from nest.network.imported import PartOf
 from nest.spec import LinkProfile, TierSpec
 from nest.units import BytesPerSecond
 from nest_networks.slurm_files import SlurmYamlImporter
-from networks_tests.field import imported, levels, told
+from networks_tests.field import levels, read, told
 
 TREE = """SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-4]
 SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[5-8]
@@ -38,36 +38,25 @@ BlockSizes=18
 STEEP = LinkProfile(tiers=tuple(TierSpec(bandwidth=BytesPerSecond(each)) for each in (50e9, 25e9, 12e9)))
 
 
-def text(folder: Path, content: str, name: str = "printed.txt") -> Imported:
-    path = folder / name
-    path.write_text(content)
-    return imported(path, STEEP if content == TREE else None)
-
-
 def test_a_tree_that_scontrol_prints(tmp_path: Path) -> None:
-    found = text(tmp_path, TREE)
+    found = read(tmp_path, TREE, STEEP)
     assert levels(found) == [(8, 450e9), (4, 50e9), (2, 25e9), (2, 12e9)]
     assert found.hosts == tuple(f"n{at}" for at in range(1, 17))
 
 
 def test_blocks_that_scontrol_prints(tmp_path: Path) -> None:
-    found = imported(_written(tmp_path, BLOCKS), LinkProfile(device="gb200"))
+    found = read(tmp_path, BLOCKS, LinkProfile(device="gb200"))
     assert levels(found) == [(72, 900e9), (2, 50e9), (2, 50e9)]
     assert len(found.hosts) == 72
-    alone = imported(_written(tmp_path, BLOCKS.splitlines()[0]), LinkProfile(device="gb200"))
+    alone = read(tmp_path, BLOCKS.splitlines()[0], LinkProfile(device="gb200"))
     assert levels(alone) == [(72, 900e9)]
 
 
-def _written(folder: Path, content: str) -> Path:
-    (folder / "printed.txt").write_text(content)
-    return folder / "printed.txt"
-
-
 def test_blocks_with_the_numbers_of_nvlink_domains_are_racks(tmp_path: Path) -> None:
-    found = text(tmp_path, AZURE)
+    found = read(tmp_path, AZURE)
     assert (levels(found), found.device) == ([(72, 900e9), (2, 50e9)], "gb200")
     plain = "".join(line for line in AZURE.splitlines(keepends=True) if not line.startswith("#"))
-    assert text(tmp_path, plain).device == "h100-sxm"
+    assert read(tmp_path, plain).device == "h100-sxm"
 
 
 SINFO = [
@@ -90,7 +79,7 @@ SINFO = [
 @pytest.mark.parametrize("content", SINFO, ids=["default", "long", "own"])
 def test_hosts_of_sinfo_without_those_that_are_down(content: str, tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text("SwitchName=s0 Nodes=n[1-2,5,7]\nSwitchName=s1 Nodes=n[3-4,6,8]\n")
-    found = text(tmp_path, content)
+    found = read(tmp_path, content)
     assert (found.hosts, found.device, found.devices_per_host) == (("n1", "n2", "n3", "n4"), "h100-sxm", 8)
     assert levels(found)[1:] == [(2, 50e9), (2, 50e9)]
     assert sum(f"n{at}" in told(found) for at in (5, 6, 7, 8)) == 4
@@ -106,7 +95,7 @@ def test_hosts_of_sinfo_without_those_that_are_down(content: str, tmp_path: Path
 )
 def test_what_sinfo_does_not_give_is_told(content: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        text(tmp_path, content)
+        read(tmp_path, content)
 
 
 @pytest.mark.parametrize("name", ["topology/tree", "a", "a/b/c"])
@@ -123,6 +112,5 @@ def test_names_of_topologies_may_have_slashes(name: str, tmp_path: Path) -> None
 
 
 def test_a_yaml_of_slurm_is_known_whatever_it_is_called(tmp_path: Path) -> None:
-    path = tmp_path / "stdin"
-    path.write_text("- topology: t\n  tree:\n    switches: [{switch: s, nodes: 'n[1-2]'}]\n")
-    assert imported(path).hosts == ("n1", "n2")
+    found = read(tmp_path, "- topology: t\n  tree:\n    switches: [{switch: s, nodes: 'n[1-2]'}]\n")
+    assert found.hosts == ("n1", "n2")
