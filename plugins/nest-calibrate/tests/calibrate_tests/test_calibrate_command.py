@@ -1,7 +1,6 @@
 """`nest calibrate collectives` from files to a link of the catalogue."""
 
 import json
-import sys
 import tomllib
 from pathlib import Path
 
@@ -9,15 +8,7 @@ import pytest
 
 from nest.catalogue import Link, link
 from nest.catalogue.load import entry
-from nest.cli import app
-
-
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["nest", "calibrate", "collectives", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    printed = capsys.readouterr()
-    return int(stop.value.code or 0), printed.out, printed.err
+from tests.command_line import Caller
 
 
 @pytest.fixture
@@ -34,10 +25,8 @@ def slow_gathers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.longer
-def test_it_prints_errors_and_writes_the_link(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slow_gathers: Path
-) -> None:
-    code, out, _ = run(monkeypatch, capsys, str(slow_gathers), "--output", str(slow_gathers.parent))
+def test_it_prints_errors_and_writes_the_link(call: Caller, slow_gathers: Path) -> None:
+    code, out, _ = call("calibrate", "collectives", str(slow_gathers), "--output", str(slow_gathers.parent))
     assert code == 0
     assert out.startswith("nvlink4: median and 90th percentile")
     written = entry("nvlink4", tomllib.loads((slow_gathers.parent / "nvlink4.toml").read_text()), Link)
@@ -47,10 +36,8 @@ def test_it_prints_errors_and_writes_the_link(
 
 
 @pytest.mark.slow
-def test_json_holds_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slow_gathers: Path
-) -> None:
-    code, out, _ = run(monkeypatch, capsys, str(slow_gathers), "--json", "--prior", "nccl")
+def test_json_holds_the_same(call: Caller, slow_gathers: Path) -> None:
+    code, out, _ = call("calibrate", "collectives", str(slow_gathers), "--json", "--prior", "nccl")
     found = json.loads(out)["links"]["nvlink4"]
     assert code == 0
     assert {row["table"] for row in found["errors"]} == {"own.jsonl", "all"}
@@ -67,22 +54,14 @@ def test_json_holds_the_same(
         (["{file}", "--output", "absent"], "there is no such folder"),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    slow_gathers: Path,
-    arguments: list[str],
-    told: str,
-) -> None:
-    code, out, err = run(monkeypatch, capsys, *(each.format(file=slow_gathers) for each in arguments))
+def test_bad_input_is_told_in_a_sentence(call: Caller, slow_gathers: Path, arguments: list[str], told: str) -> None:
+    code, out, err = call("calibrate", "collectives", *(each.format(file=slow_gathers) for each in arguments))
     assert (code, out) == (2, "")
     assert told in err
 
 
-def test_an_unknown_link_names_the_known_ones(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], slow_gathers: Path
-) -> None:
+def test_an_unknown_link_names_the_known_ones(call: Caller, slow_gathers: Path) -> None:
     slow_gathers.write_text(slow_gathers.read_text().replace("nvlink4", "nvlnk4"))
-    code, _, err = run(monkeypatch, capsys, str(slow_gathers))
+    code, _, err = call("calibrate", "collectives", str(slow_gathers))
     assert code == 2
     assert "nvlink4" in err

@@ -1,7 +1,6 @@
 """`nest calibrate devices` from files to devices, and what it says of files it cannot use."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,16 @@ from attrs import evolve
 
 from calibrate_tests.synthetic import MULTI_HEAD, on, problem, run, write
 from nest.catalogue import published_devices
-from nest.cli import app
 from nest.io import read, unstructure
 from nest.spec import DeviceSpec
 from nest.spec.device import ENGINES
 from nest_calibrate.entries import device_text
+from tests.command_line import Caller
 
 SMALL = problem(MULTI_HEAD, dp=32, zero=1, batch=32, sequence=128)
 LARGE = problem(MULTI_HEAD, tp=2, dp=16, batch=32, sequence=2048)
 LAUNCH = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 2e-5}
 H100 = published_devices()["h100-sxm"]
-
-
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["nest", "calibrate", "devices", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        app.main()
-    printed = capsys.readouterr()
-    return int(stop.value.code or 0), printed.out, printed.err
 
 
 @pytest.fixture
@@ -39,10 +28,8 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.longer
-def test_it_prints_errors_by_group_and_writes_the_device(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: Path
-) -> None:
-    code, out, err = command(monkeypatch, capsys, runs, "--folds", 2, "--output", runs.parent)
+def test_it_prints_errors_by_group_and_writes_the_device(call: Caller, runs: Path) -> None:
+    code, out, err = call("calibrate", "devices", runs, "--folds", 2, "--output", runs.parent)
     assert code == 0
     assert err.startswith("nest: warning: No improvement: hopper: ")
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["mine", "theirs", "all"]
@@ -53,10 +40,8 @@ def test_it_prints_errors_by_group_and_writes_the_device(
 
 
 @pytest.mark.longer
-def test_json_says_the_same_as_the_table_and_the_file_of_the_generation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: Path
-) -> None:
-    code, out, _ = command(monkeypatch, capsys, runs, "--folds", 2, "--json", "--generations", "--output", runs.parent)
+def test_json_says_the_same_as_the_table_and_the_file_of_the_generation(call: Caller, runs: Path) -> None:
+    code, out, _ = call("calibrate", "devices", runs, "--folds", 2, "--json", "--generations", "--output", runs.parent)
     found = json.loads(out)
     assert code == 0
     assert [row["group"] for row in found["errors"]] == ["mine", "theirs", "all"]
@@ -68,13 +53,11 @@ def test_json_says_the_same_as_the_table_and_the_file_of_the_generation(
     assert not (runs.parent / "h100-sxm.toml").exists()
 
 
-def test_names_of_devices_lead_to_no_other_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_names_of_devices_lead_to_no_other_folder(call: Caller, tmp_path: Path) -> None:
     own = evolve(H100, name="../up/H100 80GB", generation="")
     path = write(tmp_path / "own.jsonl", [run(on(SMALL, own), 0.02)])
     (tmp_path / "out").mkdir()
-    assert command(monkeypatch, capsys, path, "--output", tmp_path / "out")[0] == 0
+    assert call("calibrate", "devices", path, "--output", tmp_path / "out")[0] == 0
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["up-H100-80GB.toml"]
     assert read(tmp_path / "out" / "up-H100-80GB.toml", DeviceSpec).name == own.name
 
@@ -128,13 +111,13 @@ BAD: dict[str, tuple[list[Any], tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_told_in_a_sentence_or_two(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str
+    call: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
 ) -> None:
     lines, arguments, told = BAD[case]
     path = write(tmp_path / "bad.jsonl", lines)
     monkeypatch.chdir(tmp_path)
     output = () if "--output" in arguments else ("--output", tmp_path)
-    code, out, err = command(monkeypatch, capsys, path, *output, *arguments)
+    code, out, err = call("calibrate", "devices", path, *output, *arguments)
     assert (code, out) == (2, "")
     assert told in " ".join(err.split())
     assert "Traceback" not in err
@@ -155,29 +138,21 @@ def test_bad_input_is_told_in_a_sentence_or_two(
         ("\x00\x01", "bad.jsonl"),
     ],
 )
-def test_files_that_are_none_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    content: str | None,
-    told: str,
-) -> None:
+def test_files_that_are_none_are_told(call: Caller, tmp_path: Path, content: str | None, told: str) -> None:
     path = tmp_path / "bad.jsonl"
     if content is not None:
         path.write_text(content)
-    code, out, err = command(monkeypatch, capsys, path, "--device", "h100-sxm")
+    code, out, err = call("calibrate", "devices", path, "--device", "h100-sxm")
     assert (code, out) == (2, "")
     assert told in err
     assert "Traceback" not in err
 
 
-def test_a_device_may_be_told_by_a_file_of_figures(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_device_may_be_told_by_a_file_of_figures(call: Caller, tmp_path: Path) -> None:
     own = evolve(H100, name="own", generation="")
     for name, text in (("own.toml", device_text(own)), ("own.json", json.dumps(unstructure(own)))):
         (tmp_path / name).write_text(text)
         path = write(tmp_path / "operators.jsonl", [LAUNCH])
-        code, out, _ = command(monkeypatch, capsys, path, "--device", tmp_path / name, "--json")
+        code, out, _ = call("calibrate", "devices", path, "--device", tmp_path / name, "--json")
         assert code == 0
         assert json.loads(out)["calibrations"][0]["devices"] == ["own"]

@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -18,11 +17,10 @@ import nest
 from nest.catalogue import TimeSpread, estimate_error, time_spread
 from nest.errors import InputError
 from nest_calibrate.cluster import level
+from tests.command_line import Caller
 from tests.plan.test_check import PROBLEM as PROFILE
 from tests.seeds import few
 from tests.test_api import SMALL
-
-Command = Callable[..., tuple[int, str, str]]
 
 USUAL = TimeSpread(between=0.1, within=0.05, apart=0.1)
 
@@ -171,16 +169,16 @@ def runs_file(folder: Path, slower: float, **measured: Any) -> Path:
 
 
 @pytest.mark.longer
-def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Command) -> None:
+def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, call: Caller) -> None:
     runs, told = runs_file(tmp_path, 1.3), tmp_path / "cluster.toml"
-    code, out, _ = cli("calibrate", "cluster", str(runs), "--output", str(told))
+    code, out, _ = call("calibrate", "cluster", str(runs), "--output", str(told))
     assert code == 0
     assert "Your runs take 1.300 times the predicted time." in out
     assert "On devices with a calibration, published runs take 1.000 times the predicted time" in out
     expected = exp(level([log(1.3)] * 3, time_spread("hopper"))[0])
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps({**SMALL, "cluster": {**SMALL["cluster"], "calibration": "cluster.toml"}}))
-    code, out, _ = cli("solve", str(problem), "--json")
+    code, out, _ = call("solve", str(problem), "--json")
     assert code == 0
     plan = json.loads(out)
     bare = nest.solve(SMALL)
@@ -194,32 +192,32 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, cli: Com
     assert nest.check(plan).ok
 
 
-def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, cli: Command) -> None:
+def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, call: Caller) -> None:
     runs = runs_file(tmp_path, 1.3)
-    once = json.loads(cli("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
+    once = json.loads(call("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
     lines = [json.loads(line) for line in runs.read_text().splitlines()]
     for line in lines:
         line["problem"]["cluster"] = {**line["problem"]["cluster"], "calibration": {"time": 1.2, "time_spread": 0.1}}
     runs.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    again = json.loads(cli("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
+    again = json.loads(call("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
     assert again["time"] == once["time"]
 
 
 @pytest.mark.longer
-def test_peaks_tell_of_memory(tmp_path: Path, cli: Command) -> None:
+def test_peaks_tell_of_memory(tmp_path: Path, call: Caller) -> None:
     peak = max(stage.memory for stage in nest.evaluate({**SMALL, "fixed": {"tp": 1, "micro_batch": 1}}).stages)
-    bare = json.loads(cli("calibrate", "cluster", str(runs_file(tmp_path, 1.0)), "--json")[1])["calibration"]
+    bare = json.loads(call("calibrate", "cluster", str(runs_file(tmp_path, 1.0)), "--json")[1])["calibration"]
     assert bare["memory"] is None
     path = runs_file(tmp_path, 1.0, peak_memory=1.3 * peak)
-    found = json.loads(cli("calibrate", "cluster", str(path), "--json")[1])["calibration"]
+    found = json.loads(call("calibrate", "cluster", str(path), "--json")[1])["calibration"]
     assert found["memory"] > estimate_error().median
-    printed = cli("calibrate", "cluster", str(runs_file(tmp_path, 1.0, peak_memory=0.5 * peak)))[1]
+    printed = call("calibrate", "cluster", str(runs_file(tmp_path, 1.0, peak_memory=0.5 * peak)))[1]
     (median,) = re.findall(r"Measured memory peaks are (\S+) times the estimate", " ".join(printed.split()))
     assert float(median) < 0.9
 
 
 @pytest.mark.longer
-def test_runs_that_cannot_be_those_of_their_problems_are_refused(tmp_path: Path, cli: Command) -> None:
+def test_runs_that_cannot_be_those_of_their_problems_are_refused(tmp_path: Path, call: Caller) -> None:
     problem = {**SMALL, "fixed": {}}
     seconds = (nest.evaluate(problem).batch_time or 0.0) * 25
     runs = tmp_path / "runs.jsonl"
@@ -229,18 +227,18 @@ def test_runs_that_cannot_be_those_of_their_problems_are_refused(tmp_path: Path,
             for name in "abcdefghi"
         )
     )
-    code, _, errors = cli("calibrate", "cluster", str(runs))
+    code, _, errors = call("calibrate", "cluster", str(runs))
     assert code == 2
     assert "x the predicted time, more than any cluster" in " ".join(errors.split())
 
 
-def test_mistakes_are_told(tmp_path: Path, cli: Command) -> None:
+def test_mistakes_are_told(tmp_path: Path, call: Caller) -> None:
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps({**SMALL, "cluster": {**SMALL["cluster"], "calibration": "nowhere.toml"}}))
-    code, _, err = cli("solve", str(problem))
+    code, _, err = call("solve", str(problem))
     assert code == 2
     assert "cluster.calibration: there is no file" in err
     empty = tmp_path / "none.jsonl"
     empty.write_text("")
-    code, _, err = cli("calibrate", "cluster", str(empty))
+    code, _, err = call("calibrate", "cluster", str(empty))
     assert code == 2

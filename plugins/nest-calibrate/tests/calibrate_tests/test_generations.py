@@ -122,20 +122,8 @@ def test_figures_of_ones_own_under_a_known_name_are_not_the_catalogues(tmp_path:
 def test_the_same_files_are_written_whatever_the_hash_seed(
     runs: Path, found: Calibrated, tmp_path: Path, seed: str
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "nest",
-        "calibrate",
-        "devices",
-        str(runs),
-        "--folds",
-        "2",
-        "--prior",
-        "published",
-        "--output",
-        str(tmp_path),
-    ]
+    options = ("--folds", "2", "--prior", "published", "--output", str(tmp_path))
+    command = [sys.executable, "-m", "nest", "calibrate", "devices", str(runs), *options]
     done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "h100-sxm.toml").read_text() == device_text(found.calibration.on(found.devices[0]))

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -21,8 +20,7 @@ from nest.spec import Problem
 from nest.spec.measurements import RunFigures, RunMeasurement
 from nest.units import Bytes
 from nest_calibrate.memory import USUAL, Verdict, error_text, fit, left_out, of_stacks, shares, verdict, verdicts
-
-Command = Callable[..., tuple[int, str, str]]
+from tests.command_line import Caller
 
 
 def drawn(median: float, spread: float, *, peaks: bool, count: int = 400) -> list[Verdict]:
@@ -105,32 +103,30 @@ def row(**measured: Any) -> str:
 
 
 @pytest.mark.longer
-def test_the_command_tells_what_to_write_and_is_the_same_each_time(
-    tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_tells_what_to_write_and_is_the_same_each_time(tmp_path: Path, call: Caller) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text(row(fits=False) + row(batch_time=0.1) + row(batch_time=0.1, peak_memory=2e9))
-    first = cli("calibrate", "memory", str(path), "--output", str(tmp_path / "error.toml"))
-    assert first == cli("calibrate", "memory", str(path))
+    first = call("calibrate", "memory", str(path), "--output", str(tmp_path / "error.toml"))
+    assert first == call("calibrate", "memory", str(path))
     code, out, err = first
     assert code == 0
     assert "All measurements have one source (mine)" in err
     assert "training: {memory_margin: " in out
     assert (tmp_path / "error.toml").read_text().startswith("# What plans need of memory over what is estimated")
-    document = json.loads(cli("calibrate", "memory", str(path), "--json")[1])
+    document = json.loads(call("calibrate", "memory", str(path), "--json")[1])
     assert document["fitted"][-1]["ran"] == 2
     assert document["fitted"][-1]["failed"] == 1
 
 
-def test_a_file_without_runs_is_refused(tmp_path: Path, cli: Command) -> None:
+def test_a_file_without_runs_is_refused(tmp_path: Path, call: Caller) -> None:
     path = tmp_path / "runs.jsonl"
     launch = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 1e-6}
     path.write_text(json.dumps(launch) + "\n")
-    code, _, err = cli("calibrate", "memory", str(path))
+    code, _, err = call("calibrate", "memory", str(path))
     assert code == 2
     assert "no runs" in err
     for risk in ("nan", "0", "1"):
-        assert cli("calibrate", "memory", str(path), "--risk", risk)[2].endswith("must be from 0.001 to 0.999.\n")
+        assert call("calibrate", "memory", str(path), "--risk", risk)[2].endswith("must be from 0.001 to 0.999.\n")
 
 
 def test_the_file_of_the_catalogue_is_read_as_it_is_written() -> None:

@@ -58,30 +58,16 @@ def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Run
     assert found == pytest.approx(said, rel=5e-3)
 
 
-@pytest.fixture(scope="module")
-def measured(shared: Path) -> list[dict[str, Any]]:
-    """Problems of the published runs, without what was measured."""
+@pytest.mark.slow
+def test_published_runs_are_priced_as_the_planner_prices_them(shared: Path) -> None:
+    """All as plans of their own, some of them through the planner's front door, too."""
     lines = (shared / "fidelity" / "measured.jsonl").read_text().splitlines()
-    return [json.loads(line)["problem"] for line in lines]
-
-
-@pytest.mark.slow
-def test_published_runs_are_priced_as_the_planner_prices_them(measured: list[dict[str, Any]]) -> None:
-    """Some as plans of their own, a few of them through the planner's front door, too."""
-    alike(measured[::12], 4)
-
-
-@pytest.mark.slow
-def test_all_published_runs_are_priced_as_the_planner_prices_them(measured: list[dict[str, Any]]) -> None:
-    alike(measured, 20)
-
-
-def alike(problems: list[dict[str, Any]], step: int) -> None:
+    problems = [json.loads(line)["problem"] for line in lines]
     found = runs(*problems)
     predicted = found.predict(devices(found))
     own = [evaluate(each.instance, each.solution).batch_time for each in found.breakdowns]
     assert predicted == pytest.approx(own, rel=1e-12)
-    for index in range(0, len(problems), step):
+    for index in range(0, len(problems), 20):
         assert predicted[index] == pytest.approx(seconds(problems[index]), rel=1e-12)
 
 

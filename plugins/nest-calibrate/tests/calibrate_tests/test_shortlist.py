@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 
 import nest
-from calibrate_tests.conftest import Command
 from nest.catalogue import TimeSpread
 from nest_calibrate.shortlist import BELIEVED, TAKEN, TRUSTED, Choice, ranked
+from tests.command_line import Caller
 
 USUAL = TimeSpread(between=0.15, within=0.09, apart=0.1)
 FACT = "overlap.data"
@@ -102,11 +102,11 @@ def test_a_plan_out_of_memory_is_last_and_not_launched_again() -> None:
 
 
 @pytest.mark.longer
-def test_the_command_ranks_and_writes_the_plans_of_a_document(cli: Command, tmp_path: Path) -> None:
+def test_the_command_ranks_and_writes_the_plans_of_a_document(call: Caller, tmp_path: Path) -> None:
     plan = nest.solve(PROBLEM)
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(plan.to_dict()))
-    code, out, _ = cli("shortlist", str(file), "--output", str(tmp_path / "plans"))
+    code, out, _ = call("shortlist", str(file), "--output", str(tmp_path / "plans"))
     assert code == 0
     assert "Next launch: plan." in out
     other = json.loads((tmp_path / "plans" / "runner_up.json").read_text())
@@ -114,14 +114,14 @@ def test_the_command_ranks_and_writes_the_plans_of_a_document(cli: Command, tmp_
     assert other["batch_time"] == pytest.approx(plan.runner_up["batch_time"])
     assert nest.check(other).ok
     alike = f"plan={1e3 * plan.unknown[0].batch_time}ms"
-    code, out, _ = cli("shortlist", str(file), "--measured", alike, "--json")
+    code, out, _ = call("shortlist", str(file), "--measured", alike, "--json")
     told = json.loads(out)
     assert told["next"] is None  # The runner-up is slower under both values.
     assert told["cases"][FACT] > 0.5
-    code, out, _ = cli("shortlist", str(file), "--measured", alike, "--measured", "runner-up=oom")
+    code, out, _ = call("shortlist", str(file), "--measured", alike, "--measured", "runner-up=oom")
     assert "Probably training.overlap.data is False" in out
     assert "Stop: take plan." in out
-    code, _, err = cli("shortlist", str(file), "--measured", "simpler=1s")
+    code, _, err = call("shortlist", str(file), "--measured", "simpler=1s")
     assert code == 2
     assert "the plans are plan and runner-up" in err
-    assert cli("shortlist", str(file), "--measured", "plan=0")[0] == 2
+    assert call("shortlist", str(file), "--measured", "plan=0")[0] == 2

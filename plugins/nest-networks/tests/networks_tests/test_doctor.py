@@ -16,7 +16,7 @@ from networks_tests.test_kubernetes import condition, listed
 from networks_tests.test_labels import node as labelled
 from networks_tests.test_labels import placed
 from networks_tests.test_nvidia_smi import alike, table
-from tests.command_line import call
+from tests.command_line import Caller
 
 GOOD = ibnetdiscover(WIDE.links(), "4xNDR", nics=False)
 SLOW = slowed(GOOD, "dgx-001 HCA-3")
@@ -44,15 +44,9 @@ def plan(folder: Path, file: Path, **cluster: Any) -> Path:
     return path
 
 
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str]:
-    capsys.readouterr()
-    code = call(monkeypatch, "topology", "doctor", *map(str, arguments))
-    return code, capsys.readouterr().out
-
-
 @pytest.fixture
-def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    return lambda *arguments: told(monkeypatch, capsys, *arguments)
+def doctor(call: Caller) -> Any:
+    return lambda *arguments: call("topology", "doctor", *arguments)[:2]
 
 
 def written(folder: Path, content: Any, name: str = "file") -> Path:
@@ -116,19 +110,18 @@ def test_hosts_that_are_down_and_hosts_of_the_plan_that_are_gone(doctor: Any, tm
 
 
 @pytest.mark.longer
-def test_an_infeasible_plan_has_no_costs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_infeasible_plan_has_no_costs(call: Caller, tmp_path: Path) -> None:
     fabric = written(tmp_path, GOOD)
     made = json.loads(plan(tmp_path, fabric).read_text())
     made |= {"status": "infeasible", "batch_time": None, "lower_bound": None, "stages": []}
     path = written(tmp_path, made, "infeasible.json")
-    assert call(monkeypatch, "topology", "doctor", str(fabric), "--plan", str(path)) == 2
-    assert "infeasible.json: this plan is infeasible" in capsys.readouterr().err
+    code, _, err = call("topology", "doctor", fabric, "--plan", path)
+    assert code == 2
+    assert "infeasible.json: this plan is infeasible" in err
 
 
-@pytest.mark.parametrize("keys", [["topology.nebius.com/tier-1", "topology.nebius.com/tier-2"]])
-def test_an_order_that_crosses_switches(keys: list[str], doctor: Any, tmp_path: Path) -> None:
+def test_an_order_that_crosses_switches(doctor: Any, tmp_path: Path) -> None:
+    keys = ["topology.nebius.com/tier-1", "topology.nebius.com/tier-2"]
     whole = placed(*keys, **{"gpu.nvidia.com/model": "H100"})
     for item in whole["items"]:
         at = int(item["metadata"]["name"][1:])
@@ -150,13 +143,9 @@ def test_faults_of_one_machine(doctor: Any, tmp_path: Path) -> None:
 
 
 def test_at_most_ten_lines_and_bad_input(doctor: Any, tmp_path: Path) -> None:
-    bad = [
-        (f"b{at}", state)
-        for at, state in enumerate(
-            ["DOWN", "DRAIN", "FAIL", "MAINT", "INVAL", "ERROR", "RESERVED", "FUTURE", "DOWN*", "IDLE*", "NO_RESPOND"]
-        )
-    ]
-    lines = "".join(f"NodeName={name} Gres=gpu:h100:8 State={state}\n" for name, state in [*bad, ("n[1-2]", "IDLE")])
+    states = ["DOWN", "DRAIN", "FAIL", "MAINT", "INVAL", "ERROR", "RESERVED", "FUTURE", "DOWN*", "IDLE*", "NO_RESPOND"]
+    named = [*((f"b{at}", state) for at, state in enumerate(states)), ("n[1-2]", "IDLE")]
+    lines = "".join(f"NodeName={name} Gres=gpu:h100:8 State={state}\n" for name, state in named)
     code, text = doctor(written(tmp_path, lines))
     assert (code, len(text.splitlines())) == (1, 10)
     assert "more (`--json` has all)" in text.splitlines()[-1]
