@@ -15,7 +15,7 @@ from benchmarks.fidelity.joint import calibrated, joint
 from benchmarks.fidelity.nested import nested, strangers
 from benchmarks.fidelity.nested import text as nested_text
 from benchmarks.fidelity.predictions import table
-from benchmarks.fidelity.report import document, effects_text, text, write
+from benchmarks.fidelity.report import effects_text, text, write
 from benchmarks.fidelity.runs import by_published_figures, priced, read_runs
 from benchmarks.fidelity.spread import own_lines, spread_text, without_calibration
 from benchmarks.fidelity.terms import TERMS
@@ -148,7 +148,7 @@ def main(given: Sequence[str] | None = None) -> int:
     print("\n".join(printed))
     command = called(options)
     if options.output is not None:
-        write(options.output, "fidelity", command, printed, document(found))
+        write(options.output, "fidelity", command, printed, asdict(found))
     if options.ablation:
         terms = [each for each in TERMS if options.only is None or each.name in options.only]
         effects = ablation(seen, costs, terms, tell)

@@ -1,11 +1,22 @@
 """Unknowns fitted again after a change of the cost model, for all folds at once and fast."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy
 
 from benchmarks.fidelity.predictions import Array, Fold
-from nest_calibrate.devices import COMMON, LAST_GAIN, NOISE, OUTLIER, STEPS, Evidence, expected, predicted, weights
+from nest_calibrate.devices import (
+    COMMON,
+    LAST_GAIN,
+    NOISE,
+    OUTLIER,
+    STEPS,
+    Evidence,
+    expected,
+    predicted,
+    values_of,
+    weights,
+)
 from nest_calibrate.robust_fit import DIFFERENCE, Prior, objective, robust_fit
 
 ROUNDS = 4
@@ -19,10 +30,10 @@ def refitted(seen: Evidence, folds: Sequence[Fold]) -> list[Fold]:
     steps on straight lines: predictions are taken to be linear in the logarithms of the unknowns, with the slopes at
     the mean of the folds' values for all folds and rounds. What was visited with the least true objective counts.
     """
-    points = [logarithms(seen, fold.values) for fold in folds]
+    points = [numpy.log([fold.values[each.name] for each in seen.unknowns]) for fold in folds]
     slopes = slopes_of(seen, numpy.asarray(numpy.mean(points, axis=0)))
     return [
-        fold if fold.held.all() else Fold(fold.held, _values(seen, _descended(seen, fold, point, slopes)))
+        fold if fold.held.all() else Fold(fold.held, values_of(seen, _descended(seen, fold, point, slopes)))
         for fold, point in zip(folds, points, strict=True)
     ]
 
@@ -65,15 +76,4 @@ def slopes_of(seen: Evidence, at: Array) -> Array:
 
 def _off(seen: Evidence, at: Array) -> Array:
     """Logarithms of predicted over measured."""
-    return numpy.asarray(numpy.log(predicted(seen, _values(seen, at)) / seen.seconds))
-
-
-def logarithms(seen: Evidence, values: Mapping[str, float]) -> Array:
-    """Of the values of the unknowns, in their order."""
-    return numpy.log([values[each.name] for each in seen.unknowns])
-
-
-def _values(seen: Evidence, at: Array) -> dict[str, float]:
-    """The unknowns by name; the exponential takes none beyond what it can be."""
-    found = zip(seen.unknowns, numpy.exp(at).tolist(), strict=True)
-    return {each.name: min(max(value, each.range.low), each.range.high) for each, value in found}
+    return numpy.asarray(numpy.log(predicted(seen, values_of(seen, at)) / seen.seconds))

@@ -4,8 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attrs import asdict
-
 from benchmarks.fidelity.ablation import Effect
 from benchmarks.fidelity.figures import COLUMNS, Figures, PeerRow
 from benchmarks.fidelity.ranking import CLOSE, Agreement
@@ -126,8 +124,3 @@ def write(folder: Path, name: str, command: str, lines: Sequence[str], found: ob
     page += ["```text", f"$ {command}", *lines, "```"]
     (folder / f"{name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def document(found: Figures) -> dict[str, object]:
-    """The figures as JSON; nothing of single runs, which belong to those who published them."""
-    return asdict(found)

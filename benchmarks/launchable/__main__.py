@@ -9,6 +9,7 @@ from pathlib import Path
 from attrs import frozen
 
 from benchmarks.launchable.problems import problems
+from benchmarks.published.report import table
 from benchmarks.scale.machine import facts
 from nest import api
 from nest.api import exported, nearest
@@ -94,23 +95,12 @@ def outcomes(names: Sequence[str], limit: float, own: bool, told: Callable[[str]
 
 def page(found: Sequence[Outcome], command: str, machine: dict[str, str]) -> str:
     """What was found as Markdown."""
-    rows = [list(HEADER), ["---"] * len(HEADER), *(each.row() for each in found)]
     counts = [
         f"{name}: {sum(each.taken[name] for each in found)} of {len(found)} plans as they are" for name in FRAMEWORKS
     ]
-    table = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(
-        [
-            "# First plans",
-            "",
-            f"`{command}`, {', '.join(f'{name} {value}' for name, value in machine.items())}.",
-            "",
-            *table,
-            "",
-            f"{'; '.join(counts)}.",
-            "",
-        ]
-    )
+    about = f"`{command}`, {', '.join(f'{name} {value}' for name, value in machine.items())}."
+    rows = table(HEADER, [each.row() for each in found])
+    return "\n".join(["# First plans", "", about, "", *rows, "", f"{'; '.join(counts)}.", ""])
 
 
 def main(given: Sequence[str] | None = None) -> int:

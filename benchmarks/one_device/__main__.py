@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from benchmarks.one_device.settings import Setting
+from benchmarks.published.report import table
 from nest import api
 from nest.io import structure
 from nest.spec import Problem
@@ -113,14 +114,13 @@ def page(facts: Mapping[str, Any], rows: Sequence[Row], command: str) -> str:
     peaks = [row.estimate / used - 1 for _, used, row in ran]
     refused = sum(not row.plan["fits"] for _, _, row in ran)
     failed = [row for row in rows if row.seconds is None]
-    table = [HEADER, ["---"] * len(HEADER), *(row.cells() for row in rows)]
     return "\n".join(
         [
             "# A Llama of 1.2 billion parameters on one device",
             "",
             f"`{command}`: {facts['device']}, {versions}, {facts['date']}.",
             "",
-            *(f"| {' | '.join(cells)} |" for cells in table),
+            *table(HEADER, [row.cells() for row in rows]),
             "",
             f"{len(ran)} ran: memory estimated {_spread(peaks)}, step time {_spread(times)}; {refused} refused. "
             f"{len(failed)} ran out of memory: {sum(row.plan['fits'] for row in failed)} said to fit.",

@@ -36,29 +36,25 @@ def base_of(results: Results, cells: Sequence[Cell], model: str) -> float | None
 
 def figure_5_text(results: Results, cells: Sequence[Cell]) -> str:
     """Throughput by devices, over the reference's at the smallest size at which that has a plan that fits."""
-    rows = [
-        [cell.model, str(cell.devices), *_shares(results.of(cell), base_of(results, cells, cell.model))]
-        for cell in cells
-    ]
-    return table(("model", "devices", *results.planners), rows, range(1, 2 + len(results.planners)))
+    bases = {cell.model: base_of(results, cells, cell.model) for cell in cells}
+    return _by_size(results, "devices", [(cell, cell.devices, bases[cell.model]) for cell in cells])
 
 
 def figure_6_text(results: Results, cells: Sequence[Cell]) -> str:
     """Throughput by micro-batch, over the reference's with the smallest micro-batches that have a plan."""
-    rows = [
-        [cell.model, str(cell.micro_batch), *_shares(results.of(cell), base_of(results, cells, cell.model))]
-        for cell in cells
-    ]
-    return table(("model", "micro-batch", *results.planners), rows, range(1, 2 + len(results.planners)))
+    bases = {cell.model: base_of(results, cells, cell.model) for cell in cells}
+    return _by_size(results, "micro-batch", [(cell, cell.micro_batch, bases[cell.model]) for cell in cells])
 
 
 def table_3_text(results: Results, cells: Sequence[Cell]) -> str:
     """Throughput over the reference's in the same cell."""
-    rows = []
-    for cell in cells:
-        outcome = results.of(cell)
-        rows.append([cell.model, str(cell.devices), *_shares(outcome, outcome.throughput(REFERENCE))])
-    return table(("model", "devices", *results.planners), rows, range(1, 2 + len(results.planners)))
+    bases = [results.of(cell).throughput(REFERENCE) for cell in cells]
+    return _by_size(results, "devices", [(cell, cell.devices, base) for cell, base in zip(cells, bases, strict=True)])
+
+
+def _by_size(results: Results, size: str, found: Sequence[tuple[Cell, int, float | None]]) -> str:
+    rows = [[cell.model, str(at), *_shares(results.of(cell), base)] for cell, at, base in found]
+    return table(("model", size, *results.planners), rows, range(1, 2 + len(results.planners)))
 
 
 def grids_text(results: Results, cells: Sequence[Cell]) -> str:

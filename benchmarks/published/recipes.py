@@ -14,6 +14,7 @@ from attrs import frozen
 
 import nest
 from benchmarks.published.measure import decisions
+from benchmarks.published.report import table
 from benchmarks.scale.machine import facts
 from nest.errors import InputError
 from nest.formulate.risk import RISK, WITHIN
@@ -108,15 +109,8 @@ class Outcome:
         """The cells of its row."""
         fits = [f"{each.fit_probability or 0.0:.0%}" for each in (self.priced, self.first)]
         times = [f"{each.batch_time:.4g} s" for each in (self.priced, self.first)]
-        return [
-            self.recipe.name,
-            f"{self.recipe.measured:.4g} s",
-            times[0],
-            fits[0],
-            times[1],
-            fits[1],
-            _share(self.gain),
-        ]
+        measured = f"{self.recipe.measured:.4g} s"
+        return [self.recipe.name, measured, times[0], fits[0], times[1], fits[1], _share(self.gain)]
 
 
 def recipes(folder: Path, names: Sequence[str] = ()) -> list[Recipe]:
@@ -166,14 +160,10 @@ def _share(gain: float) -> str:
     return f"{gain:.1%}".replace("%", " %")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
-
-
 def page(found: Sequence[Outcome]) -> list[str]:
     """All recipes, and what of large gains is left where a decision of the recipe stays, as Markdown."""
     header = ("recipe", "measured", "nest's price", "fits", "first plan", "fits", "gain")
-    lines = _table(header, [each.row() for each in found])
+    lines = table(header, [each.row() for each in found])
     large: dict[tuple[str, ...], tuple[Outcome, int]] = {}
     for each in found:
         if each.gain > LARGE:
@@ -186,7 +176,7 @@ def page(found: Sequence[Outcome]) -> list[str]:
         name = each.recipe.name + (f" and {count - 1} more" if count > 1 else "")
         rows.append([name, _share(each.gain), differs, kept])
     header = ("recipe", "gain", "what the first plan changes", "gain left where the recipe's stays")
-    return [*lines, "", f"Gains above {_share(LARGE)}:", "", *_table(header, rows)]
+    return [*lines, "", f"Gains above {_share(LARGE)}:", "", *table(header, rows)]
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -205,13 +195,8 @@ def main(given: Sequence[str] | None = None) -> int:
         found.append(outcome)
         print(f"{len(found)} of {len(rows)}: {outcome.recipe.name}", file=sys.stderr, flush=True)
     wrong = [f"{each.recipe.name}: {told}" for each in found for told in each.contradictions(within=WITHIN)]
-    lines = [
-        *page(found),
-        "",
-        "Contradictions:" if wrong else "No contradictions.",
-        "",
-        *(f"* {each}" for each in wrong),
-    ]
+    lines = [*page(found), "", "Contradictions:" if wrong else "No contradictions.", ""]
+    lines += [f"* {each}" for each in wrong]
     print("\n".join(lines))
     if options.output is not None:
         about = ", ".join(f"{name} {value}" for name, value in facts().items())

@@ -1,6 +1,7 @@
 """What was found, as Markdown."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean, median
 
 from benchmarks.published.measure import Outcome, decisions, inside
 from benchmarks.published.runs import PublishedRun
@@ -46,7 +47,7 @@ def prices(outcomes: Sequence[Outcome]) -> list[str]:
         for each in outcomes
     ]
     off = [abs(each.error) for each in outcomes]
-    mean, half = (f"{100 * value:.1f} %" for value in (sum(off) / len(off), middle(off)))
+    mean, half = (f"{100 * value:.1f} %" for value in (fmean(off), median(off)))
     return [*table(header, rows), "", f"Absolute errors of {len(off)} runs: mean {mean}, median {half}."]
 
 
@@ -125,10 +126,3 @@ def page(outcomes: Sequence[Outcome], command: str, facts: Mapping[str, str]) ->
 def seconds(value: float | None) -> str:
     """A time with three digits and its unit."""
     return "-" if value is None else f"{0.0 if abs(value) <= NOTHING else value:.4g} s"
-
-
-def middle(values: Sequence[float]) -> float:
-    """The median."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

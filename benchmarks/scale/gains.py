@@ -12,13 +12,12 @@ from attrs import define, frozen
 
 from benchmarks.scale import piper, problems
 from benchmarks.scale.accelerators import ACCELERATORS
-from benchmarks.scale.commands import DEEPSEEK, EXPLAIN, LLAMA, MILLION, PLAN, POOLS, PROVE, README, SOLVE
+from benchmarks.scale.commands import DEEPSEEK, EXPLAIN, LLAMA, MILLION, PLAN, POOLS, PROVE, README, SOLVE, changed
 from benchmarks.scale.measure import Source
 from benchmarks.scale.mixed import MEMORY
 from benchmarks.scale.processes import NOTHING_KEPT, Run, run
 from benchmarks.scale.report import table
 from benchmarks.scale.switched_off import MOST
-from nest.io import read_mapping
 
 ENOUGH = 1.3
 """Gain that an accelerator has on some row at least."""
@@ -56,7 +55,7 @@ def rows(data: Path) -> list[Row]:
     """All of them; those whose data is not under `data` are left out."""
     found = [
         Row("readme", "README's example", README),
-        Row("1f1b", "README's example, schedule 1f1b", one_schedule),
+        Row("1f1b", "README's example, schedule 1f1b", partial(changed, "training", "schedule", "1f1b")),
         Row("pools", "Llama 3 70B on 64 H100 and 128 A100", POOLS),
         Row("405b", "Llama 3.1 405B on 16,384 H100", LLAMA),
         Row("deepseek", "DeepSeek-V3 on 2,048 H100", DEEPSEEK),
@@ -71,13 +70,6 @@ def rows(data: Path) -> list[Row]:
     if (path := data / "dag" / "layergraphs__gnmt_inference.json").exists():
         found.insert(3, Row("branched", "GNMT, 17,914 cuts", path))
     return found
-
-
-def one_schedule() -> Mapping[str, Any]:
-    """README's example with one pipeline schedule."""
-    problem = read_mapping(README).mapping
-    model = str(README.parent / problem["model"])
-    return {**problem, "model": model, "training": {**problem["training"], "schedule": "1f1b"}}
 
 
 @frozen

@@ -1,14 +1,13 @@
 """The list of what is measured, with its limits."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks.scale import problems
 from benchmarks.scale.checks import branched, equal_to, settled, solved, within
-from benchmarks.scale.measure import Limit, Measure, Series
+from benchmarks.scale.measure import Limit, Measure, Series, Source
 from benchmarks.scale.mixed import mixed_measures
 
 Suite = list[Measure | Series]
@@ -52,16 +51,8 @@ def _artifact(folder: Path) -> Suite:
     largest = tuple(path for path in files if "__gpt3__n1024__" in path.name)
     everything = Measure("artifact", f"{len(files)} solver inputs of the paper", files, Limit(), settled)
     limit = Limit(planning=1, process=2, memory=3e8)
-    alone = [
-        Measure(
-            f"artifact-gpt3-{'seconds' if 'seconds' in path.name else 'published'}",
-            "GPT-3 on 1,024 TPUv4",
-            (path,),
-            limit,
-            settled,
-        )
-        for path in largest
-    ]
+    names = {path: f"artifact-gpt3-{'seconds' if 'seconds' in path.name else 'published'}" for path in largest}
+    alone = [Measure(name, "GPT-3 on 1,024 TPUv4", (path,), limit, settled) for path, name in names.items()]
     return [everything, *alone]
 
 
@@ -99,100 +90,48 @@ def _small(folder: Path) -> Suite:
     found: Suite = []
     for path in sorted(folder.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        made = tuple(partial(_problem_of, row) for row in rows)
+        made = tuple(partial(dict, row["problem"]) for row in rows)
         check = equal_to([row["batch_time"] for row in rows])
         found.append(Measure(f"small-{path.stem}", f"{len(rows)} small problems", made, Limit(), check))
     return found
 
 
-def _problem_of(row: dict[str, Any]) -> dict[str, Any]:
-    problem: dict[str, Any] = row["problem"]
-    return problem
-
-
 def _real() -> Suite:
     huge, million = (8, 16, 16, 8, 8), (8, 16, 16, 16, 32)
-    vast = Limit(planning=10, memory=1e9)
-    return [
-        Measure(
-            "joint",
-            "Llama 3 70B on 1,024 H100, everything open",
-            (partial(problems.real, "llama-3-70b", "dgx-h100-superpod-1024", 1024),),
-            Limit(planning=3),
-            solved,
-        ),
-        Measure(
-            "scale-llama-405b",
-            "Llama 3.1 405B on 16,384 H100",
-            (partial(problems.real, "llama-3.1-405b", "dgx-h100-superpod-16384", 8192),),
-            Limit(planning=3),
-            solved,
-        ),
-        Measure(
-            "scale-blocks",
-            "1,000 transformer blocks on 131,072 H100",
-            (partial(problems.deep, 1000, problems.h100(huge), 8192),),
-            vast,
-            solved,
-        ),
-        Measure(
-            "scale-profile",
-            "1,000 layers that all differ, widths 1 to 8, 131,072 devices",
-            (partial(problems.heterogeneous, 1000, huge, 8192),),
-            vast,
-            solved,
-        ),
-        Measure(
-            "scale-blocks-million",
-            "1,000 transformer blocks on 1,048,576 H100",
-            (partial(problems.deep, 1000, problems.h100(million), 8192),),
-            vast,
-            solved,
-        ),
-        Measure(
-            "scale-profile-million",
-            "1,000 layers that all differ, widths 1 to 8, 1,048,576 devices",
-            (partial(problems.heterogeneous, 1000, million, 8192),),
-            vast,
-            solved,
-        ),
+    small, vast = Limit(planning=3), Limit(planning=10, memory=1e9)
+    real, deep, unlike = problems.real, partial(problems.deep, 1000), partial(problems.heterogeneous, 1000)
+    llama_70b = partial(real, "llama-3-70b", "dgx-h100-superpod-1024", 1024)
+    llama_405b = partial(real, "llama-3.1-405b", "dgx-h100-superpod-16384", 8192)
+    blocks, layers = "1,000 transformer blocks on", "1,000 layers that all differ, widths 1 to 8,"
+    measures: list[tuple[str, str, Source, Limit]] = [
+        ("joint", "Llama 3 70B on 1,024 H100, everything open", llama_70b, small),
+        ("scale-llama-405b", "Llama 3.1 405B on 16,384 H100", llama_405b, small),
+        ("scale-blocks", f"{blocks} 131,072 H100", partial(deep, problems.h100(huge), 8192), vast),
+        ("scale-profile", f"{layers} 131,072 devices", partial(unlike, huge, 8192), vast),
+        ("scale-blocks-million", f"{blocks} 1,048,576 H100", partial(deep, problems.h100(million), 8192), vast),
+        ("scale-profile-million", f"{layers} 1,048,576 devices", partial(unlike, million, 8192), vast),
     ]
+    return [Measure(name, what, (made,), limit, solved) for name, what, made, limit in measures]
 
 
 def _growth() -> Suite:
     devices = [2**power for power in range(10, 18)]
     layers = (50, 100, 200, 400, 700, 1000)
+    real, deep, unlike = problems.real, problems.deep, problems.heterogeneous
+
+    def series(name: str, what: str, axis: str, points: Iterable[tuple[int, Source]], *steepest: float) -> Series:
+        return Series(f"growth-{name}", what, axis, tuple(points), *steepest)
+
+    clusters = ((n, partial(real, "llama-3.1-405b", f"dgx-h100-superpod-{n}", 8192)) for n in devices)
+    fanouts = ((n, partial(unlike, 200, (8, 32, n // 256), 8192)) for n in devices)
+    blocks = ((n, partial(deep, n, "dgx-h100-superpod-16384", 8192)) for n in layers)
+    differing = ((n, partial(unlike, n, (8, 32, 64), 8192)) for n in layers)
+    open_sizes = ((n, partial(problems.micro_batched, n)) for n in (1, 2, 4, 8))
+    many = "Llama 3.1 405B on 16,384 H100, so many micro-batches open"
     return [
-        Series(
-            "growth-devices",
-            "Llama 3.1 405B",
-            "devices",
-            tuple((n, partial(problems.real, "llama-3.1-405b", f"dgx-h100-superpod-{n}", 8192)) for n in devices),
-            GREATEST_SLOPE,
-        ),
-        Series(
-            "growth-devices-profile",
-            "200 layers that all differ",
-            "devices",
-            tuple((n, partial(problems.heterogeneous, 200, (8, 32, n // 256), 8192)) for n in devices),
-            GREATEST_SLOPE,
-        ),
-        Series(
-            "growth-layers",
-            "blocks on 16,384 H100",
-            "layers",
-            tuple((n, partial(problems.deep, n, "dgx-h100-superpod-16384", 8192)) for n in layers),
-        ),
-        Series(
-            "growth-layers-profile",
-            "layers that all differ on 16,384 devices",
-            "layers",
-            tuple((n, partial(problems.heterogeneous, n, (8, 32, 64), 8192)) for n in layers),
-        ),
-        Series(
-            "growth-candidates",
-            "Llama 3.1 405B on 16,384 H100, so many micro-batches open",
-            "micro-batches",
-            tuple((n, partial(problems.micro_batched, n)) for n in (1, 2, 4, 8)),
-        ),
+        series("devices", "Llama 3.1 405B", "devices", clusters, GREATEST_SLOPE),
+        series("devices-profile", "200 layers that all differ", "devices", fanouts, GREATEST_SLOPE),
+        series("layers", "blocks on 16,384 H100", "layers", blocks),
+        series("layers-profile", "layers that all differ on 16,384 devices", "layers", differing),
+        series("candidates", many, "micro-batches", open_sizes),
     ]
