@@ -34,7 +34,7 @@ from nest_planners.shapes import (
     units,
 )
 from nest_planners.tables import sharded_state
-from nest_planners.views import usual_order
+from nest_planners.views import node_level, usual_order
 
 FAVOURED = ("tp", "sp", "ep")
 """Order in which the devices of a block are used: tensor parallelism inside a node, sequence parallelism wherever there
@@ -275,7 +275,7 @@ def _zeros(instance: Instance) -> list[int]:
 
 def _sweep(instance: Instance) -> list[Shape]:
     """Every candidate inside a node with every number of stages that leaves no device idle."""
-    node, devices = _node(instance), instance.cluster.size
+    node, devices = instance.cluster.capacities[node_level(instance)], instance.cluster.size
     found, counts = list[Shape](), dict[int, list[int]]()
     for index in requested_counts(instance):
         candidate = instance.candidates[index]
@@ -287,14 +287,10 @@ def _sweep(instance: Instance) -> list[Shape]:
     return found
 
 
-def _node(instance: Instance) -> int:
-    return next((size for size in instance.cluster.capacities if size > 1), 1)
-
-
 def _shapes(instance: Instance) -> tuple[list[Shape], ...]:
     """Candidates and numbers of stages: wider blocks up to a node, then more stages of the widest; and all others."""
     by_width = _by_width(instance)
-    inside = [width for width in by_width if width <= _node(instance)]
+    inside = [width for width in by_width if width <= instance.cluster.capacities[node_level(instance)]]
     counts = {width: _stage_counts(instance, width) for width in by_width}
     usual = [(width, 1) for width in inside if 1 in counts[width]]
     usual += [(width, count) for width in inside[-1:] for count in counts[width] if count > 1]

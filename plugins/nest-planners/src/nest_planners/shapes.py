@@ -101,12 +101,17 @@ def requested_counts(instance: Instance) -> tuple[int, ...]:
     constraints = [each for each in instance.space.constraints if each.names() and each.names() <= own]
     every = tuple(range(len(instance.candidates)))
 
-    def allowed(candidate: Candidate) -> bool:
-        values: dict[str, Value] = {**dict.fromkeys(names, 1), **candidate.degrees}
-        values |= {"width": candidate.width, "micro_batch": candidate.micro_batch or candidate.samples}
+    def allowed(index: int) -> bool:
+        values = _decided(instance, instance.candidates[index])
         return all(each.holds(values) for each in constraints)
 
-    return tuple(index for index in every if allowed(instance.candidates[index])) or every
+    return tuple(filter(allowed, every)) or every
+
+
+def _decided(instance: Instance, candidate: Candidate) -> dict[str, Value]:
+    """Names in constraints that a candidate decides."""
+    degrees = {**{name: 1 for each in instance.candidates for name in each.degrees}, **candidate.degrees}
+    return {**degrees, "width": candidate.width, "micro_batch": candidate.micro_batch or candidate.samples}
 
 
 def permitted(instance: Instance, candidate: Candidate, replicas: int, stages: int) -> bool:
@@ -117,9 +122,7 @@ def permitted(instance: Instance, candidate: Candidate, replicas: int, stages: i
         return False
     if not constraints:
         return True
-    names = {name for each in instance.candidates for name in each.degrees}
-    values: dict[str, Value] = {**dict.fromkeys(names, 1), **candidate.degrees}
-    values |= {"width": candidate.width, "micro_batch": candidate.micro_batch or candidate.samples}
+    values = _decided(instance, candidate)
     values |= {"pp": stages, "replicas": replicas, "devices": stages * replicas * candidate.width}
     micro_batches = instance.micro_batches(candidate, replicas)
     if micro_batches is not None:

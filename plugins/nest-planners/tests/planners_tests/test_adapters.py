@@ -26,7 +26,7 @@ def program(folder: Path, text: str) -> str:
     """The command of a Python program."""
     file = folder / "program.py"
     file.write_text(text)
-    return shlex.join([sys.executable, "-I", str(file)])
+    return shlex.join([sys.executable, "-I", "-S", str(file)])
 
 
 def writing(folder: Path, plan: Any) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planners.judge import Judge, Row
-from benchmarks.planners.run import planners, rows
-from benchmarks.planners.tracks import Task, tasks
+from benchmarks.planners.judge import Judge
+from benchmarks.planners.tracks import tasks
+from planners_tests.test_adapters import answered, program
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "planners"
 TASKS = {task.name: task for track in ("traps", "optimum") for task in tasks(track)}
@@ -117,22 +117,9 @@ def command(name: str, *arguments: str) -> str:
     return shlex.join([sys.executable, str(EXAMPLES / f"{name}.py"), *arguments])
 
 
-def stood_in(folder: Path, text: str) -> str:
-    """The command of a script that stands in for a program."""
-    file = folder / "stand_in.py"
-    file.write_text(text)
-    return shlex.join([sys.executable, "-I", "-S", str(file)])
-
-
-def answered(command: str, task: Task) -> Row:
-    """The row of an adapter."""
-    (row,) = rows({"it": planners(["nest"], [f"it={command}"], 60)["it"]}, [task])
-    return row
-
-
 @pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "recompute": 1.0, "skip": 1.408}.items())
 def test_piper_is_asked_in_its_format_and_its_stages_are_read(name: str, ratio: float, tmp_path: Path) -> None:
-    row = answered(command("piper", "--program", stood_in(tmp_path, PIPER)), TASKS[name])
+    row = answered(command("piper", "--program", program(tmp_path, PIPER)), TASKS[name])
     assert row.reason is None
     assert row.ratio == pytest.approx(ratio, abs=1e-3)
 
@@ -140,7 +127,7 @@ def test_piper_is_asked_in_its_format_and_its_stages_are_read(name: str, ratio: 
 @pytest.mark.longer
 @pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "skip": 1.0, "recompute": 1.235}.items())
 def test_dnn_partitioning_is_asked_in_its_format_and_its_split_is_read(name: str, ratio: float, tmp_path: Path) -> None:
-    row = answered(command("dnn_partitioning", "--program", stood_in(tmp_path, DNN_PARTITIONING)), TASKS[name])
+    row = answered(command("dnn_partitioning", "--program", program(tmp_path, DNN_PARTITIONING)), TASKS[name])
     assert row.reason is None
     assert row.ratio == pytest.approx(ratio, abs=1e-3)
 
@@ -154,7 +141,7 @@ NOTHING = {
 
 @pytest.mark.parametrize(("name", "text"), NOTHING.items())
 def test_a_program_without_a_plan_is_an_answer(name: str, text: str, tmp_path: Path) -> None:
-    row = answered(command(name, "--program", stood_in(tmp_path, text)), TASKS["even"])
+    row = answered(command(name, "--program", program(tmp_path, text)), TASKS["even"])
     assert row.reason == "by its own count no plan fits."
 
 
@@ -170,7 +157,7 @@ def test_a_program_without_a_plan_is_an_answer(name: str, text: str, tmp_path: P
 def test_a_program_that_fails_is_told_from_one_without_a_plan(
     name: str, text: str, reason: str, tmp_path: Path
 ) -> None:
-    row = answered(command(name, "--program", stood_in(tmp_path, text)), TASKS["even"])
+    row = answered(command(name, "--program", program(tmp_path, text)), TASKS["even"])
     assert row.reason == f"it ended with exit code 1: {name.upper()} {reason}"
 
 
@@ -187,7 +174,7 @@ def test_an_adapter_without_its_program_says_how_to_name_it(name: str, monkeypat
 
 
 def test_an_adapter_takes_its_program_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIPER", stood_in(tmp_path, PIPER))
+    monkeypatch.setenv("PIPER", program(tmp_path, PIPER))
     assert answered(command("piper"), TASKS["even"]).ratio == 1
 
 
