@@ -1,14 +1,18 @@
 """Small models, and a problem of one, that are priced from tables."""
 
+from pathlib import Path
 from typing import Any
 
+import typer
 from attrs import evolve
+from typer.testing import CliRunner
 
 from nest.catalogue import device
 from nest.graph import Operator, OperatorGraph
 from nest.hooks.registry import registry
 from nest.io import unstructure
 from nest.spec import MlaSpec, Training, TransformerSpec
+from nest_measured.commands import register
 from nest_measured.sizes import sizes_of
 
 DEFAULT = next(iter(registry().cost_models().values()))
@@ -39,6 +43,14 @@ PROBLEM: dict[str, Any] = {
 
 def graph(model: TransformerSpec, training: Training = TRAINING) -> OperatorGraph:
     return registry().model_importers()["transformer"].load(model, training)
+
+
+def call(*arguments: str | Path) -> Any:
+    """`nest measured` alone."""
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["measured", *map(str, arguments)])
 
 
 def row(operator: Operator, factor: float) -> dict[str, Any]:

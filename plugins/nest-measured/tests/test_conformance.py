@@ -1,7 +1,6 @@
 """The conformance kit of nest finds nothing to object to, once there is a table."""
 
-import json
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,8 @@ NORM = {"kind": "norm", "sizes": {"bytes": 131072}, "forward": 1e-6, "backward":
 
 
 @pytest.mark.longer
-def test_it_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tmp_path / "table.json"
-    table.write_text(json.dumps({"operators": [NORM]}))
-    monkeypatch.setenv(VARIABLE, str(table))
+def test_it_conforms(use: Callable[..., None]) -> None:
+    use([NORM])
     assert_conforms(Measured())
 
 

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from nest import api
 from nest.errors import InputError
-from nest_measured.commands import register
 from nest_measured.galvatron import Asked, gather_seconds, profile_of, sequence_lengths
 from nest_measured.galvatron_files import MEBIBYTE, Profiles, read_profiles
+from small_models import call
 
 TOKENS, HIDDEN, LAYERS = 64, 128, 3
 TIMES = {
@@ -130,13 +128,6 @@ def test_what_was_not_measured_is_told(files: list[Path]) -> None:
         profile_of(read_profiles(files), asked(samples=(3,)))
 
 
-def call(*arguments: str | Path) -> Any:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    return CliRunner().invoke(app, ["measured", "galvatron", *map(str, arguments)])
-
-
 def plan_of(profile: Path, **cluster: Any) -> Any:
     levels = [{"fanout": 8, "link": "nvlink3"}]
     training = {"global_batch": 64}
@@ -148,7 +139,7 @@ def plan_of(profile: Path, **cluster: Any) -> Any:
 @pytest.mark.longer
 def test_the_command_writes_a_profile_that_solves(files: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "profile.json"
-    done = call(*files, "--layers", "3", "--hidden", "128", "--output", output)
+    done = call("galvatron", *files, "--layers", "3", "--hidden", "128", "--output", output)
     assert done.exit_code == 0, done.output
     plan = plan_of(output, memory="1 GB")
     assert plan.status == "optimal"
@@ -157,7 +148,8 @@ def test_the_command_writes_a_profile_that_solves(files: list[Path], tmp_path: P
 
 @pytest.mark.parametrize("arguments", [["--precision", "int4"], ["--output", "profile.txt"]])
 def test_the_command_refuses_in_sentences(arguments: list[str], files: list[Path], tmp_path: Path) -> None:
-    done = call(*files, "--layers", "3", "--hidden", "128", "--output", tmp_path / "profile.json", *arguments)
+    asked = (*files, "--layers", "3", "--hidden", "128", "--output", tmp_path / "profile.json", *arguments)
+    done = call("galvatron", *asked)
     assert isinstance(done.exception, InputError)
 
 
@@ -188,7 +180,7 @@ def test_real_profiles(shared: Path, tmp_path: Path) -> None:
         layer = (times[f"layernum[4]_bsz{samples}_seq2048"] - times[f"layernum[2]_bsz{samples}_seq2048"]) / 2
         assert profile.candidates[samples - 1].forward[1] == pytest.approx(layer * 1e-3)
     output = tmp_path / "profile.json"
-    done = call(*chosen, "--layers", "32", "--hidden", "4096", "--output", output)
+    done = call("galvatron", *chosen, "--layers", "32", "--hidden", "4096", "--output", output)
     assert done.exit_code == 0, done.output
     plan = plan_of(output, memory="36 GB")
     assert plan.status == "optimal"

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from nest.errors import InputError
-from nest_measured.commands import register
 from nest_measured.kineto import ENGINE, read_trace, table_of
 from nest_measured.table import read_table
+from small_models import call
 
 
 def event(name: str, start: float, duration: float, thread: int = 1, category: str = "cpu_op", **args: Any) -> Any:
@@ -103,13 +101,6 @@ def test_calls_without_usable_shapes_are_left_out(dims: Any) -> None:
     assert len(table_of({"traceEvents": [*ON_CPU, strange, None, {"ph": "X"}]}).operators) == 1
     with pytest.raises(InputError, match="record_shapes=True"):
         table_of({"traceEvents": [strange]})
-
-
-def call(*arguments: str | Path) -> Any:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    return CliRunner().invoke(app, ["measured", *map(str, arguments)])
 
 
 def test_the_command_writes_a_table(tmp_path: Path) -> None:

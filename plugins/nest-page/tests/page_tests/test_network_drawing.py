@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from nest.network import LinkGraph
 from nest_page.cluster import Place
-from nest_page.network import MOST_DEVICES, drawn_network
+from nest_page.network import MOST_DEVICES, Network, drawn_network
 from nest_page.network_drawing import BUSY, Link, Node, busiest, link_keys, link_style, link_words, network_body
 from nest_page.network_layout import Layout
 from nest_page.svg import WIDTHS
@@ -31,6 +31,18 @@ def _loads(graph: LinkGraph) -> list[float]:
     return [0.9 if link == 7 else shares[link // 2 % len(shares)] for link in range(2 * len(graph.ends))]
 
 
+def _drawn(
+    graph: LinkGraph,
+    places: dict[str, Place | None],
+    shape: tuple[int, ...] = (),
+    loads: list[float] | None = None,
+    room: float = 1120,
+) -> tuple[Network, Markup]:
+    network = drawn_network(graph, places, shape, loads)
+    assert network is not None
+    return network, network_body(network.nodes, network.links, network.layout(room))
+
+
 def _elements(body: Markup) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(f"<svg>{body}</svg>").iter())
 
@@ -46,9 +58,7 @@ def _titled(body: Markup, pattern: str) -> list[ElementTree.Element]:
 def test_every_node_and_every_link_is_drawn_once(name: str, loaded: bool, room: float) -> None:
     graph, shape = GRAPHS[name]
     places = served(graph, 2, 2, 3)
-    network = drawn_network(graph, places, shape, _loads(graph) if loaded else None)
-    assert network is not None
-    body = network_body(network.nodes, network.links, network.layout(room))
+    _, body = _drawn(graph, places, shape, _loads(graph) if loaded else None, room)
     titles = Counter(each.text for each in _elements(body) if each.tag == "title")
     assert set(titles.values()) == {1}
     for node in graph.names:
@@ -64,9 +74,7 @@ def test_every_node_and_every_link_is_drawn_once(name: str, loaded: bool, room: 
 
 def test_devices_say_what_they_serve() -> None:
     graph = rails(2, 4)
-    network = drawn_network(graph, served(graph, 2, 2, 1))
-    assert network is not None
-    body = network_body(network.nodes, network.links, network.layout(1120))
+    _, body = _drawn(graph, served(graph, 2, 2, 1))
     assert [each.get("class") for each in _titled(body, "stage 1 of replica 1")] == ["stage-0"] * 2
     assert [each.get("class") for each in _titled(body, "stage 2 of replica 1")] == ["stage-1"] * 2
     assert [each.get("class") for each in _titled(body, "not used")] == ["panel edged"] * 4
@@ -75,9 +83,7 @@ def test_devices_say_what_they_serve() -> None:
 
 def test_the_first_of_several_replicas_has_an_outline_and_cells_their_replicas() -> None:
     graph = torus(4, 4)
-    network = drawn_network(graph, served(graph, 2, 2, 4), (4, 4))
-    assert network is not None
-    body = network_body(network.nodes, network.links, network.layout(1120))
+    _, body = _drawn(graph, served(graph, 2, 2, 4), (4, 4))
     (outline,) = [each for each in _elements(body) if each.get("class") == "line strong"]
     assert outline.get("d", "").count("M") == 4
     cells = [each.text for each in _elements(body) if each.tag == "text"]
@@ -87,10 +93,8 @@ def test_the_first_of_several_replicas_has_an_outline_and_cells_their_replicas()
 
 def test_the_busiest_link_has_an_edge_and_lies_on_top() -> None:
     graph = torus(4, 4)
-    network = drawn_network(graph, served(graph, 2, 2, 4), (4, 4), _loads(graph))
-    assert network is not None
+    network, body = _drawn(graph, served(graph, 2, 2, 4), (4, 4), _loads(graph))
     assert busiest(network.links) == 3
-    body = network_body(network.nodes, network.links, network.layout(1120))
     paths = [each for each in _elements(body) if each.get("class", "").startswith("link")]
     (edge,) = [each for each in paths if each.get("class") == "link edge-5"]
     assert paths[-1].get("d") == edge.get("d")
@@ -115,9 +119,7 @@ def test_the_busier_direction_counts(loads: tuple[float, float], style: str) -> 
 def test_keys_are_the_classes_drawn() -> None:
     graph = rails(4, 4, shared=False)
     for loads in (None, _loads(graph)):
-        network = drawn_network(graph, served(graph, 2, 2, 3), (), loads)
-        assert network is not None
-        body = network_body(network.nodes, network.links, network.layout(1120))
+        network, body = _drawn(graph, served(graph, 2, 2, 3), (), loads)
         drawn = {each.get("class") for each in _elements(body) if each.get("class", "").startswith("link")}
         keys = link_keys(network.links)
         assert {key.style for key in keys} == drawn - {"link edge-5"}

@@ -17,7 +17,6 @@ import pytest
 from attrs import evolve
 
 from nest import api
-from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 from nest_page.headline import about, headline, in_words, plan_status
@@ -65,9 +64,6 @@ def test_the_policy_allows_the_one_style_only(text: str) -> None:
 def test_page_can_be_read_without_seeing_it(text: str) -> None:
     tags = Page(text).tags
     names = Counter(name for name, _ in tags)
-    assert (
-        names["h1"] == names["main"] == names["header"] == names["nav"] == names["title"] - names["svg-title"] or True
-    )
     assert names["h1"] == 1
     assert names["main"] == 1
     assert next(told for name, told in tags if name == "html")["lang"] == "en"
@@ -175,22 +171,12 @@ def test_names_are_text_whoever_wrote_them() -> None:
     assert nasty.replace("`x`", "x") in page.text
 
 
-def test_an_infeasible_plan_says_why() -> None:
+def test_an_infeasible_plan_says_why_and_is_not_told_to_be_made_faster() -> None:
     page = Page(quick(infeasible()))
     assert (infeasible().diagnosis or "?").replace("`", "") in page.text.replace("\n", " ")
     assert "Infeasible" in page.text
-
-
-def test_an_infeasible_plan_is_not_told_to_be_made_faster() -> None:
-    page = Page(quick(infeasible()))
     assert "nest explain PLAN" in page.text
     assert not [words for words in ("nest verify", "faster", "data-value") if words in page.text]
-
-
-def test_a_plan_whose_figures_do_not_hold_is_refused() -> None:
-    plan = solved()
-    with pytest.raises(InputError, match="fails its check, so nest writes no report"):
-        quick(evolve(plan, batch_time=(plan.batch_time or 0.0) * 0.9))
 
 
 def test_an_optimum_is_one_of_what_its_target_can_run() -> None:

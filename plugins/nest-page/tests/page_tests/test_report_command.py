@@ -46,20 +46,7 @@ def test_what_cannot_be_reported_on_is_refused(
     tmp_path: Path,
 ) -> None:
     plan.write_text(json.dumps({**solved().to_dict(), **change}))
-    assert (
-        call(
-            monkeypatch,
-            "report",
-            str(plan),
-            "-o",
-            str(tmp_path / "page.html"),
-            "--without",
-            "frontier",
-            "--without",
-            "sensitivity",
-        )
-        == 2
-    )
+    assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "page.html")) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
 

@@ -20,11 +20,3 @@ def test_launchers_start_the_ranks_of_the_framework() -> None:
     listings = Page(quick(plan)).listings
     together = api.exported(plan, ("megatron", "torchrun", "slurm")).files
     assert {text for text in together.values() if len(text) <= LONGEST} <= set(listings)
-
-
-@pytest.mark.longer
-def test_a_plan_of_measured_layers_has_a_page() -> None:
-    from tests.simulate.uniform_plans import uniform_plan
-
-    page = Page(quick(uniform_plan(2, "1f1b")))
-    assert "Launch" in page.text
