@@ -169,12 +169,12 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     usual = seen[0].usual
     low, high = (usual.median * exp(side * usual.between) for side in (-1, 1))
-    known = "with" if usual.median == 1 else "without"
+    known = "has" if usual.median == 1 else "has not"
     lines = [f"Your runs take {exp(fmean(logarithms)):.3f} times the predicted time."] if logarithms else []
     return [
         *lines,
-        f"On devices {known} a calibration, published runs take {usual.median:.3f} times the predicted time "
-        f"(two thirds of clusters: {low:.3f} to {high:.3f}).",
+        f"On devices whose coefficients nest {known} fitted, published runs take {usual.median:.3f} times the "
+        f"predicted time (two thirds of clusters: {low:.3f} to {high:.3f}).",
         f"The factor of this cluster is {taken.time:.3f}. Further runs vary by {percent(taken.time_spread)} "
         "(standard deviation).",
     ]

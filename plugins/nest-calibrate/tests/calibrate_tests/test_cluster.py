@@ -174,7 +174,7 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, call: Ca
     code, out, _ = call("calibrate", "cluster", str(runs), "--output", str(told))
     assert code == 0
     assert "Your runs take 1.300 times the predicted time." in out
-    assert "On devices with a calibration, published runs take 1.000 times the predicted time" in out
+    assert "On devices whose coefficients nest has fitted, published runs take 1.000 times the predicted time" in out
     expected = exp(level([log(1.3)] * 3, time_spread("hopper"))[0])
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps({**SMALL, "cluster": {**SMALL["cluster"], "calibration": "cluster.toml"}}))

@@ -232,7 +232,16 @@ def memory(
 
 
 def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
-    header = ("source", "ran", "rejected", "if left out", "failed", "accepted", "if left out", "peaks off by")
+    header = (
+        "source",
+        "ran",
+        "rejected",
+        "rejected if left out",
+        "failed",
+        "accepted",
+        "accepted if left out",
+        "peaks off by",
+    )
     rows = [
         (
             each.group,
