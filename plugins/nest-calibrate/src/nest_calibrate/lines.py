@@ -8,12 +8,7 @@ from typing import Generic, TypeVar
 from attrs import evolve, frozen
 
 from nest.errors import InputError
-from nest.spec.measurements import (
-    Measurement,
-    OperatorMeasurement,
-    RunMeasurement,
-    numbered_measurements,
-)
+from nest.spec.measurements import Measurement, OperatorMeasurement, RunMeasurement, numbered_measurements
 from nest.units import Seconds, format_seconds
 
 Doubt = Callable[[str], None]

@@ -72,8 +72,7 @@ STEPS = (
     ),
     # LLaMA-Factory, train/callbacks.py, LogCallback: trainer_log.jsonl.
     StepLine.of(
-        "LLaMA-Factory",
-        r'"current_steps": (?P<step>\d+), "total_steps": (?P<of>\d+).*?"elapsed_time": "CLOCK"',
+        "LLaMA-Factory", r'"current_steps": (?P<step>\d+), "total_steps": (?P<of>\d+).*?"elapsed_time": "CLOCK"'
     ),
     # Hugging Face Trainer: its progress bar, in a notebook and elsewhere.
     StepLine.of("Hugging Face Trainer", r"(?P<step>\d+)/(?P<of>\d+) CLOCK(?: < [^,]*,[^,]*)?, Epoch "),

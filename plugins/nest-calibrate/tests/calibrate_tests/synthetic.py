@@ -51,13 +51,7 @@ SPREAD: dict[str, dict[str, Any]] = {
     "stages that run again": problem(tp=2, pp=4, dp=4, zero=1, recompute="stage", training=TENSOR),
     "interleaved": problem(MULTI_HEAD, tp=4, pp=4, dp=2, schedule="interleaved", chunks=2),
     "interleaved, messages hidden": problem(
-        MULTI_HEAD,
-        tp=4,
-        pp=4,
-        dp=2,
-        schedule="interleaved",
-        chunks=2,
-        training={"overlap": {"pipeline": True}},
+        MULTI_HEAD, tp=4, pp=4, dp=2, schedule="interleaved", chunks=2, training={"overlap": {"pipeline": True}}
     ),
     "zero bubble": problem(tp=2, sp=True, pp=4, dp=4, zero=3, schedule="zero-bubble", training={**TENSOR, **DATA}),
     "gpipe": problem(tp=2, pp=4, dp=4, training={"schedule": ["gpipe"]}, schedule="gpipe"),

@@ -85,11 +85,7 @@ BAD: dict[str, tuple[list[Any], tuple[str, ...], str]] = {
     "no measurement": ([{"nest": 1}], (), "bad.jsonl:1: measurement is missing"),
     "a run without a time": ([run(SMALL, 0.02), {"problem": SMALL}], (), "bad.jsonl:2: measured is missing"),
     "a time of nothing": ([run(SMALL, 0.0)], (), "bad.jsonl:1: measured.batch_time must be above 0"),
-    "a plan that is none": (
-        [run({**SMALL, "fixed": {"tp": 3}}, 0.2, id="odd one")],
-        (),
-        "bad.jsonl:1: ",
-    ),
+    "a plan that is none": ([run({**SMALL, "fixed": {"tp": 3}}, 0.2, id="odd one")], (), "bad.jsonl:1: "),
     "a plan that does not add up": (
         [run(SMALL, 0.02), run({**SMALL, "fixed": {"tp": 2, "dp": 32}}, 0.2)],
         (),

@@ -209,11 +209,7 @@ def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
         (MICROBENCHMARKS[:1], "h100-smx", "--device.*h100-smx.*h100-sxm"),
         (MICROBENCHMARKS[:1], "absent.toml", "--device: there is no file"),
         ([{**MICROBENCHMARKS[0], "direction": "backward"}], "h100-sxm", "matmul is backward; measure its two products"),
-        (
-            [{**MICROBENCHMARKS[0], "device": name} for name in "ab"],
-            "h100-sxm",
-            "come from a and b; fit one",
-        ),
+        ([{**MICROBENCHMARKS[0], "device": name} for name in "ab"], "h100-sxm", "come from a and b; fit one"),
         ([{**MICROBENCHMARKS[0], "precision": "fp16"}], "tpu-v4", "'tpu-v4' has no matrix peak"),
         (
             [{"nest": 1, "measurement": "collective", "kind": "all_reduce", "bytes": 9, "members": 2, "seconds": 1}],

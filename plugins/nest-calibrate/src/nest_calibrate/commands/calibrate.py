@@ -30,9 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def collectives(
     files: list[Path] = typer.Argument(
-        ...,
-        metavar="FILES...",
-        help="Collective times: aiconfigurator, JSON lines or nccl-tests.",
+        ..., metavar="FILES...", help="Collective times: aiconfigurator, JSON lines or nccl-tests."
     ),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="DIR", help="Write the links into this folder."),
     link: str | None = typer.Option(None, "--link", help="Measured link, as in the catalogue."),
@@ -109,10 +107,7 @@ def devices(
     files: list[Path] = typer.Argument(..., metavar="FILES...", help="Measured runs and operators (JSON lines)."),
     device: str | None = typer.Option(None, "--device", help="Device of the operators: a name or a file."),
     folds: int = typer.Option(8, "--folds", min=2, help="Folds of the cross-validation."),
-    prior: str = typer.Option(
-        "catalogue",
-        help="Starting point of the fit: catalogue or published.",
-    ),
+    prior: str = typer.Option("catalogue", help="Starting point of the fit: catalogue or published."),
     without: list[str] = typer.Option(
         [], "--without", metavar="GROUP", help="Leave out this group of runs; repeatable."
     ),
@@ -170,19 +165,10 @@ def _shares(errors: tuple[float, float]) -> str:
 
 def memory(
     files: list[Path] = typer.Argument(
-        ...,
-        metavar="FILES...",
-        help="Runs that fitted or ran out of memory (JSON lines).",
+        ..., metavar="FILES...", help="Runs that fitted or ran out of memory (JSON lines)."
     ),
-    risk: float | None = typer.Option(
-        None,
-        "--risk",
-        help="Accepted share of failing launches; default 0.2.",
-    ),
-    prior: str = typer.Option(
-        "catalogue",
-        help="Starting point of the fit: catalogue or none.",
-    ),
+    risk: float | None = typer.Option(None, "--risk", help="Accepted share of failing launches; default 0.2."),
+    prior: str = typer.Option("catalogue", help="Starting point of the fit: catalogue or none."),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="FILE", help="Write the fit to this file."),
     as_json: bool = JSON,
 ) -> None:
@@ -259,11 +245,7 @@ def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
 
 
 def cluster(
-    files: list[Path] = typer.Argument(
-        ...,
-        metavar="RUNS...",
-        help="Runs on one cluster (JSON lines).",
-    ),
+    files: list[Path] = typer.Argument(..., metavar="RUNS...", help="Runs on one cluster (JSON lines)."),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="Write the calibration to this file."
     ),

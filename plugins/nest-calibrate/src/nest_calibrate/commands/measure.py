@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def measure(
-    logs: list[Path] = typer.Argument(
-        ...,
-        metavar="LOG...",
-        help="Training logs of any supported framework.",
-    ),
+    logs: list[Path] = typer.Argument(..., metavar="LOG...", help="Training logs of any supported framework."),
     problem: Path | None = typer.Option(
         None, "--problem", metavar="FILE", help="Problem or plan of the run; default: beside the log."
     ),

@@ -26,10 +26,7 @@ FAILED = "oom"
 def shortlist(
     plan: Path = typer.Argument(..., metavar="PLAN", help="Plan file from `nest solve`."),
     measured: list[str] = typer.Option(
-        [],
-        "--measured",
-        metavar="NAME=TIME",
-        help="Step time of a plan, such as safer=21.3s or safer=oom; repeatable.",
+        [], "--measured", metavar="NAME=TIME", help="Step time of a plan, such as safer=21.3s or safer=oom; repeatable."
     ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write a plan file for each plan to this folder."
