@@ -36,8 +36,8 @@ def summary() -> Iterator[str]:
         f"over {runs} published runs. The 80 % range contains the measured time of {percent(covered)} of them."
     )
     errors = [percent(own[count]["mean"]) for count in ("0", "1", "3")]
-    clusters = f"{len(own['0']['sources'])} clusters with more than three runs"
-    yield f"On the {clusters}, the mean error is {errors[0]}. It falls to {errors[1]}"
+    sources = f"{len(own['0']['sources'])} sources with more than three runs"
+    yield f"On the {sources}, the mean error is {errors[0]}. It falls to {errors[1]}"
     yield f"with one run of your own, and to {errors[2]} with three."
 
 
