@@ -73,13 +73,7 @@ def pipers(folder: Path, sizes: Sequence[int] = (8, 64)) -> Iterator[Reproduced]
             shapes = [instance.candidates[stage.candidate].name.split("x") for stage in solution.stages]
             stages = [(list(each.layers), int(t), int(d)) for each, (t, d) in zip(solution.stages, shapes, strict=True)]
             ours = piper.price(graph, stages, devices, gib * GIB)
-        yield Reproduced(
-            "piper",
-            f"BERT-32 on {devices} devices of {gib} GiB, seconds per sample",
-            f"{published:.9f}",
-            "no plan" if ours is None else f"{ours:.9f}",
-            ours is not None and abs(ours / published - 1) <= NEAR,
-        )
+        yield _of_piper(f"BERT-32 on {devices} devices of {gib} GiB, seconds per sample", published, ours, 9)
 
 
 def loads(folder: Path) -> Iterator[Reproduced]:
@@ -93,13 +87,13 @@ def loads(folder: Path) -> Iterator[Reproduced]:
         problem["search"]["tensors"] = "direct"
         instance, solution = decided("piper", problem)
         ours = None if solution is None else evaluate(instance, solution).slowest
-        yield Reproduced(
-            "piper",
-            f"{name} on 6 devices, seconds of the fullest",
-            f"{published:.4f}",
-            "no plan" if ours is None else f"{ours:.4f}",
-            ours is not None and abs(ours / published - 1) <= NEAR,
-        )
+        yield _of_piper(f"{name} on 6 devices, seconds of the fullest", published, ours, 4)
+
+
+def _of_piper(what: str, published: float, ours: float | None, digits: int) -> Reproduced:
+    told = "no plan" if ours is None else f"{ours:.{digits}f}"
+    near = ours is not None and abs(ours / published - 1) <= NEAR
+    return Reproduced("piper", what, f"{published:.{digits}f}", told, near)
 
 
 SCALED = {"nest-paper": COLUMNS.index("nest"), "phaze": COLUMNS.index("phaze")}
