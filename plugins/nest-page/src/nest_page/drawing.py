@@ -16,7 +16,7 @@ from nest.spec import PlanDocument, Problem
 from nest_page.cluster import cluster_figure, pool_figures
 from nest_page.headline import about, batch_size, cluster_size, headline, levels_in_words, model_size, statuses
 from nest_page.network import network_figure
-from nest_page.records import Figure, Heading, Section, Subject
+from nest_page.records import Heading, Section, Subject
 from nest_page.rendering import rendered
 from nest_page.sections import Export, launch, reproduce, stage_table
 from nest_page.stage_bars import memory_figure, time_figure
@@ -27,24 +27,21 @@ def page(
     subject: Subject, export: Export, why: Sequence[Section], answers: Sequence[Section], date: datetime.date | None
 ) -> str:
     """The HTML file of a feasible plan: why it is the best, `export` for its files, answers to what more is worth."""
+    drawn = pool_figures(subject) or (network_figure(subject) or cluster_figure(subject),)
     sections = (
         headline(subject),
         *why,
         launch(subject, export),
-        Section("cluster", "Cluster", figures=_cluster_figures(subject)),
+        Section("cluster", "Cluster", figures=drawn),
         timeline(subject),
-        _drawn("memory", "Memory", memory_figure(subject)),
-        _drawn("time", "Time", time_figure(subject)),
+        Section("memory", "Memory", figures=(memory_figure(subject),)),
+        Section("time", "Time", figures=(time_figure(subject),)),
         *answers,
         stage_table(subject),
         reproduce(subject.plan),
     )
     heading = _heading(subject.problem, _clusters(subject.instance), subject.known)
     return rendered(evolve(heading, about=about(subject.plan), date=date), statuses(subject.plan), sections)
-
-
-def _cluster_figures(subject: Subject) -> tuple[Figure, ...]:
-    return pool_figures(subject) or (network_figure(subject) or cluster_figure(subject),)
 
 
 def _clusters(instance: Instance) -> tuple[Cluster, ...]:
@@ -68,10 +65,6 @@ def page_without_plan(
     heading = evolve(_heading(problem, clusters, known), about=about(plan), date=date)
     diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
     return rendered(heading, statuses(plan), (diagnosis, *freeing, reproduce(plan)))
-
-
-def _drawn(name: str, title: str, figure: Figure) -> Section:
-    return Section(name, title, figures=(figure,))
 
 
 def clusters_of(problem: Problem, known: Registry) -> tuple[Cluster, ...]:

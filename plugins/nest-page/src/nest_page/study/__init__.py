@@ -91,14 +91,14 @@ def _summary(study: Study, metric: Metric) -> Section:
         if valued:
             value, point = (min if metric.less_is_better else max)(valued, key=lambda each: each[0])
             best.append((name, value, point))
-    header = ("training", f"best {metric.title}", AGAINST, "row", *_varied(study), "plan")
+    header = ("training", f"best {metric.title}", AGAINST, "row", *(axis.name for axis in study.compared), "plan")
     rows = tuple(
         (
             Cell(name or "all rows"),
             Cell(metric.text(value), value),
             Cell(study.against(metric, point)),
             Cell(f"{point.number:,}", link=f"#{point.anchor}"),
-            *_varied_cells(study, point),
+            *(Cell(axis.shown(point)) for axis in study.compared),
             Cell(point.plan),
         )
         for name, value, point in best[:MOST_REASONS]
@@ -115,15 +115,6 @@ def _summary(study: Study, metric: Metric) -> Section:
 
 def _values(values: Sequence[str]) -> str:
     return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:11])}, ... {values[-1]}"
-
-
-def _varied(study: Study) -> tuple[str, ...]:
-    return tuple(study.axes[index].name for index in study.varying if not study.axes[index].is_work)
-
-
-def _varied_cells(study: Study, point: StudyPoint) -> tuple[Cell, ...]:
-    axes = (study.axes[index] for index in study.varying if not study.axes[index].is_work)
-    return tuple(Cell(axis.shown(point)) for axis in axes)
 
 
 def _figures(study: Study, metric: Metric, held: Mapping[int, int]) -> Iterator[Section]:

@@ -145,12 +145,11 @@ def _short(value: float) -> str:
 
 def _table(study: Study, name: str, front: Sequence[StudyPoint]) -> Table:
     """The rows of a front, fastest first."""
-    varied = [study.axes[index] for index in study.varying if not study.axes[index].is_work]
-    header = ("row", *(axis.name for axis in varied), "step time", "devices", "memory", "cost", "plan")
+    header = ("row", *(axis.name for axis in study.compared), "step time", "devices", "memory", "cost", "plan")
     rows = tuple(
         (
             Cell(f"{point.number:,}", link=f"#{point.anchor}"),
-            *(Cell(axis.shown(point)) for axis in varied),
+            *(Cell(axis.shown(point)) for axis in study.compared),
             Cell.seconds(point.batch_time or 0.0),
             Cell("" if point.devices is None else f"{point.devices:,}", point.devices),
             Cell("") if point.memory is None else Cell.size(point.memory),

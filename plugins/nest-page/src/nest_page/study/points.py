@@ -121,6 +121,11 @@ class Study:
         return tuple(index for index in several if index in labels or not self._decided(labels, index))
 
     @cached_property
+    def compared(self) -> tuple[Axis, ...]:
+        """Keys that vary among rows of one training."""
+        return tuple(self.axes[index] for index in self.varying if not self.axes[index].is_work)
+
+    @cached_property
     def shown(self) -> tuple[int, ...]:
         """Indices of the keys but for those that labels decide."""
         several = {index for index, axis in enumerate(self.axes) if len(axis.values) > 1}
