@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 from attrs import evolve
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nest.catalogue import device
 from nest.graph import Operator, OperatorGraph
@@ -45,7 +45,7 @@ def graph(model: TransformerSpec, training: Training = TRAINING) -> OperatorGrap
     return registry().model_importers()["transformer"].load(model, training)
 
 
-def call(*arguments: str | Path) -> Any:
+def call(*arguments: str | Path) -> Result:
     """`nest measured` alone."""
     app = typer.Typer()
     app.callback()(lambda: None)

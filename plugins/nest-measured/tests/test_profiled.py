@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from nest.errors import InputError
 from nest.spec.measurements import OperatorMeasurement
-from nest_measured.commands import register
 from nest_measured.profiled import table_of
 from nest_measured.table import read_table
+from small_models import call
 
 PRODUCT = {"batch": 2, "rows": 8, "columns": 16, "contracted": 32}
 ATTENTION = {"batch": 1, "heads": 4, "kv_heads": 2, "head": 8, "sequence": 16}
@@ -66,9 +65,7 @@ def command(folder: Path, *lines: dict[str, Any], device: str = "h100-sxm") -> R
     source.write_text(
         "".join(json.dumps({**LINE, "shape": LARGE, "device": "some GPU", **line}) + "\n" for line in lines)
     )
-    app = typer.Typer(pretty_exceptions_enable=False)
-    register(app)
-    return CliRunner().invoke(app, ["measured", "profile", str(source), "--device", device, "--output", str(output)])
+    return call("profile", source, "--device", device, "--output", output)
 
 
 def test_the_command_writes_what_the_cost_model_reads(tmp_path: Path) -> None:

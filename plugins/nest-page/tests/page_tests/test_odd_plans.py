@@ -3,8 +3,6 @@
 import json
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import html5lib
 import pytest
@@ -12,16 +10,10 @@ import pytest
 import nest
 from nest import api
 from nest.errors import InputError
-from nest.spec import PlanDocument
 from nest_page.page_of_plan import PARTS
 from page_tests.plans import LEVELS, decided, problem, quick, solved
 from page_tests.reading import Page
-
-
-def written(path: Path, plan: PlanDocument, **changes: Any) -> Path:
-    """A plan file with keys changed."""
-    path.write_text(json.dumps({**plan.to_dict(), **changes}))
-    return path
+from tests.measured import profile
 
 
 @pytest.mark.longer
@@ -36,24 +28,18 @@ def test_a_pipe_is_read_once() -> None:
 
 
 @pytest.mark.longer
-def test_a_plan_that_says_two_things_has_no_page(tmp_path: Path) -> None:
-    both = written(tmp_path / "plan.json", solved(), status="infeasible")
+def test_a_plan_that_says_two_things_has_no_page() -> None:
     with pytest.raises(InputError, match="fails its check"):
-        nest.report_page(both)
+        nest.report_page({**solved().to_dict(), "status": "infeasible"})
 
 
 @pytest.mark.longer
 def test_a_batch_of_no_time_has_a_whole_page() -> None:
-    state = {"dense": {"ranks": [0], "weights": [1e9], "gradients": [1e9], "optimizer": [1e9], "update": [0.0]}}
-    mode = {"extra": [0.0], "first": [1e9], "more": [1e9], "peak": [0.0]}
-    candidate = {
-        "name": "c", "width": 1, "samples": 1, "forward": [0.0], "backward": [0.0], "edge_bytes": [],
-        "state": state, "recompute": {"none": mode},
-    }  # fmt: skip
+    state = {key: [1e9] for key in ("weights", "gradients", "optimizer")}
     plan = api.solve(
         {
             "nest": 1,
-            "profile": {"layers": ["a"], "edges": [], "candidates": [candidate]},
+            "profile": profile([0.0], [0.0], state=state, kept={"first": [1e9], "more": [1e9]}),
             "training": {"global_batch": 4},
             "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1e9}], "memory": 1e12},
         }

@@ -25,6 +25,7 @@ from nest_page.svg import WIDTHS
 from nest_page.verbs import report_page
 from page_tests.plans import decided, infeasible, problem, quick, solved
 from page_tests.reading import Page
+from tests.measured import profile
 from tests.simulate.uniform_plans import uniform_plan
 
 PLANS = {"solved": solved, "decided": decided, "infeasible": infeasible}
@@ -137,33 +138,14 @@ def test_tokens_a_day_are_those_of_all_devices() -> None:
 def test_names_are_text_whoever_wrote_them() -> None:
     nasty = "<script>alert(1)</script>\"'&`x`"
     levels = [{"name": nasty, "fanout": 8, "bandwidth": "450 GB/s", "latency": "3 us"}]
-    profile = {
-        "layers": [f"{nasty}{index}" for index in range(2)],
-        "edges": [[0, 1]],
-        "candidates": [
-            {
-                "name": nasty,
-                "degrees": {"tp": 1},
-                "width": 1,
-                "samples": 1,
-                "forward": [0.1, 0.1],
-                "backward": [0.2, 0.2],
-                "state": {
-                    nasty: {"ranks": [0], "weights": [1, 1], "gradients": [1, 1], "optimizer": [6, 6], "update": [0, 0]}
-                },
-                "recompute": {
-                    "none": {"extra": [0, 0], "first": [4, 4], "more": [4, 4], "peak": [0, 0], "stash_inputs": False}
-                },
-                "edge_bytes": [5],
-            }
-        ],
-    }
+    measured = profile([0.1, 0.1], [0.2, 0.2], state={"weights": [1, 1]}, sent=5, name=nasty)
+    measured["layers"] = [f"{nasty}{index}" for index in range(2)]
+    (only,) = measured["candidates"]
+    only["state"] = {nasty: only["state"]["dense"]}
     hosts = [f"{nasty}{index}" for index in range(4)]
     cluster = {"levels": levels, "memory": 1e9, "hosts": hosts, "devices_per_host": 2}
-    plan = api.solve(
-        {"nest": 1, "profile": profile, "training": {"global_batch": 8}, "cluster": cluster, "constraints": ["pp == 2"]}
-    )
-    text = quick(plan)
+    asked = {"nest": 1, "profile": measured, "training": {"global_batch": 8}, "cluster": cluster}
+    text = quick(api.solve({**asked, "constraints": ["pp == 2"]}))
     html5lib.HTMLParser(strict=True).parse(text)
     page = Page(text)
     assert "script" not in {name for name, _ in page.tags}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import call
+from tests.command_line import Caller
 
 OWN = ("--cluster", "the problem's")
 PROBLEM = {
@@ -22,27 +22,27 @@ PROBLEM = {
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(PROBLEM))
-    return str(path)
+    return path
 
 
 @pytest.mark.longer
-def test_a_deadline_that_is_met(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "recommend", file, "--tokens", "1B", "--within", "30d", *OWN) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_deadline_that_is_met(file: Path, call: Caller) -> None:
+    code, out, _ = call("recommend", file, "--tokens", "1B", "--within", "30d", *OWN)
+    assert code == 0
+    lines = out.splitlines()
     assert lines[2].startswith("the problem's  fewest, cheapest  1 of 2")
     assert "cost" not in lines[0]
     assert max(map(len, lines[:3])) <= 100
 
 
 @pytest.mark.longer
-def test_one_that_is_not_names_the_nearest(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "recommend", file, "--tokens", "1T", "--within", "1h", *OWN, "--json") == 1
-    told = json.loads(capsys.readouterr().out)
+def test_one_that_is_not_names_the_nearest(file: Path, call: Caller) -> None:
+    code, out, _ = call("recommend", file, "--tokens", "1T", "--within", "1h", *OWN, "--json")
+    assert code == 1
+    told = json.loads(out)
     assert (told["met"], told["nearest"]) == (False, "the problem's")
     (cluster,) = told["clusters"]
     assert cluster["fewest"] is None
@@ -61,21 +61,25 @@ def test_one_that_is_not_names_the_nearest(
         (("--within", "30d", "--output", "plan.json"), "need --nodes"),
     ],
 )
-def test_slips_are_told(
-    file: str, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "recommend", file, *words) == 2
-    assert said in capsys.readouterr().err
+def test_slips_are_told(file: Path, words: tuple[str, ...], said: str, call: Caller) -> None:
+    code, _, err = call("recommend", file, *words)
+    assert code == 2
+    assert said in err
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["1"], 1, "no plan on 1 nodes"),
+        (["2"], 2, "those of 1 to 1"),
+        (["1", "--cluster", "b"], 2, "no cluster 'b'"),
+    ],
+)
 def test_a_curve_without_such_a_row_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str], code: int, said: str, tmp_path: Path, call: Caller
 ) -> None:
     path = tmp_path / "plans.jsonl"
     path.write_text('{"cluster": "a", "nodes": 1, "uses": null, "plan": null}\n')
-    assert call(monkeypatch, "recommend", str(path), "--nodes", "1") == 1
-    assert "no plan on 1 nodes" in capsys.readouterr().out
-    assert call(monkeypatch, "recommend", str(path), "--nodes", "2") == 2
-    assert "those of 1 to 1" in capsys.readouterr().err
-    assert call(monkeypatch, "recommend", str(path), "--nodes", "1", "--cluster", "b") == 2
-    assert "no cluster 'b'" in capsys.readouterr().err
+    found, *printed = call("recommend", path, "--nodes", *options)
+    assert found == code
+    assert said in printed[code - 1]

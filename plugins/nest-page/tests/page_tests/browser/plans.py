@@ -105,17 +105,9 @@ def infeasible() -> PlanDocument:
 
 
 def _profile() -> dict[str, Any]:
-    plan = next(each for each in map(_of_seed, range(100)) if len(each.stages) == 4 and len(_layers(each)) == 4)
+    plans = (uniform_plan(seed, "1f1b") for seed in range(100))
+    plan = next(each for each in plans if len(each.stages) == len(each.problem["profile"]["layers"]) == 4)
     return {**plan.problem, "fixed": {}}
-
-
-def _of_seed(seed: int) -> PlanDocument:
-    return uniform_plan(seed, "1f1b")
-
-
-def _layers(plan: PlanDocument) -> list[str]:
-    layers: list[str] = plan.problem["profile"]["layers"]
-    return layers
 
 
 PLANS: Mapping[str, Callable[[], PlanDocument]] = {

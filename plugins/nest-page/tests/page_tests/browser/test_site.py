@@ -1,15 +1,12 @@
 """The documentation site in a browser: nothing wider than the screen, and no rule of axe-core broken by its pages."""
 
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from page_tests.browser.test_accessibility import axe, violations  # noqa: F401
+from page_tests.browser.visit import serving
 from tests.docs.test_site import built
 
 PAGES = (
@@ -27,25 +24,10 @@ OF_THE_THEME = {"aria-dialog-name", "landmark-unique"}
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture(scope="module")
-def address(site: Path) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of the site, which this machine serves: scripts of pages read no files of a disk."""
-    handler = partial(Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files and writes no log."""
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    with serving(built(tmp_path_factory.mktemp("site"))) as served:
+        yield served
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -62,7 +44,7 @@ def test_pages_fit_the_screen_and_break_no_rule(
         viewport={"width": 1440, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
     )
     shown = context.new_page()
-    shown.goto(f"{address}/{name}")
+    shown.goto(f"{address}{name}")
     shown.wait_for_selector("[data-md-component=palette]", state="attached")
     found = [each for each in violations(shown, axe) if each.partition(":")[0] not in OF_THE_THEME]
     assert found == []

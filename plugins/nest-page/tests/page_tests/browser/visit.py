@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from attrs import Factory, frozen
@@ -49,6 +52,20 @@ def visited(chromium: Any) -> Iterator[Callable[..., Visit]]:
     finally:
         for context in contexts:
             context.close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serves files of a folder on this machine, at the address it gives."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 def _note(address: str, own: str, requests: list[str]) -> None:
