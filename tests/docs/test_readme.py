@@ -95,13 +95,14 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
     assert even == (f"{100 * int(rejected) / int(ran):.1f}", f"{100 * int(accepted) / int(failed):.1f}")
     usual = re.findall(r"^\| 0.2 \| \S+ \| (\S+ %) \| .*? \| (\S+ %) \|", EXPLAINED, re.MULTILINE)[0]
     for claim in (
-        f"nest wrongly rejects {usual[0]} of the first runs and wrongly accepts {usual[1]} of the second |",
+        f"wrongly rejects {usual[0]} of {ran} published runs that worked, "
+        f"wrongly accepts {usual[1]} of {failed} published runs that ran out of memory |",
         f"{trust.percent(found['mean'])} off on average, over {runs} published GPU runs of {sources} sources",
         f"{trust.percent(alike)} with every source weighted equally",
-        f"On the {len(own['1']['sources'])} sources with more than three runs, the error falls from "
-        f"{trust.percent(own['0']['mean'])} to {trust.percent(own['1']['mean'])} with [one run of your own]",
+        f"On the {len(own['1']['sources'])} sources with more than three runs, one run of the source itself [lowers the error]"
+        "(docs/how-to/calibrate.md#one-number-for-your-cluster) "
+        f"from {trust.percent(own['0']['mean'])} to {trust.percent(own['1']['mean'])} |",
         f"| 80 % range of the step time | contains {100 * spreads['covered']:.0f} % of the measured times |",
         f"whose predicted times differ by {100 * spreads['apart']:.0f} % or more",
-        f"wrongly rejects {rejected} of {ran} runs that worked, wrongly accepts {accepted} of {failed} that ran out",
     ):
         assert claim in README, f"README.md should say: {claim}"
