@@ -116,7 +116,6 @@ class Changes:
 
     def gaining(self) -> list[Change]:
         """Single changes that fit and save more than `GAIN` of the step time, the fastest of each kind first."""
-        now = self.plan.batch_time or 0.0
         found: dict[str, Change] = {}
         priced = sorted(
             ((self._priced((each,))[::-1], index, each) for index, each in enumerate((*self._single, *self._overlaps))),
@@ -124,7 +123,7 @@ class Changes:
         )
         for (seconds, need), _, each in priced:
             name = next(iter(each))
-            if need or name in found or seconds >= now * (1 - GAIN):
+            if need or name in found or seconds >= (self.plan.batch_time or 0.0) * (1 - GAIN):
                 continue
             if (made := self._made((each,))) is not None:
                 found[name] = made
@@ -252,7 +251,8 @@ class Changes:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
         removed = {name: before.values[name] for name in decided if name in before.values}
         even = ("stages even",) if before.stages is not None and after.stages is None else ()
-        return Change(decided, plan, _worded(removed), (*_worded(decided), *even))
+        steps = (f"micro-batches {plan.micro_batches}",) if plan.micro_batches != self.plan.micro_batches else ()
+        return Change(decided, plan, _worded(removed), (*_worded(decided), *steps, *even))
 
     @cached_property
     def _lines(self) -> Files | None:

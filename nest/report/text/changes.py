@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nest.formulate.risk import RISK
 from nest.report.text.layout import WIDE, Screen, paragraph
 from nest.units import format_bytes, format_seconds, likelihood, percent
 
-NOTHING_FITS = "No change of up to three flags fits. Run `nest solve`, or use more devices."
-NOTHING_GAINS = "No single change that fits gains more than 1 %."
+NOTHING_FITS = (
+    f"No change of up to three flags is {likelihood(1 - RISK)} likely to fit. Run `nest solve`, or use more devices."
+)
+NOTHING_GAINS = f"No single change that is {likelihood(1 - RISK)} likely to fit gains more than 1 %."
 
 
 def changes_text(fits: bool, changes: Sequence[Mapping[str, Any]], now: float, screen: Screen = WIDE) -> str:

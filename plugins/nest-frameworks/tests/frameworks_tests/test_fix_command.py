@@ -229,7 +229,7 @@ def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
     code, document, text = fixed(memory="1200 MiB")
     assert code == 1
     assert document["changes"] == []
-    assert "No change of up to three flags fits." in text
+    assert "No change of up to three flags is 80 % likely to fit." in text
 
 
 @pytest.mark.longer
