@@ -63,7 +63,7 @@ def test_thousands_of_steps_are_planned() -> None:
         "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 4, "link": "nvlink4"}]},
     }
     plan = nest.solve(problem)
-    assert plan.status == "optimal"
+    assert plan.status in ("optimal", "near-optimal")
     assert nest.check(plan).ok
     with pytest.raises(InputError, match="cp"):  # A recurrence has no rest of the sequence to begin with.
         nest.solve({**problem, "fixed": {"cp": 2}})
