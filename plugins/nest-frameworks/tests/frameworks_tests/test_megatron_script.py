@@ -170,6 +170,12 @@ def test_arms_that_both_train_are_told_with_what_picks_one(text: str, told: str)
         ("if (( SIZE > 1 )); then B=2; fi", "1"),
         ("if [ $SIZE -gt 1 ]; then B=2; fi", "1"),
         ("if [ -f x ]; then A='--load x'; else A='--save x'; fi", "1"),
+        ("(cd x && B=8 && python c.py $B)", "1"),
+        ("case ab in a*) B=4 ;& z) B=8 ;; *) B=9;; esac", "8"),
+        ("case ab in a*) B=4 ;;& z) B=2 ;; *b) B=8 ;; esac", "8"),
+        ("f() { B=4; }; f | cat; f 2>&1 | cat; { B=4; } 2>&1 | cat", "1"),
+        ("f() { B=4; }; f & wait", "1"),
+        ("eval 'B=8'", "8"),
     ],
 )
 def test_what_arms_set_differently_is_not_known_behind_them(line: str, size: str | None) -> None:
@@ -304,7 +310,7 @@ def test_functions_that_call_themselves_come_to_an_end() -> None:
         ("set -- a b; while [ $i ]; do A+=(--y); done", ()),
         ("if (( 2 > 1 && !0 )); then A+=(--yes); fi; ((1 > 2)) && A+=(--no)", ("--yes",)),
         ("if [ a = b ]; then A+=(--if); elif [ a = a ]; then A+=(--elif); else A+=(--else); fi", ("--elif",)),
-        ("(cd x; A+=(--x))", ("--x",)),
+        ("(cd x; A+=(--x))", ()),
         ("A+=(--x $((3 > 2 ? 7 : 8)))", ("--x", "7")),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from nest_frameworks.megatron.reading.expansion import Expander, either, negated
-from nest_frameworks.megatron.reading.tokens import END, ENDS, JOINTS, UNKNOWN, Cursor, Token, remedy, settled
+from nest_frameworks.megatron.reading.tokens import ARM_ENDS, END, ENDS, JOINTS, UNKNOWN, Cursor, Token, remedy, settled
 from nest_frameworks.megatron.reading.walked import Walk
 
 
@@ -84,7 +84,8 @@ class Branching(Cursor):
 
     def branch_case(self, active: bool) -> None:
         """Arms of `case`."""
-        line, taken = self.token.line, False
+        line, taken, closer = self.token.line, False, ""
+        fits: bool | None = False
         arms: list[Walk] = []
         self.at += 1
         asked = self.expander.value(self.token)
@@ -97,11 +98,12 @@ class Branching(Cursor):
                 patterns += [] if self.token.operator else [self.expander.value(self.token)]
                 self.at += 1
             self.at += 1
-            fits: bool | None = not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
-            if UNKNOWN in value and "*" not in patterns:
-                fits = None
+            if closer != ";&" or fits is False:  # Else this arm runs if the one before does.
+                fits = not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
+                fits = None if UNKNOWN in value and "*" not in patterns else fits
             arms = self._branch(line, remedy(asked), arms, fits, active)
-            taken = taken or fits is True
-            self.skip((*ENDS, ";;"))
+            closer = self.token.operator
+            taken = closer != ";;&" and (taken or fits is True)
+            self.skip((*ENDS, *ARM_ENDS))
         self.join(line, asked, arms, taken=taken)
         self.close("esac")

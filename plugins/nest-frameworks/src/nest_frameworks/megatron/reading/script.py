@@ -9,6 +9,7 @@ from nest_frameworks.megatron.reading.branches import Branching
 from nest_frameworks.megatron.reading.expansion import Expander, holds, negated
 from nest_frameworks.megatron.reading.schedulers import directives, submitted
 from nest_frameworks.megatron.reading.tokens import (
+    ARM_ENDS,
     ASSIGNMENT,
     CHANGERS,
     CLOSERS,
@@ -70,18 +71,26 @@ class _Walker(Branching):
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"line {self.token.line}: the script is nested more than {DEEPEST} levels deep.")
-        joint = ""
+        joint, piped = "", False
         result: bool | None = None
-        while (token := self.token).operator not in (END, ")", ";;") and token.bare not in CLOSERS:
+        listed = element = dict(self.result.variables)  # Before `a && b`, and before what stands between two `|`.
+        while (token := self.token).operator not in (END, ")", *ARM_ENDS) and token.bare not in CLOSERS:
             if token.operator in ENDS or token.operator in JOINTS:
+                if token.operator == "&":
+                    self.result.restore(listed)
+                element, piped = dict(self.result.variables), False
+                if token.operator in (";", "&") or (token.operator == "\n" and joint not in JOINTS):
+                    listed = element
                 if token.operator != "\n":  # What is joined may stand on the next line.
                     joint = token.operator
                 self.at += 1
             else:
-                runs = self._runs(joint, result)
+                runs, piped = self._runs(joint, result), piped or joint == "|"
                 if runs is None and active:
                     self.join(token.line, self.asked, [self.arm(token.line, "", alone=True)], taken=False)
                 ran = self.command(active=active and runs is True)
+                if piped or self.token.operator == "|":
+                    self.result.restore(element)
                 result = ran if runs else result
                 joint = ""
         self.depth -= 1
@@ -115,7 +124,8 @@ class _Walker(Branching):
         }
         if token.operator == "(":
             self.at += 1
-            self.block(active=active)
+            with self.result.aside():
+                self.block(active=active)
             if self.token.operator != ")":
                 raise InputError(f"line {token.line}: the parenthesis that opens here is never closed.")
             self.at += 1
@@ -152,7 +162,7 @@ class _Walker(Branching):
         documents: list[Token] = []
         written: list[Token] = []
         target = ""
-        while (token := self.token).operator not in (END, ")", ";;", *ENDS):
+        while (token := self.token).operator not in (END, ")", *ARM_ENDS, *ENDS):
             inside = bool(parts) and parts[0].bare == "[["
             if token.operator in REDIRECTIONS:
                 if parts and parts[-1].bare.isdigit():
@@ -239,7 +249,7 @@ class _Walker(Branching):
             self.result.files.enter(words[1])
         elif first in SETTERS or " ".join(words[:2]) in SETTERS:
             self.result.variables |= set_by(words, self.result.variables)
-        elif first == "eval" and _INNER.search(" ".join(words)):
+        elif first == "eval" and (_INNER.search(" ".join(words)) or ASSIGNMENT.match(" ".join(words[1:]))):
             self._inner(" ".join(words[1:]), line)
         elif words:
             words += [printed("xargs")] if first == "xargs" else []

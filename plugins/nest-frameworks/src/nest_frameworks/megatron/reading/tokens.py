@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from nest.errors import InputError
 
-OPERATORS = (";;", "&&", "||", "<<<", ">>", "<<", "&>", ">&", "<&", ";", "&", "|", "(", ")", "<", ">", "\n")
+OPERATORS = (";;&", ";&", ";;", "&&", "||", "<<<", ">>", "<<", "&>", ">&", "<&", *";&|()<>\n")
 """The longest first."""
 
 UNKNOWN = "\0"
@@ -327,6 +327,7 @@ class Tokenizer:
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=", re.DOTALL)
 DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
 ENDS = frozenset({"\n", ";", "&"})
+ARM_ENDS = frozenset({";;", ";&", ";;&"})
 JOINTS = frozenset({"&&", "||", "|"})
 REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "<<<", "&>", ">&", "<&"})
 CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
@@ -368,7 +369,7 @@ class Cursor:
 
     def close(self, *words: str) -> str:
         """Go past one of `words`, which must come next."""
-        self.skip((*ENDS, ";;"))
+        self.skip((*ENDS, *ARM_ENDS))
         word = self.token.bare
         if word not in words:
             raise InputError(f"line {self.token.line}: expected `{'` or `'.join(words)}` here; is this a bash script?")

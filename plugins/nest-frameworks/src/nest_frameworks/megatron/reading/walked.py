@@ -136,6 +136,19 @@ class Walk:
             self.files.written[name] = texts.pop() or ""
             self.files.changed |= {name} if texts else set()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Walk through a subshell, which keeps what it sets."""
+        before = dict(self.variables), dict(self.functions), self.files.folder, self.ends
+        yield
+        self.restore(before[0])
+        _, self.functions, self.files.folder, self.ends = before
+
+    def restore(self, variables: Mapping[str, tuple[str, ...]]) -> None:
+        """Go back to these."""
+        self.variables.clear()
+        self.variables |= variables
+
     @property
     def texts(self) -> dict[str, str]:
         """Values of the variables, arrays as one text."""
