@@ -131,7 +131,7 @@ def test_what_only_a_run_tells_is_one_word_in_a_command_of_another_shell() -> No
 def test_what_hangs_on_a_run_is_told() -> None:
     text = "A=(--bf16)\nif [ -f x ]; then A+=(--fp16); fi\nwhile [ -f y ]; do A+=(--x); done\ntorchrun gpt.py ${A[@]}"
     launch = find_launch(text)
-    assert launch.words == ("\0$(line-2:A...)\0",)
+    assert launch.words == ("\0$(line-3:A...)\0",)
     assert [note[:6] for note in launch.notes[1:]] == ["line 2", "line 3"]
 
 
@@ -170,12 +170,29 @@ def test_arms_that_both_train_are_told_with_what_picks_one(text: str, told: str)
         ("if (( SIZE > 1 )); then B=2; fi", "1"),
         ("if [ $SIZE -gt 1 ]; then B=2; fi", "1"),
         ("if [ -f x ]; then A='--load x'; else A='--save x'; fi", "1"),
+        ("f() { if [ $1 = b ]; then B=8; return 0; fi; B=4; }; f b", "8"),
+        ("f() { [ $1 = b ] && return 0; B=8; }; f b", "1"),
+        ("f() { [ -f x ] && return 0; B=8; }; f", None),
+        ("f() { local B=8; }; f", "1"),
+        ("f() { local C=8; B=$C; }; f", "8"),
         ("(cd x && B=8 && python c.py $B)", "1"),
+        ("B=8 python c.py", "1"),
+        ("for i in $(seq 2); do B=$((B*2)); done", None),
+        ("for ((i=0; i<2; i++)); do B=$((B*2)); done", None),
+        ("for i in 1 2; do B=$((B*2)); [ $i = 1 ] && break; done", "2"),
+        ("for B in 2 4 8; do [ $B = 2 ] && continue; [ $B = 4 ] && break; done", "4"),
+        ("for B in 2 4 8; do [ -f x ] && break; done", None),
+        ("until [ $B -ge 8 ]; do ((B*=2)); done", "8"),
+        ("while read i; do let B++; done < x", None),
         ("case ab in a*) B=4 ;& z) B=8 ;; *) B=9;; esac", "8"),
         ("case ab in a*) B=4 ;;& z) B=2 ;; *b) B=8 ;; esac", "8"),
         ("f() { B=4; }; f | cat; f 2>&1 | cat; { B=4; } 2>&1 | cat", "1"),
         ("f() { B=4; }; f & wait", "1"),
         ("eval 'B=8'", "8"),
+        ("declare -n C=B; C=8", None),
+        ("smi | grep -q H200 && B=8", None),
+        ("python c.py || B=8", None),
+        ("cd x && B=8", "8"),
     ],
 )
 def test_what_arms_set_differently_is_not_known_behind_them(line: str, size: str | None) -> None:

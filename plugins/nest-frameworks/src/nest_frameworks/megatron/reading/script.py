@@ -1,12 +1,12 @@
 """A launch script, walked through without running anything: what it sets, and what it would call."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest_frameworks.megatron.reading.branches import Branching
-from nest_frameworks.megatron.reading.expansion import Expander, holds, negated
+from nest_frameworks.megatron.reading.expansion import Expander, holds
+from nest_frameworks.megatron.reading.loops import Looping
 from nest_frameworks.megatron.reading.schedulers import directives, submitted
 from nest_frameworks.megatron.reading.tokens import (
     ARM_ENDS,
@@ -16,6 +16,7 @@ from nest_frameworks.megatron.reading.tokens import (
     DECLARATIONS,
     END,
     ENDS,
+    GO_WELL,
     JOINTS,
     READERS,
     REDIRECTIONS,
@@ -26,7 +27,6 @@ from nest_frameworks.megatron.reading.tokens import (
     Token,
     Tokenizer,
     assigns,
-    counted,
     is_script,
     printed,
     settled,
@@ -35,9 +35,6 @@ from nest_frameworks.megatron.reading.tokens import (
 from nest_frameworks.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
 
 MOST_WALKS = 1000
-MOST_TURNS = 100
-"""Of a loop."""
-
 DEEPEST = 50
 
 _INNER = re.compile(r"\S\s+\S*\.py\s")
@@ -57,7 +54,7 @@ def walk(text: str, options: LaunchOptions | None = None) -> Walk:
     return result
 
 
-class _Walker(Branching):
+class _Walker(Looping):
     """Walks through tokens; what is not active is read over."""
 
     def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0, around: tuple[str, ...] = ()) -> None:
@@ -65,13 +62,15 @@ class _Walker(Branching):
         self.depth = depth
         self.around = around
         self.tested = False  # Whether the last command was a test.
+        self.outside = False  # Whether only a run would tell how it ended.
+        self.local: dict[str, tuple[str, ...] | None] | None = None  # What the function's own variables hide.
 
     def block(self, *, active: bool) -> None:
         """Commands up to a word that closes them."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise InputError(f"line {self.token.line}: the script is nested more than {DEEPEST} levels deep.")
-        joint, piped = "", False
+        joint, doubted, piped = "", False, False
         result: bool | None = None
         listed = element = dict(self.result.variables)  # Before `a && b`, and before what stands between two `|`.
         while (token := self.token).operator not in (END, ")", *ARM_ENDS) and token.bare not in CLOSERS:
@@ -80,15 +79,20 @@ class _Walker(Branching):
                     self.result.restore(listed)
                 element, piped = dict(self.result.variables), False
                 if token.operator in (";", "&") or (token.operator == "\n" and joint not in JOINTS):
-                    listed = element
+                    listed, doubted = element, False
                 if token.operator != "\n":  # What is joined may stand on the next line.
                     joint = token.operator
                 self.at += 1
             else:
+                active = active and not self.result.left
                 runs, piped = self._runs(joint, result), piped or joint == "|"
+                doubted = doubted or (joint in ("&&", "||") and result is None and self.outside)
                 if runs is None and active:
                     self.join(token.line, self.asked, [self.arm(token.line, "", alone=True)], taken=False)
+                arm = self.arm(token.line, "", alone=True) if doubted and active and runs is False else None
                 ran = self.command(active=active and runs is True)
+                if doubted and active and runs is not None:
+                    self.doubt(token.line, arm or self.result, element)
                 if piped or self.token.operator == "|":
                     self.result.restore(element)
                 result = ran if runs else result
@@ -104,7 +108,7 @@ class _Walker(Branching):
     def arm(self, line: int, how: str, *, alone: bool = False) -> Walk:
         """Effects of the commands from here on, or of the first `alone`, if `line` lets them run."""
         walker = _Walker(self.tokens, self.result.apart(line, how), self.depth, self.around)
-        walker.at = self.at
+        walker.at, walker.local = self.at, self.local
         if alone:
             walker.command(active=True)
         else:
@@ -118,9 +122,9 @@ class _Walker(Branching):
         compound = {
             "if": self.branch_if,
             "case": self.branch_case,
-            "for": self._for,
-            "while": self._while,
-            "until": self._while,
+            "for": self.loop_for,
+            "while": self.loop_while,
+            "until": self.loop_while,
         }
         if token.operator == "(":
             self.at += 1
@@ -136,6 +140,8 @@ class _Walker(Branching):
             if unset := wanted(value):  # Zero, as bash has it.
                 known = {**dict.fromkeys(unset, ("0",)), **self.result.variables}
                 value = Expander(known, self.result.files.text).value(token)
+            if active:
+                value = self.compute(token.pieces[0].text, value)
             return None if UNKNOWN in value else value != "0"
         elif token.operator in REDIRECTIONS:
             self.at += 2
@@ -188,7 +194,7 @@ class _Walker(Branching):
                 break
         for document in documents:  # The shell has put the values of variables in before.
             text = document.document
-            self._asked_for(self._document(document), [word for part in parts for word in self._words(part)])
+            self._asked_for(self._document(document), [word for part in parts for word in self.words_of(part)])
             self._inner(text.replace("\\$", "$"), document.line + 1)
         if written and parts[:1] and parts[0].bare == "tee":
             target = self.expander.value(parts[-1])
@@ -208,25 +214,69 @@ class _Walker(Branching):
         """Walk through what another shell is given, with the variables known here."""
         self._walk(Tokenizer(text, line).tokens(), around)
 
-    def _walk(self, tokens: Sequence[Token], around: Sequence[str], arguments: Sequence[str] | None = None) -> None:
+    def _walk(
+        self, tokens: Sequence[Token], around: Sequence[str], arguments: Sequence[str] | None = None, own: str = ""
+    ) -> None:
         """Walk through tokens that stand elsewhere, with `$1` and so on where arguments are given."""
         self.result.walks += 1
         if self.result.walks > MOST_WALKS:
             raise InputError(f"line {self.token.line}: the script calls its functions more than {MOST_WALKS} times.")
+        walker = _Walker(tokens, self.result, self.depth, (*self.around, *around))
+        walker.local = {} if own else self.local
+        outer, self.result.left_with = self.result.left_with, []
         with called_with(self.result.variables, arguments):
-            _Walker(tokens, self.result, self.depth, (*self.around, *around)).block(active=True)
+            walker.block(active=True)
+            self.turn(self.token.line)
+        self.result.left, self.result.left_with = "", outer
+        self._restore(walker.local or {} if own else {})
+
+    def _restore(self, variables: Mapping[str, tuple[str, ...] | None]) -> None:
+        """Give variables their values from before; None: they had none."""
+        self.result.variables |= {name: value or () for name, value in variables.items()}
+        for name in (name for name, value in variables.items() if value is None):
+            del self.result.variables[name]
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
-        rest, self.tested = list(parts), False
+        """Assignments, of which those in front of a command are its own, then that command."""
+        rest, self.tested, self.outside = list(parts), False, False
+        at = next((place for place, token in enumerate(rest) if not assigns(token)), len(rest))
+        if 0 < at < len(rest) and rest[at].bare not in DECLARATIONS:
+            words = [word for token in rest[at:] for word in self.words_of(token)]
+            before = dict(self.result.variables)
+            prefixed = {name: self.result.variables[name] for name in [self._assign(token) for token in rest[:at]]}
+            result = self._called(rest[at:], line, words)
+            self._restore({name: before.get(name) for name in prefixed})
+            self.result.prefixed |= prefixed
+            return result
         while rest and (rest[0].bare in DECLARATIONS or assigns(rest[0])):
             token = rest.pop(0)
             if token.bare in DECLARATIONS:
-                self.result.declare([word for each in rest if not assigns(each) for word in self._words(each)])
-                rest = [each for each in rest if assigns(each)]
+                rest = self._declare(token.bare, rest)
             else:
                 self._assign(token)
-        if not rest:
-            return True
+        return self._called(rest, line, [word for each in rest for word in self.words_of(each)]) if rest else True
+
+    def _declare(self, command: str, rest: Sequence[Token]) -> list[Token]:
+        """`local` and its like; what they assign is returned."""
+        words = [word for each in rest if not assigns(each) for word in self.words_of(each)]
+        flags = "".join(word for word in words if word.startswith("-"))
+        names = [each.pieces[0].text.partition("=")[0].rstrip("+") for each in rest if assigns(each)]
+        bare = [word for word in words if word.isidentifier()]
+        if self.local is not None and command in ("local", "declare", "typeset") and "g" not in flags:
+            for name in (*names, *bare):
+                self.local.setdefault(name, self.result.variables.get(name))
+            for name in bare:
+                self.result.variables.pop(name, None)
+        self.result.declare(words)
+        if "n" not in flags or command == "export":
+            return [each for each in rest if assigns(each)]
+        for each in filter(assigns, rest):  # What is set by another name is not known.
+            name = self.expander.value(each).partition("=")[2]
+            self.result.variables[name] = (printed(f"line-{each.line}:{name}"),)
+        return []
+
+    def _called(self, rest: list[Token], line: int, words: list[str]) -> bool | None:
+        """A command and its words."""
         first = rest[0].bare
         if first in ("[", "[[", "test"):
             self.tested = True
@@ -236,14 +286,17 @@ class _Walker(Branching):
             for token in rest[1:]:
                 self.result.variables.pop(token.bare, None)
             return True
-        words = [word for token in rest for word in self._words(token)]
+        self.outside = True
         if words[:1] == ["!"]:
             return None
         words = words[1:] if words and UNSET.fullmatch(words[0]) else words  # Such as $DEBUG or $SUDO.
         if words and words[0] in self.result.functions:
-            self._walk(self.result.functions[words[0]], (), words[1:])
+            self._walk(self.result.functions[words[0]], (), words[1:], own=first)
             return None
-        if first in ("source", ".") and words[1:]:
+        self.outside = False
+        if first in ("break", "continue", "return"):
+            self.result.left = first
+        elif first in ("source", ".") and words[1:]:
             self._source(words[1], (), words[2:] or None)
         elif first == "cd" and words[1:]:
             self.result.files.enter(words[1])
@@ -251,7 +304,10 @@ class _Walker(Branching):
             self.result.variables |= set_by(words, self.result.variables)
         elif first == "eval" and (_INNER.search(" ".join(words)) or ASSIGNMENT.match(" ".join(words[1:]))):
             self._inner(" ".join(words[1:]), line)
+        elif first == "let":
+            return self.compute(",".join(words[1:]), UNKNOWN) != "0" or None
         elif words:
+            self.outside = first not in GO_WELL
             words += [printed("xargs")] if first == "xargs" else []
             self.result.files.changed |= {*words[1:]} if first in CHANGERS else set()
             loops, branches = tuple(self.result.loops), self.result.branches
@@ -263,6 +319,8 @@ class _Walker(Branching):
             at = next((place for place, word in enumerate(words) if word.endswith(".sh")), None)
             if at is not None and first not in READERS:
                 self._run(words, at)
+        if first == "getopts" and not self.result.variables.get("@"):
+            return False
         return {"true": True, ":": True, "false": False}.get(first)
 
     def _run(self, words: Sequence[str], at: int) -> None:
@@ -289,7 +347,8 @@ class _Walker(Branching):
         else:
             self._walk(Tokenizer(text).tokens(), around, arguments)
 
-    def _words(self, token: Token) -> list[str]:
+    def words_of(self, token: Token) -> list[str]:
+        """Words that a token stands for."""
         if token.array is None:
             return self.expander.words(token)
         return [self.expander.value(token), *self._elements(token)]
@@ -302,64 +361,19 @@ class _Walker(Branching):
         words = [token.operator or settled(self.expander.value(token)) for token in tokens[1:]]
         return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
 
-    def _assign(self, token: Token) -> None:
+    def _assign(self, token: Token) -> str:
+        """Set a variable, whose name is returned."""
         match = ASSIGNMENT.match(token.pieces[0].text)
         assert match is not None
         name, index, added = match.groups()
+        self.result.prefixed.pop(name, None)
         before = self.result.variables.get(name, ()) if added else ()
         if token.array is not None:
             self.result.variables[name] = (*before, *self._elements(token))
-            return
+            return name
         value = self.expander.value(token)[match.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
         self.result.variables[name] = ("".join(before[:1]) + value, *before[1:])
-
-    def _for(self, active: bool) -> None:
-        """Each value in turn, as bash takes them; one that stands for all, where only a run would tell them."""
-        header = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
-        counting = ASSIGNMENT.match("".join(piece.text for piece in header.pieces).strip())
-        name = counting[1] if header.operator and counting else header.bare
-        self.at += 2
-        self.skip({"\n"})
-        values = list(self.result.variables.get("@", ()))
-        if self.token.bare == "in":
-            self.at += 1
-            values = []
-            while self.token.operator not in (END, *ENDS):
-                values += [each for value in self._words(self.token) for each in counted(value)]
-                self.at += 1
-        self.close("do")
-        if name in self.result.chosen:
-            values = [self.result.chosen[name]]
-        elif header.operator or len(values) > MOST_TURNS or any(UNKNOWN in value for value in values):
-            values = [f"{UNKNOWN}${name}...{UNKNOWN}"]
-        start = self.at
-        self.result.loops.append((name, tuple(values)))
-        for value in values if active else ():
-            self.at = start
-            self.result.variables[name] = (value,)
-            self.block(active=True)
-        if not active or not values:
-            self.block(active=False)
-        self.result.loops.pop()
-        self.close("done")
-
-    def _while(self, active: bool) -> None:
-        """Turns until the condition, or what only a run changes, ends them."""
-        line, start, until = self.token.line, self.at, self.token.bare == "until"
-        self.result.loops.append(("", ()))
-        for _ in range(MOST_TURNS):
-            self.at = start + 1
-            holds_here = self.condition(active, "do")
-            goes_on = active and (negated(holds_here) if until else holds_here)
-            self.close("do")
-            before = dict(self.result.variables)
-            self.block(active=goes_on is True)
-            self.close("done")
-            if active and goes_on is None:
-                self.result.passed_over.append(line)
-            if not goes_on or before == self.result.variables:
-                break
-        self.result.loops.pop()
+        return name
 
     def _function(self, line: int, parts: Sequence[Token]) -> None:
         """`name() { ... }`; anything else with a parenthesis behind words is read over."""

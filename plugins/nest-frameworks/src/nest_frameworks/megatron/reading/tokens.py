@@ -338,6 +338,8 @@ READERS = frozenset({"cat", "echo", "chmod", "cp", "printf", "tee"})
 """Commands that run no script they are given."""
 CHANGERS = frozenset({"sed", "cp", "mv", "tee", "install", "envsubst", "dd", "truncate", "wget", "curl"})
 """Commands that may write the files they are given."""
+GO_WELL = frozenset({"cd", "conda", "echo", "mkdir", "module", "printf", "sleep", "ulimit", "wait"})
+"""Commands that are taken to succeed; how others outside the script end, only a run would tell."""
 
 
 class Cursor:

@@ -90,6 +90,9 @@ class Walk:
         branches: those around what is walked through, as of `Call`.
         untaken: calls that variables which nothing sets would run.
         ends: whether it runs no further.
+        left: `break`, `continue` or `return`, once it runs, up to what that leaves.
+        left_with: ways and variables of arms that may have left so.
+        prefixed: what stands in front of a command, which alone has it.
     """
 
     variables: dict[str, tuple[str, ...]] = field(factory=dict)
@@ -105,10 +108,15 @@ class Walk:
     branches: tuple[tuple[int, str], ...] = ()
     untaken: list[Call] = field(factory=list)
     ends: bool = False
+    left: str = ""
+    left_with: list[tuple[str, dict[str, tuple[str, ...]]]] = field(factory=list)
+    prefixed: dict[str, tuple[str, ...]] = field(factory=dict)
 
     def apart(self, line: int, how: str) -> "Walk":
         """The beginning of an arm that may not run, as `line` decides."""
-        lists: dict[str, Any] = {name: [] for name in ("calls", "absent", "absent_runs", "passed_over", "untaken")}
+        lists: dict[str, Any] = {
+            name: [] for name in ("calls", "absent", "absent_runs", "passed_over", "untaken", "left_with")
+        }
         files = evolve(self.files, written=dict(self.files.written), changed=set(self.files.changed))
         lists |= {name: copy(getattr(self, name)) for name in ("variables", "functions", "loops")}
         return evolve(self, **lists, files=files, branches=(*self.branches, (line, how)), ends=False)
@@ -120,29 +128,35 @@ class Walk:
         """
         self.passed_over.append(line)
         for arm in arms:
-            for name in ("calls", "absent", "absent_runs", "passed_over", "untaken"):
+            for name in ("calls", "absent", "absent_runs", "passed_over", "untaken", "left_with"):
                 getattr(self, name).extend(getattr(arm, name))
             self.functions |= arm.functions
             self.files.changed |= arm.files.changed
-        how = "".join(f",${name}" for name in wanted(asked))
-        going = [arm for arm in arms if not arm.ends]
-        for name in dict.fromkeys(name for arm in going for name in arm.variables):
-            values = [arm.variables.get(name) for arm in going]
-            told = [each if each is None else (*_telling(each),) for each in values]
-            alike = len({*values}) == 1 or (None not in told and len({*told}) == 1)
-            self.variables[name] = values[0] or () if alike else (printed(f"line-{line}:{name}{how}"),)
+        self.left_with += [(arm.left, arm.variables) for arm in arms if arm.left and not arm.ends]
+        self.left = arms[0].left if all(arm.left for arm in arms) else self.left
+        going = [arm for arm in arms if not arm.ends and not arm.left]
+        self.differ([arm.variables for arm in going], line, asked)
         for name in dict.fromkeys(name for arm in going for name in arm.files.written):
             texts = {arm.files.written.get(name) for arm in going}
             self.files.written[name] = texts.pop() or ""
             self.files.changed |= {name} if texts else set()
 
+    def differ(self, ends: Sequence[Mapping[str, tuple[str, ...]]], line: int, asked: str = "") -> None:
+        """Go on with variables of which only a run would tell whether they end one way or the other."""
+        how = "".join(f",${name}" for name in wanted(asked))
+        for name in dict.fromkeys(name for each in ends for name in each):
+            values = [each.get(name) for each in ends]
+            told = [each if each is None else (*_telling(each),) for each in values]
+            alike = len({*values}) == 1 or (None not in told and len({*told}) == 1)
+            self.variables[name] = values[0] or () if alike else (printed(f"line-{line}:{name}{how}"),)
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Walk through a subshell, which keeps what it sets."""
-        before = dict(self.variables), dict(self.functions), self.files.folder, self.ends
+        before = dict(self.variables), dict(self.functions), self.files.folder, self.ends, self.left
         yield
         self.restore(before[0])
-        _, self.functions, self.files.folder, self.ends = before
+        _, self.functions, self.files.folder, self.ends, self.left = before
 
     def restore(self, variables: Mapping[str, tuple[str, ...]]) -> None:
         """Go back to these."""
@@ -152,7 +166,7 @@ class Walk:
     @property
     def texts(self) -> dict[str, str]:
         """Values of the variables, arrays as one text."""
-        return {name: " ".join(words) for name, words in self.variables.items()}
+        return {name: " ".join(words) for name, words in {**self.variables, **self.prefixed}.items()}
 
     def declare(self, words: Sequence[str]) -> None:
         """`export $(cat .env)`: what is printed is set; what only a run would tell is as a file that is not here."""
