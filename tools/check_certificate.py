@@ -1048,10 +1048,10 @@ class Rules:
                         passed, least, most = loose, 0, stretch.count
                         if size:
                             least, most = 0 if free else size - 1 - len(blocks) + stretch.count, size
-                    least = max(least, 0)
+                    least, most = max(least, 0), min(most, stretch.count)
                     if least > most:
                         break
-                    parts[stage].append(Chunk(least, min(most, stretch.count), tuple(ends), passed, sides))
+                    parts[stage].append(Chunk(least, most, tuple(ends), passed, sides))
                 else:
                     yield [tuple(own) for own in parts]
 

@@ -24,14 +24,16 @@ def certificate_of(kind, seed):
     return problem, json.dumps(made)
 
 
-def equal_blocks(memory, parts, light=0):
-    """A problem of six blocks between an embedding and a head, in chunks; stages may recompute `parts`.
+def equal_blocks(memory, parts, light=0, scales=()):
+    """A problem of blocks between an embedding and a head, in chunks; stages may recompute `parts`.
 
-    The first `light` blocks cost half, the others are equal.
+    Of six blocks the first `light` cost half, the others are equal; else blocks cost `scales`.
     """
 
+    scales = scales or [0.5] * light + [1.0] * (6 - light)
+
     def row(block, first, last):
-        return [first, *[block / 2] * light, *[block] * (6 - light), last]
+        return [first, *(block * scale for scale in scales), last]
 
     kept = {"first": row(4, 1, 2), "more": row(4, 1, 2), "peak": row(1, 1, 1), "stash_inputs": False}
     full = {"first": row(1, 1, 2), "more": row(0.5, 1, 2), "peak": row(3, 1, 1), "stash_inputs": False}
@@ -42,7 +44,7 @@ def equal_blocks(memory, parts, light=0):
         "update": row(0.1, 0.1, 0.1),
     }
     candidate = {
-        "name": "one", "degrees": {}, "width": 1, "samples": 1, "edge_bytes": [0.5] * 7,
+        "name": "one", "degrees": {}, "width": 1, "samples": 1, "edge_bytes": [0.5] * (1 + len(scales)),
         "forward": row(1.0, 0.2, 0.5), "backward": row(2.0, 0.3, 1.0), "state": {"dense": {"ranks": [0], **state}},
         "recompute": {"none": {"extra": row(0, 0, 0), **kept}, "full": {"extra": row(1.0, 0.2, 0.5), **full}},
     }  # fmt: skip
@@ -54,8 +56,8 @@ def equal_blocks(memory, parts, light=0):
         "search": {"recompute_layers": parts, "zero": [0, 1]},
         "constraints": ["pp > 1"],
         "profile": {
-            "layers": ["embedding", *(f"block {i}" for i in range(6)), "head"],
-            "edges": [[i, i + 1] for i in range(7)],
+            "layers": ["embedding", *(f"block {i}" for i in range(len(scales))), "head"],
+            "edges": [[i, i + 1] for i in range(1 + len(scales))],
             "candidates": [candidate],
         },
     }

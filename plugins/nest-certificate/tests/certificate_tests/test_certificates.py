@@ -81,6 +81,13 @@ def test_counts_of_equal_blocks_leave_the_best_plan(memory, parts, light, share)
     assert rules.Rules(numbers, price).counts(case, chosen) >= share * price * (1 - 1e-9)
 
 
+def test_chunks_with_more_layers_than_a_stretch_has_are_none():
+    problem = equal_blocks(75.0, False, scales=[1.0, 1.0, 0.9, 0.8, 1.1, 0.7, 1.2, 1.3])
+    problem["search"]["zero"], problem["constraints"], problem["fixed"] = [2], ["pp == 2"], {"chunks": 2}
+    solution = solved(problem)
+    assert rules.check(certify(solution))[0] == pytest.approx(solution.batch_time, rel=2e-9)
+
+
 @pytest.mark.parametrize("seed", [35, 39])
 def test_chunked_problems_have_certificates(seed):
     problem, text = certificate_of("chunked", seed)

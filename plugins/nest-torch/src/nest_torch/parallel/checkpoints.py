@@ -29,15 +29,18 @@ def save(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None
 
 
 def _moments(optimizer: Any, path: str, tensor: Any) -> dict[str, Any]:
-    if optimizer is None or tensor not in optimizer.state:
+    group = _group(optimizer, tensor)
+    if group is None:
         return {}
-    state = {f"optimizer.state.{path}.{key}": each for key, each in optimizer.state[tensor].items()}
-    settings = {key: each for key, each in _group(optimizer, tensor).items() if key != "params"}
+    state = {f"optimizer.state.{path}.{key}": each for key, each in optimizer.state.get(tensor, {}).items()}
+    settings = {key: each for key, each in group.items() if key != "params"}
     return state | {f"optimizer.param_groups.{path}.{key}": each for key, each in settings.items()}
 
 
-def _group(optimizer: Any, tensor: Any) -> dict[str, Any]:
-    return next(each for each in optimizer.param_groups if any(one is tensor for one in each["params"]))
+def _group(optimizer: Any, tensor: Any) -> dict[str, Any] | None:
+    """Settings of the group that has a parameter; None: the optimizer does not train it."""
+    groups = () if optimizer is None else optimizer.param_groups
+    return next((each for each in groups if any(one is tensor for one in each["params"])), None)
 
 
 def load(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None:
@@ -65,7 +68,7 @@ def load(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None
         if key.startswith("optimizer.state."):
             optimizer.state[tensor][last] = each if isinstance(each, torch.Tensor) else state[key]
         elif key.startswith("optimizer.param_groups."):
-            _group(optimizer, tensor)[last] = state[key]
+            (_group(optimizer, tensor) or {})[last] = state[key]
 
 
 def _wanted(
@@ -82,7 +85,7 @@ def _wanted(
                     f"{path} is {list(known[key].size)} in the checkpoint, but {list(tensor.shape)} in the module."
                 )
             yield key, tensor.detach(), owner, name, tensor
-            if optimizer is None or not isinstance(tensor, nn.Parameter) or not tensor.requires_grad:
+            if _group(optimizer, tensor) is None:
                 continue
             starts = tuple(f"optimizer.{kind}.{path}." for kind in ("state", "param_groups"))
             found = [each for each in known if each.startswith(starts)]
@@ -91,5 +94,6 @@ def _wanted(
             for each in found:
                 size = getattr(known[each], "size", None)
                 empty = None if size is None else torch.empty(size, dtype=known[each].properties.dtype)
-                alike = size is not None and len(size) > 0 and size == tensor.shape
-                yield each, torch.zeros_like(tensor) if alike else empty, owner, name, tensor
+                alike = empty is not None and size == tensor.shape and not each.endswith(".step")
+                moment = torch.zeros_like(tensor, dtype=known[each].properties.dtype) if alike else empty
+                yield each, moment, owner, name, tensor
