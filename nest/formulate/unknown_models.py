@@ -25,7 +25,7 @@ MIXERS = {
 """Parts of families that nest lacks, by `model_type` of Hugging Face transformers 5.24.0."""
 
 PARTS = {"is_encoder_decoder": "cross-attention", "patch_size": "image patches", "num_mel_bins": "sound frames"}
-"""The same by keys of configurations."""
+"""Parts that nest lacks, by keys of configurations."""
 
 CAPTURE = "Capture the PyTorch module with nest-torch (`nest capture`)"
 

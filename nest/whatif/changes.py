@@ -211,9 +211,8 @@ class Changes:
             return self._in_words(every, plan, problem)
         if {*violations(plan, limits, target)} - {*violations(self.plan, limits, target)}:
             return None
-        before, after = self._lines, self._lines_of(plan)
-        if before is None:
-            before, after = self._plain(()), after or self._plain(decided)
+        (before, plain), after = self._lines, self._lines_of(plan)
+        after = after or (self._plain(decided) if plain else None)
         if before is not None and (after is None or after[0] != before[0]):
             return None  # The release that reads the run's file cannot run the changed plan.
         changed = self._lines_changed(before, after, plan) if before and after else None
@@ -255,8 +254,10 @@ class Changes:
         return Change(decided, plan, _worded(removed), (*_worded(decided), *steps, *even))
 
     @cached_property
-    def _lines(self) -> Files | None:
-        return self._lines_of(self.plan)
+    def _lines(self) -> tuple[Files | None, bool]:
+        """Lines of the run, and whether they leave out recomputation that its exporter does not write."""
+        whole = self._lines_of(self.plan)
+        return whole or self._plain(()), whole is None
 
     def _plain(self, decided: Sequence[Decided]) -> Files | None:
         """Lines of the changed run without recomputation, of which the exporter lacks what both sides have."""

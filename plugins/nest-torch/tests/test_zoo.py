@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 TOKENS = zoo.TOKENS
 PLANS = {key: each for plans in zoo.PLANS.values() for key, each in plans.items()}
 SEED = os.environ.get("NEST_SEED", "0")
-"""Of the plans and modules that are drawn; `tools/nightly` takes the day's number."""
+"""Seed of the drawn plans and modules; `tools/nightly` takes the day's number."""
 
 
 @cache
@@ -46,7 +46,7 @@ def planned(name: str, key: str) -> Any:
 
 
 def found(cases: Iterable[tuple[str, str]], folder: Path, *more: str) -> dict[str, Any]:
-    """What came of each module and plan."""
+    """Outcome of each module and plan."""
     rows: dict[str, Any] = {}
     for name, key in cases:
         place = folder / str(PLANS[key][0])

@@ -30,7 +30,7 @@ def imported(source: Any, profile: LinkProfile | None = None) -> Imported:
 
 
 def read(folder: Path, content: Any, profile: LinkProfile | None = None, name: str = "printed") -> Imported:
-    """The same of a file that is written first: of text, or of what becomes JSON."""
+    """Write a file, of text or of what becomes JSON, and import it."""
     path = folder / name
     path.write_bytes((content if isinstance(content, str) else json.dumps(content)).encode())
     return imported(path, profile)

@@ -9,7 +9,7 @@ from nest_frameworks.megatron.reading.tokens import ASSIGNMENT, END, ENDS, UNKNO
 from nest_frameworks.megatron.reading.walked import Walk
 
 MOST_TURNS = 100
-"""Of a loop."""
+"""Most turns of a loop that nest follows one by one."""
 
 _COMPUTED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:([-+*/%]?)=(?!=)(.*)|(\+|-)\4)\s*", re.DOTALL)
 """`TP *= 2` or `TP++` in arithmetic."""
