@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from attrs import evolve
 
 from nest import api
 from nest.cli.options import (
@@ -59,7 +60,7 @@ def evaluate(
     release: str | None = RELEASE,
     vocabulary: int | None = VOCABULARY,
     model: str | None = MODEL,
-    against_best: bool = typer.Option(False, "--against-best", help="With --from: compare with the recommended plan."),
+    against_best: bool = typer.Option(False, "--against-best", help="Compare with the recommended plan."),
     write_problem: Path | None = typer.Option(
         None, "--write-problem", metavar="FILE", help="With --from: write the run's problem, parallelism open."
     ),
@@ -72,8 +73,8 @@ def evaluate(
     Exit code 0: done; 2: bad input.
     """
     from nest.io import structure
-    from nest.report.text.summary import summary
     from nest.spec import Problem
+    from nest.whatif.solver import devices_used
 
     decisions = dict(_decision(text) for text in fix)
     if from_megatron is not None:
@@ -95,25 +96,27 @@ def evaluate(
         _evaluate_run(started, framework, flags, decisions, against_best, write_problem, as_json)
         return
     of_flags = (cluster, nodes, devices_per_node, part, release, vocabulary, model, write_problem)
-    if against_best or any(option is not None for option in of_flags):
+    if any(option is not None for option in of_flags):
         raise InputError(
-            "--cluster, --nodes, --devices-per-node, --part, --for, --vocabulary, --model, --against-best and "
-            "--write-problem need --from or --from-megatron."
+            "--cluster, --nodes, --devices-per-node, --part, --for, --vocabulary, --model and --write-problem need "
+            "--from or --from-megatron."
         )
     if not problems:
         raise InputError("nest evaluate needs a problem file, or --from or --from-megatron.")
+    if against_best and len(problems) > 1:
+        raise InputError("--against-best takes one problem; evaluate the problems one by one.")
     for problem in problems:
         implied: list[str] = []
         plan = api.evaluate(problem, fix=decisions, message=implied.append, changes=changes_of(tokens=tokens))
         note_plan(plan, problem)
-        if as_json or len(problems) > 1:
-            typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
-        else:
+        run = structure(plan.problem, Problem)
+        changes = ""
+        if not as_json and len(problems) == 1:
             note_once(implied)
-            typer.echo(summary(plan, screen()))
-            if not plan.fits and plan.problem.get("model") is not None and not plan.problem["cluster"].get("pools"):
-                target = plan.problem.get("search", {}).get("target")
-                typer.echo(f"\n{told_changes(structure(plan.problem, Problem), plan, target)}")
+            if run.model is not None and not run.cluster.pools:
+                changes = told_changes(run, plan, plan.problem.get("search", {}).get("target"))
+        best = _best(evolve(run, fixed=None), devices_used(plan), problem) if against_best else None
+        _print(plan, changes, best, as_json, one_line=len(problems) > 1)
 
 
 def _decision(text: str) -> tuple[str, object]:
@@ -137,32 +140,49 @@ def _evaluate_run(
 ) -> None:
     """Price the run of a framework's file and print the result."""
     from nest.io import write_text
-    from nest.report.text.summary import summary
-    from nest.whatif.nodes import on_devices
 
     run = registry().run(lambda: started.decided(decisions, registry()))
     plan = api.evaluate(run)
     opened = started.opened(framework) if against_best or write_problem is not None else None
     if opened is not None and write_problem is not None:
         write_text(write_problem, to_json(opened.to_dict()) + "\n")
-    best = None
-    if against_best and opened is not None:
-        as_many, told = on_devices(opened, started.devices, registry())
-        if told:
-            note(f"note: {flags}: {told}")
-        with progress_line("searching") as progress:
-            best = api.solve(as_many, progress=progress)
+    best = _best(opened, started.devices, flags) if against_best and opened is not None else None
     warn_of_plugins()
     for each in plan.violates:
         warn(f"{flags}: the constraint `{each}` is violated by this plan.")
-    if as_json:
+    _print(plan, "" if as_json else told_changes(run, plan, framework, started.devices, flags), best, as_json)
+
+
+def _best(opened: "Problem", devices: int | None, place: Path) -> "PlanDocument":
+    """Search the best plan of a problem with open decisions on so many devices; None: all."""
+    from nest.whatif.nodes import on_devices
+
+    as_many, told = on_devices(opened, devices, registry())
+    if told:
+        note(f"note: {place}: {told}")
+    with progress_line("searching") as progress:
+        return api.solve(as_many, progress=progress)
+
+
+def _print(
+    plan: "PlanDocument", changes: str, best: "PlanDocument | None", as_json: bool, *, one_line: bool = False
+) -> None:
+    """Print the plan as given, its single changes and the best plan.
+
+    Raises:
+        typer.Exit: there is no best plan.
+    """
+    from nest.report.text.summary import summary
+
+    if as_json or one_line:
         document = plan.to_dict()
-        typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}))
+        typer.echo(to_json(document if best is None else {"plan": document, "best": best.to_dict()}, one_line=one_line))
     else:
-        typer.echo(f"{summary(plan, screen())}\n\n{told_changes(run, plan, framework, started.devices, flags)}")
+        parts = [summary(plan, screen()), changes]
         if best is not None:
             compared = _compared(plan.batch_time or 0.0, best.batch_time)
-            typer.echo(f"\n{paragraph(compared, screen())}\n\n{summary(best, screen())}")
+            parts += [paragraph(compared, screen()), summary(best, screen())]
+        typer.echo("\n\n".join(filter(None, parts)))
     if best is not None and best.batch_time is None:
         raise typer.Exit(NO_PLAN)
 

@@ -129,3 +129,23 @@ def test_fixed_decisions_stay_demands() -> None:
 )
 def test_what_could_be_gained_is_a_share_of_the_time_of_today(best: float | None, told: str) -> None:
     assert _compared(2.0, best) == told
+
+
+def test_a_decided_plan_is_set_against_the_best_on_as_many_devices(tmp_path: Path, run: Run) -> None:
+    problem = written(tmp_path, asked(pp=2, replicas=1))
+    code, out, err = run("evaluate", problem, "--against-best", "--json")
+    both = json.loads(out)
+    assert code == 0
+    assert set(both) == {"plan", "best"}
+    assert both["best"]["batch_time"] <= both["plan"]["batch_time"]
+    assert both["plan"] == json.loads(run("evaluate", problem, "--json")[1])
+    assert "on the 2 devices of the run" in err
+    alone = nest.solve({**PROBLEM, "constraints": ["devices <= 2"]})
+    assert both["best"]["batch_time"] == alone.batch_time
+
+
+def test_the_best_plan_is_found_for_one_problem_only(tmp_path: Path, run: Run) -> None:
+    problem = written(tmp_path, asked(pp=4))
+    code, out, err = run("evaluate", problem, problem, "--against-best")
+    assert (code, out) == (2, "")
+    assert "one by one" in err
