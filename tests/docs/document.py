@@ -178,7 +178,7 @@ def _commands(block: Block) -> Iterator[Step]:
 def run(text: str, folder: Path, only: Callable[[Step], bool] = lambda _: True) -> Iterator[Outcome]:
     """Do what the document says in `folder`, which sees the repository's folders, and yield what commands did."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("examples", "docs", "benchmarks", "plugins"):
+    for name in ("examples", "docs", "benchmarks", "plugins", "tools"):
         (folder / name).symlink_to(REPOSITORY / name)
     (folder.parent / "shared").symlink_to(REPOSITORY.parent / "shared")
     for step in filter(only, steps(text)):
