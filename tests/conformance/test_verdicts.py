@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conformance.askers import ASKERS
+from tests.conformance import verdicts
+from tests.conformance.askers import ASKERS, Asker
 from tests.conformance.consumer import needs
 from tests.conformance.verdicts import COUNT, Verdicts, ask, cases, table
 
@@ -34,7 +35,19 @@ def test_what_is_wrong_is_refused(name: str, texts: list[str]) -> None:
 
 
 def test_the_table_is_dated_and_names_refusals() -> None:
-    text = table([Verdicts("one", "1.2", 3, {"2 dense": "ValueError: no"}), Verdicts("two", None, 0, {})])
-    assert "| one | 1.2 | 3 | 2 |" in text
+    same = dict.fromkeys(("1 dense", "2 experts"), "KeyError: x")
+    text = table([Verdicts("one", "1.2", 3, same | {"3 dense": "ValueError: no"}), Verdicts("two", None, 0, {})])
+    assert "| one | 1.2 | 3 | 0 |" in text
     assert "| two | not installed | | |" in text
-    assert text.endswith("one, 2 dense: ValueError: no")
+    assert text.endswith("one, 1 dense and 1 more: KeyError: x\none, 3 dense: ValueError: no")
+
+
+@pytest.mark.parametrize("body", ["import no_such_module", "while True: pass"])
+def test_a_framework_that_does_not_import_refuses_all_plans(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a release of the day may, in `tools/frameworks newest`."""
+    monkeypatch.setitem(verdicts.ASKERS, "broken", Asker(("pytest",), body))
+    monkeypatch.setattr(verdicts, "SECONDS", 60 if "import" in body else 0)
+    found = ask("broken", {"1 dense": {}, "2 experts": {}})
+    assert (found.asked, len(found.refused)) == (2, 2)
+    assert "gave no answer" in (line := table([found]).splitlines()[-1])
+    assert "no_such_module" in line or "timed out" in line

@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import date
+from subprocess import SubprocessError
 from typing import Any
 
 from attrs import frozen
@@ -85,14 +86,17 @@ def ask(name: str, asked: Mapping[str, Any]) -> Verdicts:
     found = versions(*asker.distributions)
     if None in found:
         return Verdicts(name, None, 0, {})
-    answers = consume(
-        script_of(asker), {"cases": dict(asked)}, of=asker.distributions[0], seconds=SECONDS, **asker.environment
-    )
+    of, told = asker.distributions[0], {"cases": dict(asked)}
+    try:
+        answers = consume(script_of(asker), told, of=of, seconds=SECONDS, **asker.environment)
+    except (AssertionError, SubprocessError) as error:
+        last = str(error).strip().splitlines()[-1][-200:]
+        answers = dict.fromkeys(asked, f"{of} {found[0]} gave no answer, because its check ended: {last}")
     return Verdicts(name, found[0], len(asked), {key: why for key, why in answers.items() if why is not None})
 
 
 def table(verdicts: Iterable[Verdicts]) -> str:
-    """A table of verdicts, dated, and every refusal below it."""
+    """A table of verdicts, dated, and below it every reason for refusals, with the first plan that has it."""
     rows = [f"| framework | release | plans of {date.today()} | accepted |", "|---|---|---|---|"]
     below: list[str] = []
     for each in verdicts:
@@ -100,7 +104,11 @@ def table(verdicts: Iterable[Verdicts]) -> str:
             rows.append(f"| {each.name} | not installed | | |")
             continue
         rows.append(f"| {each.name} | {each.release} | {each.asked} | {each.asked - len(each.refused)} |")
-        below += [f"{each.name}, {key}: {why}" for key, why in each.refused.items()]
+        plans: dict[str, list[str]] = {}
+        for key, why in each.refused.items():
+            plans.setdefault(why, []).append(key)
+        for why, (first, *more) in plans.items():
+            below.append(f"{each.name}, {first}{f' and {len(more)} more' * bool(more)}: {why}")
     return "\n".join([*rows, *([""] if below else []), *below])
 
 
