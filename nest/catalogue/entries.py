@@ -208,8 +208,8 @@ class Precision(Record):
             self,
             weights=HALF + self.copies if wide else self.weights,
             gradients=gradients,
-            master_weights=_first(training.master_weights, self.master_weights),
-            master_gradients=_first(training.master_gradients, gradients < SINGLE),
+            master_weights=self.master_weights if training.master_weights is None else training.master_weights,
+            master_gradients=gradients < SINGLE if training.master_gradients is None else training.master_gradients,
             weights_once=bool(training.weights_once),
         )
 
@@ -238,11 +238,21 @@ class TimeSpread(Record):
 
 @frozen(eq=False, repr=False)
 class Optimizer(Record):
-    """An optimizer of `training.optimizer`; `moments` are bytes per parameter of its own state."""
+    """An optimizer of `training.optimizer`.
+
+    Attributes:
+        name: as there.
+        moments: bytes per parameter of its own state.
+        sources: of the figures.
+        matrix_moments: bytes of matrices inside blocks (`Operator.trains_matrix`); None: as of all others.
+        newton_schulz_steps: on the update of each such matrix.
+    """
 
     name: str
     moments: float = field(validator=validators.ge(0))
     sources: tuple[str, ...] = ()
+    matrix_moments: float | None = field(default=None, validator=validators.optional(validators.ge(0)))
+    newton_schulz_steps: int = 0
 
     def state_bytes(self, precision: Precision) -> float:
         """Return the bytes per parameter that ZeRO 1 shards.
@@ -269,7 +279,3 @@ class Optimizer(Record):
         if precision.loss_scaling:
             moved += 2.0 * (SINGLE if precision.master_gradients else precision.gradients)
         return moved
-
-
-def _first(written: bool | None, usual: bool) -> bool:
-    return usual if written is None else written

@@ -294,7 +294,8 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
         raise unknown_name(place, "cluster", name, known)
     levels = _resized(known[family].levels, int(size))
     if levels is None:
-        sizes = _capacities(known[family].levels)[:-1] or [1]
+        fanouts = [level.fanout for level in known[family].levels]
+        sizes = [prod(fanouts[: index + 1]) for index in range(len(fanouts) - 1)] or [1]
         steps = [*(f"of {one} up to {two}" for one, two in pairwise(sizes)), f"of {sizes[-1]}"]
         raise InputError(f"{place}: {family!r} cannot have {size} devices; use a multiple {' or '.join(steps)}.")
     described = f"{size} devices of the {known[family].description}"
@@ -310,10 +311,6 @@ def known_cluster(name: str | None) -> ClusterEntry | None:
         return named_cluster(name or "")
     except InputError:
         return None
-
-
-def _capacities(levels: Sequence[LevelSpec]) -> list[int]:
-    return [prod(level.fanout for level in levels[: index + 1]) for index in range(len(levels))]
 
 
 def _resized(levels: Sequence[LevelSpec], devices: int) -> tuple[LevelSpec, ...] | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from nest.catalogue import optimizer, precision
+from nest.catalogue import Optimizer, optimizer, precision
 from nest.errors import InputError
 from nest.graph import Operator, Shape, has_axis
 from nest.graph.operator import axis_size
@@ -67,7 +67,7 @@ class Roofline:
     name = "roofline"
 
     def __init__(self) -> None:
-        self._updated: tuple[Training | None, float] = None, 0.0
+        self._updated: tuple[Training | None, Optimizer | None, float] = None, None, 0.0
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Return the cost of `operator` on `device`, seconds and bytes per micro-batch.
@@ -78,16 +78,14 @@ class Roofline:
         peak = _peak(operator, device, training)
         bandwidth = device.memory_bandwidth * efficiency(device, "memory")
         read, written, trained = operator.bytes_read, operator.bytes_written, operator.trained_count
-        tensors = operator.passes * (read + written) * _times_through_memory(operator, device, training)
-        moved = tensors + _parameter_traffic(operator, training)
+        eager = device.calibration.eager if operator.kind == "norm" and training.eager_norms else 1.0
+        moved = operator.passes * (read + written) * eager + _parameter_traffic(operator, training)
         forward, backward = _seconds(operator, device, training, peak, moved / bandwidth)
         if peak.narrow:
             forward += device.calibration.cast * read / bandwidth
             backward += device.calibration.cast * written / bandwidth
         learns = trained or any(tensor.differentiable for tensor in operator.inputs)
-        update = 0.0
-        if trained:
-            update = trained * self._update_bytes(training) / bandwidth
+        update = self._update(operator, device, training, bandwidth) if trained else 0.0
         if operator.steps > 1:
             # What each step finds is added to what those before it found: read, read and written.
             merged = 3.0 * (operator.steps - 1) * written / bandwidth
@@ -110,13 +108,20 @@ class Roofline:
             * training.host_launch(device),
         )
 
-    def _update_bytes(self, training: Training) -> float:
-        """Return bytes that the optimizer's step reads and writes per parameter; cached for operators in a row."""
-        known, found = self._updated
+    def _update(self, operator: Operator, device: DeviceSpec, training: Training, bandwidth: float) -> float:
+        """Return seconds of the optimizer's step; its bytes per parameter are cached for operators in a row."""
+        known, chosen, moved = self._updated
         if known is not training:
-            found = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
-            self._updated = training, found
-        return found
+            chosen = optimizer(training.optimizer)
+            moved = chosen.update_bytes(precision(training.precision).trained(training))
+            self._updated = training, chosen, moved
+        assert chosen is not None
+        seconds = operator.trained_count * moved / bandwidth
+        if chosen.matrix_moments is not None:
+            matrices = sum([p.count for p in operator.parameters if operator.trains_matrix(p)])
+            seconds += 2.0 * matrices * (chosen.matrix_moments - chosen.moments) / bandwidth
+            seconds += chosen.newton_schulz_steps * (_newton_schulz(operator, device, training) if matrices else 0.0)
+        return seconds
 
 
 def _seconds(
@@ -198,11 +203,6 @@ def _experts(operator: Operator) -> int:
     return 1 if weight is None else prod(size for axis, size in weight.shape if not has_axis(operator.space, axis))
 
 
-def _times_through_memory(operator: Operator, device: DeviceSpec, training: Training) -> float:
-    """Return the passes of an operator over its inputs and outputs, over those of one kernel."""
-    return device.calibration.eager if operator.kind == "norm" and training.eager_norms else 1.0
-
-
 def _is_fused(operator: Operator) -> bool:
     """Return whether one kernel does all of attention: it reads queries, keys and values, and stores no scores."""
     return operator.kind == "attention" and len(operator.inputs) > 2
@@ -219,7 +219,8 @@ def _peak(operator: Operator, device: DeviceSpec, training: Training) -> Peak:
     formats = precision(training.precision)
     wide_format, wide = _first_peak(formats.other, device, training)
     chosen, nominal = _first_peak(formats.formats_of(operator), device, training)
-    kind = _kind(operator)
+    # Products of an attention that stores its scores are matrix products.
+    kind = "matmul" if operator.kind == "attention" and not _is_fused(operator) else operator.kind
     # What they reach backward is published for heads of up to `USUAL_HEAD` channels alone.
     usual = kind == "attention" and axis_size(operator.space, "head") <= USUAL_HEAD
     detail = KERNELS.get(training.attention_kernel or "", chosen) if usual else chosen
@@ -241,15 +242,24 @@ def _first_peak(formats: Iterable[str], device: DeviceSpec, training: Training) 
     )
 
 
-def _kind(operator: Operator) -> str:
-    """Return the kind for the efficiency: products of an attention that stores its scores are matrix products."""
-    return "matmul" if operator.kind == "attention" and not _is_fused(operator) else operator.kind
-
-
 def _parameter_traffic(operator: Operator, training: Training) -> float:
     """Return bytes of parameters read: all of them, or, in a look-up, the rows of the outputs."""
     held = operator.parameter_count * precision(training.precision).weights  # Narrow ones are converted first.
     return min(held, operator.bytes_written) if operator.kind == "embedding" else held
+
+
+def _newton_schulz(operator: Operator, device: DeviceSpec, training: Training) -> float:
+    """Return seconds of a Newton-Schulz step on an operator's matrices, each as the rank holds it.
+
+    On `a` by `b`, `a <= b`, it multiplies `X X^T`, the square of that, and a polynomial of both by `X`, in bf16 where
+    the device has it (emerging-optimizers 0.3.0, muon_utils.py, `newton_schulz_step`).
+    """
+    shape = product(operator)
+    assert shape is not None
+    short, long = sorted((shape.columns, shape.contracted))
+    number_format, peak = _first_peak(("bf16", *precision(training.precision).other), device, training)
+    share = min(efficiency(device, "matmul", number_format) * device.calibration.sustained, 1.0)
+    return shape.count * (4.0 * short**2 * long + 2.0 * short**3) / (peak * share)
 
 
 def _gradient_bytes(operator: Operator) -> float:

@@ -1,7 +1,6 @@
 """Costs a block of operators as a candidate in numbers (PROBLEM.md section 2)."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy
 from attrs import evolve
@@ -11,7 +10,7 @@ from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import extra_memory, modes
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, shares
 from nest.formulate.pricing import Pricing, priced_layers
-from nest.graph import Block
+from nest.graph import Block, Operator, Parameter
 from nest.instance import Array, Candidate, ParameterGroup
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
@@ -98,16 +97,15 @@ def _state(
     return tuple(evolve(each, update=spread(_updates(each.name, pricing))) for each in known.state)
 
 
-def _count(row: PricedOperator, name: str, trained: bool = False) -> int:
-    return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
-
-
-def _weight_bytes(layer: PricedLayer, name: str, itemsize: float) -> list[float]:
-    operators = [[row.operator for row in part] for part in layer.parts]
-    return [
-        float(sum(p.count * (p.itemsize or itemsize) for each in part for p in each.parameters if p.group == name))
-        for part in operators
-    ]
+def _sums(name: str, key: str, value: Callable[[Operator, Parameter], float]) -> Callable[[PricedLayer], list[float]]:
+    """Function for the sums of `value` over a group's parameters in each part of a layer, cached under `key`."""
+    return lambda layer: layer.once_untimed(
+        (key, name),
+        lambda: [
+            float(sum([value(row.operator, p) for row in part for p in row.operator.parameters if p.group == name]))
+            for part in layer.parts
+        ],
+    )
 
 
 def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[float]]:
@@ -116,9 +114,8 @@ def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[fl
     on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
 
     def update(row: PricedOperator) -> float:
-        if away:
-            return _count(row, name, trained=True) * on_host
-        return row.cost.update * _count(row, name, trained=True) / max(row.operator.trained_count, 1)
+        count = sum([p.count for p in row.operator.parameters if p.group == name and not p.frozen])
+        return count * on_host if away else row.cost.update * count / max(row.operator.trained_count, 1)
 
     return lambda layer: layer.once_everywhere(
         ("update", name), lambda: [sum(update(row) for row in part if row.operator.parameters) for part in layer.parts]
@@ -126,24 +123,19 @@ def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[fl
 
 
 def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> ParameterGroup:
-    away = pricing.host is not None and pricing.host.holds_optimizer
-
-    def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
-        return layer.once_untimed(
-            ("count", name, trained),
-            lambda: [
-                float(sum(_count(row, name, trained) for row in part if row.operator.parameters))
-                for part in layer.parts
-            ],
-        )
-
-    trained, itemsize = spread(partial(counts, trained=True)), pricing.precision.weights
+    away, itemsize = pricing.host is not None and pricing.host.holds_optimizer, pricing.precision.weights
+    counts = _sums(name, "count", lambda _, p: p.count)
+    trained = spread(_sums(name, "trained", lambda _, p: 0 if p.frozen else p.count))
+    state = trained * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision))
+    if pricing.optimizer.matrix_moments is not None and not away:
+        matrices = spread(_sums(name, "matrices", lambda operator, p: p.count * operator.trains_matrix(p)))
+        state += matrices * (pricing.optimizer.matrix_moments - pricing.optimizer.moments)
     return ParameterGroup(
         name=name,
         ranks=block.replica_ranks(name),
-        weights=spread(lambda layer: layer.once_untimed(("bytes", name), lambda: _weight_bytes(layer, name, itemsize))),
+        weights=spread(_sums(name, "bytes", lambda _, p: p.count * (p.itemsize or itemsize))),
         gradients=trained * pricing.precision.gradients,
-        optimizer=trained * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
+        optimizer=state,
         update=spread(_updates(name, pricing)),
         pieces=spread(lambda layer: shares(1.0, counts(layer))),
     )

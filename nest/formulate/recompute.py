@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from nest.catalogue import Optimizer, Precision, precision
+from nest.catalogue import Optimizer, Precision, optimizer, precision
 from nest.errors import InputError
 from nest.graph import Operator, Tensor
 from nest.spec import DeviceSpec, Training
@@ -253,13 +253,15 @@ def host(device: DeviceSpec, training: Training) -> Host | None:
     """Host of `device`; None: nothing is kept there.
 
     Raises:
-        InputError: a required figure of the device is missing.
+        InputError: a required figure of the device is missing, or the optimizer's step is no pass over memory.
     """
     if not training.offload:
         return None
     needed = {"host_bandwidth": device.host_bandwidth}
     if OPTIMIZER in training.offload:
         needed["host_memory_bandwidth"] = device.host_memory_bandwidth
+        if optimizer(training.optimizer).newton_schulz_steps:
+            raise InputError(f"training.offload: nest prices no {training.optimizer} on the host; leave optimizer out.")
     for key, value in needed.items():
         if value is None:
             raise InputError(

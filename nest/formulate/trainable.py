@@ -176,13 +176,10 @@ def _modules(operator: Operator) -> dict[str, int | None]:
     return {**found, FUSED[key]: None} if fused else found
 
 
-def _holds_several(operator: Operator, module: str) -> bool:
-    return has_axis(operator.space, BRANCH) and module in _modules(operator)
-
-
 def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
     known = {module for operator in graph.operators for module in _modules(operator)}
-    known -= {each for each in FUSED.values() if not any(_holds_several(o, each) for o in graph.operators)}
+    several = {module for o in graph.operators if has_axis(o.space, BRANCH) for module in _modules(o)}
+    known -= {*FUSED.values()} - several
     unknown = sorted({*lora.targets} - known - {ALL_LINEAR})
     if unknown:
         raise InputError(

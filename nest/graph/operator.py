@@ -300,6 +300,11 @@ class Operator(Record):
         """Those of them that are trained."""
         return sum([parameter.count for parameter in self.parameters if not parameter.frozen])
 
+    def trains_matrix(self, parameter: Parameter) -> bool:
+        """Return whether `parameter` is the trained matrix of a product, and the product not of the vocabulary."""
+        multiplied = any(has_axis(parameter.shape, axis) for axis in self.contracted)
+        return multiplied and not parameter.frozen and not has_axis(self.space, "vocab")
+
     def divided(self, axis: str, degree: int, strategy: str) -> "Operator":
         """Operator of one of `degree` ranks when `strategy` divides `axis` of all it reads and writes.
 

@@ -257,9 +257,9 @@ def _surrounded(
         leaving = [tensor for tensor in operator.outputs if tensor.name in read]
         moved = {t.name for t in operator.inputs if t.name not in made} | (made & read)
         between[operator.name] = (
-            *(_entrance(operator, tensor, crossing) for tensor in entering),
+            *(_moving(operator, tensor, crossing, enters=True) for tensor in entering),
             change(_inside(operator, moved, crossing)),
-            *(_exit(operator, tensor, crossing) for tensor in leaving),
+            *(_moving(operator, tensor, crossing, enters=False) for tensor in leaving),
         )
     return between
 
@@ -287,23 +287,9 @@ def _renamed(tensor: Tensor, layer: str, crossing: Crossing, moved: bool = True)
     return Tensor(name, crossing.inside(tensor.shape), tensor.itemsize, tensor.differentiable)
 
 
-def _entrance(reader: Operator, tensor: Tensor, crossing: Crossing) -> Operator:
-    return Operator(
-        name=f"{reader.name}.{crossing.name} of {tensor.name}",
-        layer=reader.layer,
-        kind="collective",
-        inputs=(tensor,),
-        outputs=(_renamed(tensor, reader.layer, crossing),),
-        collective=crossing.enter(tensor),
-    )
-
-
-def _exit(maker: Operator, tensor: Tensor, crossing: Crossing) -> Operator:
-    return Operator(
-        name=f"{maker.name}.{crossing.name} back",
-        layer=maker.layer,
-        kind="collective",
-        inputs=(_renamed(tensor, maker.layer, crossing),),
-        outputs=(tensor,),
-        collective=crossing.leave(tensor),
-    )
+def _moving(operator: Operator, tensor: Tensor, crossing: Crossing, *, enters: bool) -> Operator:
+    ends = (tensor,), (_renamed(tensor, operator.layer, crossing),)
+    inputs, outputs = ends if enters else ends[::-1]
+    name = f"{operator.name}.{crossing.name} {f'of {tensor.name}' if enters else 'back'}"
+    calls = crossing.enter(tensor) if enters else crossing.leave(tensor)
+    return Operator(name, operator.layer, "collective", inputs=inputs, outputs=outputs, collective=calls)

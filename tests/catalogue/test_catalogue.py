@@ -290,7 +290,10 @@ def test_the_reference_page_lists_every_entry_with_its_figures(table: str) -> No
         "links": lambda: {e.name: link_figures(e) for e in links().values()},
         "clusters": lambda: {e.name: [] for e in clusters().values()},
         "precisions": lambda: {e.name: [e.weights, e.gradients] for e in precisions().values()},
-        "optimizers": lambda: {e.name: [e.moments] for e in optimizers().values()},
+        "optimizers": lambda: {
+            e.name: [e.moments, e.moments if e.matrix_moments is None else e.matrix_moments]
+            for e in optimizers().values()
+        },
     }[table]()
     assert set(rows) == set(expected)
     for name, figures in expected.items():

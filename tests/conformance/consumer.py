@@ -52,8 +52,8 @@ def interpreter(of: str = "") -> str:
 
 
 @cache
-def versions(*distributions: str) -> tuple[str | None, ...]:
-    """Installed version of each distribution, where the first one is; None: it is not."""
+def versions(*distributions: str, of: str = "") -> tuple[str | None, ...]:
+    """Installed version of each distribution, where `of` or else the first one is; None: it is not."""
     found = _run(
         "from importlib.metadata import version, PackageNotFoundError\n"
         "def known(name):\n"
@@ -64,17 +64,18 @@ def versions(*distributions: str) -> tuple[str | None, ...]:
         "answer([known(name) for name in given])\n",
         list(distributions),
         {},
-        distributions[0],
+        of or distributions[0],
     )
     return tuple(found)
 
 
-def needs(*distributions: str) -> None:
-    """Skip the test unless the interpreter has all of `distributions`."""
-    missing = [name for name, found in zip(distributions, versions(*distributions), strict=True) if found is None]
+def needs(*distributions: str, of: str = "") -> None:
+    """Skip the test unless the interpreter (of the environment for `of`) has all of `distributions`."""
+    releases = versions(*distributions, of=of)
+    missing = [name for name, found in zip(distributions, releases, strict=True) if found is None]
     if missing:
         pytest.skip(
-            f"{interpreter(distributions[0])} has no {', '.join(missing)}; run `tools/frameworks make`, or set "
+            f"{interpreter(of or distributions[0])} has no {', '.join(missing)}; run `tools/frameworks make`, or set "
             f"{INTERPRETER} to a Python that has it"
         )
 

@@ -9,7 +9,7 @@ from hypothesis import given, seed, settings
 
 import nest
 from frameworks_tests.megatron_plans import problems
-from nest.catalogue import library_models
+from nest.catalogue import library_models, optimizer
 from nest.errors import InputError
 from tests.conformance.consumer import consume, needs
 from tests.conformance.megatron_core import FLAGS, PRELUDE, case, case_of, wheel
@@ -18,6 +18,7 @@ from tests.docs.document import REPOSITORY, Step, documents, run, steps
 
 README = Path(__file__).parents[2] / "examples/llama-3-70b-on-128-h100/problem.yaml"
 
+CORE = "megatron-core"
 VALIDATE = (
     PRELUDE
     + """
@@ -55,6 +56,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "bare gradients": {"gradients": "bf16", "master_gradients": False},
     "adam-bf16": {"optimizer": "adam-bf16"},
     "sgd": {"optimizer": "sgd-momentum"},
+    "muon": {"optimizer": "muon"},
     "offload": {"offload": ["optimizer"]},
     "no overlap": {"overlap": {"data": False, "tensor": False}},
     "norms again": {"selective": ["attention_norm", "mlp_norm"]},
@@ -78,7 +80,7 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of the wheel's modules."""
-    needs("torch", "pyyaml", "omegaconf", "packaging", "numpy")
+    needs("torch", "pyyaml", "omegaconf", "packaging", "numpy", of=CORE)
     return str(wheel(tmp_path_factory.mktemp("megatron-core")))
 
 
@@ -88,7 +90,7 @@ def cases() -> dict[str, dict[str, Any]]:
     found = {"README": case(nest.solve(README))}
     found |= {kind: case(nest.evaluate(each)) for kind, each in PROBLEMS.items()}
     for name, training in TRAININGS.items():
-        zero = 0 if "sgd" in name else 1
+        zero = 0 if name in ("sgd", "muon") else 1
         asked = problem(DENSE_MODEL, {**tensor, **training}, {**LAYOUT, "zero": zero})
         found[name] = case(nest.evaluate(asked))
     for name, (model, training, fixed) in DECISIONS.items():
@@ -105,7 +107,7 @@ def cases() -> dict[str, dict[str, Any]]:
 def test_the_newest_megatron_core_takes_what_is_exported(newest: str) -> None:
     asked = cases()
     assert len(asked) >= 50
-    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked}, of=CORE)
     assert {name: why for name, why in answers.items() if why is not None} == {}
 
 
@@ -141,7 +143,7 @@ def test_the_newest_megatron_core_takes_what_documents_export(newest: str, tmp_p
     exporting = {str(name) for name in documents() if "nest export" in (REPOSITORY / name).read_text()}
     assert {name.partition(": ")[0] for name in asked} <= exporting
     assert len(asked) >= 5
-    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked}, of=CORE)
     assert {name: why for name, why in answers.items() if why is not None} == {}
 
 
@@ -155,7 +157,7 @@ def test_the_newest_megatron_core_takes_random_plans(newest: str) -> None:
         asked[str(len(asked))] = case(nest.evaluate(drawn))
 
     draw()
-    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked}, of=CORE)
     assert {asked[name]["words"][0]: why for name, why in answers.items() if why is not None} == {}
 
 
@@ -194,9 +196,43 @@ answer([again(*each) for each in given["asked"]])
 
 
 def test_block_recomputes_the_first_layers_of_a_chunk_and_uniform_all(newest: str) -> None:
+    """findings/megatron-block-recompute-counts-each-virtual-stage.sh."""
     asked = [["block", 3, 8], ["block", 8, 8], ["block", 99, 8], ["block", 1, 1], ["uniform", 1, 4], ["uniform", 3, 4]]
-    found = consume(RECOMPUTED, {"wheel": newest, "asked": asked})
+    found = consume(RECOMPUTED, {"wheel": newest, "asked": asked}, of=CORE)
     assert found == [[0, 1, 2], [*range(8)], [*range(8)], [0], [*range(4)], [*range(4)]]
+
+
+KEPT = """
+import torch
+from types import SimpleNamespace as Some
+from megatron.core.optimizer import emerging_optimizers as emerging
+from megatron.core.optimizer.optimizer_config import OptimizerConfig
+
+def kept(shape, **marks):
+    parameter = torch.nn.Parameter(torch.ones(shape))
+    parameter.grad = torch.ones(shape)
+    for name, value in marks.items():
+        setattr(parameter, name, value)
+    if emerging._is_nonlinear_or_embedding(parameter):
+        optimizer = torch.optim.AdamW([parameter])
+    else:
+        config = OptimizerConfig(optimizer="muon", lr=1e-3, bf16=True)
+        model = Some(num_attention_heads=8, num_query_groups=8, kv_channels=8)
+        groups = [{"params": [parameter]}]
+        optimizer, _ = emerging._create_emerging_optimizer(config, groups, "muon", [Some(config=model)], None)
+        assert (config.muon_num_ns_steps, config.muon_tp_mode, config.muon_scalar_optimizer) == (5, "blockwise", "adam")
+    optimizer.step()
+    moments = [each for each in optimizer.state[parameter].values() if getattr(each, "shape", None) == parameter.shape]
+    return sum(each.nbytes for each in moments) / parameter.numel()
+
+answer([kept((8, 16)), kept((16,)), kept((8, 16), is_embedding_or_output_parameter=True)])
+"""
+
+
+def test_the_newest_muon_keeps_the_moments_that_are_priced() -> None:
+    needs(CORE, "emerging-optimizers", "torch")
+    muon = optimizer("muon")
+    assert consume(KEPT, of=CORE) == [muon.matrix_moments, muon.moments, muon.moments]
 
 
 def test_the_newest_megatron_core_refuses_what_is_not_written(newest: str) -> None:
@@ -206,5 +242,5 @@ def test_the_newest_megatron_core_refuses_what_is_not_written(newest: str) -> No
     unknown = [*right["words"], "--no-such-flag"]
     wrong = {"te": {**right, "words": te}, "unknown": {**right, "words": unknown}}
     wrong["connections"] = {**right, "environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
-    answers = consume(VALIDATE, {"wheel": newest, "plans": wrong})
+    answers = consume(VALIDATE, {"wheel": newest, "plans": wrong}, of=CORE)
     assert all(answers.values()), answers

@@ -22,6 +22,7 @@ PRODUCT = Operator(
     inputs=(READ,),
     outputs=(WRITTEN,),
     parameters=(Parameter("weight", (("ffn", 50), ("hidden", 100))),),
+    contracted=("hidden",),
 )
 MOVED = 2 * (1000 + 500 + 5000)
 SLOW_MATH = DeviceSpec("slow math", memory=1.0, memory_bandwidth=1e15, peak=MatrixPeaks(bf16=1e3, fp32=1.0))
@@ -47,6 +48,23 @@ def test_memory_bounds_where_it_is_slower(roofline: CostModel) -> None:
     # Adam in bf16: 12 bytes of state read and written, 4 of gradients read, 2 of weights written.
     assert cost.update == pytest.approx(5000 * (2 * 12 + 4 + 2) / 1e3)
     assert cost.transient == 2 * (1000 + 500)
+
+
+def test_muon_orthogonalises_matrices_and_leaves_the_rest_to_adam(roofline: CostModel) -> None:
+    """Per Newton-Schulz step on 50 x 100, whichever side is longer: `X X^T`, its square, and their product with `X`."""
+    muon, experts = evolve(TRAINING, optimizer="muon"), (("experts", 3),)
+    flops = 5 * (2 * 50**2 * 100 + 2 * 50**3 + 2 * 50**2 * 100)
+    assert roofline.price(PRODUCT, SLOW_MATH, muon).update == pytest.approx(flops / 1e3)
+    (weight,) = PRODUCT.parameters
+    several = evolve(PRODUCT, parameters=(evolve(weight, shape=(*experts, *weight.shape), group="expert"),))
+    assert roofline.price(several, SLOW_MATH, muon).update == pytest.approx(3 * flops / 1e3)
+    # One moment of matrices, two of biases and of what is no product.
+    biased = evolve(PRODUCT, parameters=(weight, Parameter("bias", (("ffn", 50),))))
+    moved = 5000 * (2 * 8 + 4 + 2) + 50 * (2 * 12 + 4 + 2)
+    assert roofline.price(biased, SLOW_MEMORY, muon).update == pytest.approx(moved / 1e3)
+    for other in (evolve(PRODUCT, kind="norm", contracted=()), evolve(PRODUCT, space=(("vocab", 50), ("hidden", 100)))):
+        adam = roofline.price(other, SLOW_MEMORY, TRAINING).update
+        assert roofline.price(other, SLOW_MEMORY, muon).update == pytest.approx(adam)
 
 
 def test_a_kernel_that_passes_over_its_tensors_again_moves_them_again(roofline: CostModel) -> None:

@@ -1,21 +1,41 @@
 """Candidates from blocks, by hand on small graphs."""
 
+from collections.abc import Callable
+
 import pytest
 from attrs import evolve
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError
 from nest.formulate.candidate_costs import candidate
+from nest.formulate.instance import build_instance
 from nest.formulate.layer_classes import CrossingTensors, layer_classes
 from nest.formulate.pricing import Pricing
 from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import CostModel, OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Level
-from nest.spec import DeviceSpec, MatrixPeaks, Overlap, Training
+from nest.spec import DeviceSpec, MatrixPeaks, Overlap, Problem, Training
+from tests.formulate.conftest import EXPERTS
 
 NODE = Level("node", 4, 1e3, 1.0)
 DEVICE = DeviceSpec("toy", memory=1e3, memory_bandwidth=1.0, peak=MatrixPeaks(bf16=1.0))
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_muon_keeps_one_moment_of_matrices_and_two_of_all_else(problem: Callable[..., Problem], tp: int) -> None:
+    """Experts (which tp leaves whole), dense layers and routers count; embeddings, the head and norms do not."""
+    hidden, ffn, experts, moe_ffn = 64, 128, 4, 32
+    attention = 2 * hidden * hidden + 2 * hidden * hidden  # As many keys and values as queries.
+    sparse = 4 * (3 * experts * hidden * moe_ffn + hidden * experts)
+    matrices = 6 * attention / tp + 2 * 3 * hidden * ffn / tp + sparse
+
+    def state(name: str) -> float:
+        asked = problem(EXPERTS, {"optimizer": name}, strategies={"tp": [tp]})
+        found = build_instance(asked, registry()).candidates[0]
+        return float(sum(group.optimizer.sum() for group in found.state))
+
+    assert state("adam") - state("muon") == 4 * matrices
 
 
 class PerOperator:

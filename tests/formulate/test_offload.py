@@ -48,7 +48,7 @@ def test_each_way_hides_under_its_own_pass() -> None:
 
 @given(
     name=st.sampled_from([each.name for each in devices().values() if each.host_memory_bandwidth is not None]),
-    kind=st.sampled_from(sorted(optimizers())),
+    kind=st.sampled_from(sorted(name for name in optimizers() if not optimizer(name).newton_schulz_steps)),
     width=st.sampled_from(["fp32", "fp16", "bf16", "fp8"]),
     copied=st.sampled_from([None, False, True]),
 )
@@ -61,6 +61,11 @@ def test_a_step_on_the_host_is_never_faster_than_one_on_the_device(
     assert there is not None
     here = optimizer(kind).update_bytes(bytes_of) / (gpu.memory_bandwidth * gpu.efficiency["memory"])
     assert there.update_seconds(bytes_of, optimizer(kind)) > here
+
+
+def test_matrix_products_of_an_optimizer_are_not_priced_on_the_host(problem: Build) -> None:
+    with pytest.raises(InputError, match="nest prices no muon on the host; leave optimizer out"):
+        candidates(problem, "optimizer", training={"optimizer": "muon"})
 
 
 def test_the_optimizer_leaves_the_device(problem: Build) -> None:

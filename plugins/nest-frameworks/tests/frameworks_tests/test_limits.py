@@ -23,7 +23,7 @@ from nest_frameworks.megatron.relatives import nemo, swift, verl
 from nest_frameworks.megatron.relatives.dialect import Dialect
 from nest_frameworks.trainers.names import WRITTEN
 
-OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum", "lion", "adafactor")
+OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum", "lion", "muon", "adafactor")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 
@@ -54,8 +54,17 @@ def test_optimizers_are_those_that_files_name(name: str, written: Collection[str
 
 
 def test_lion_of_megatron_core_is_refused_for_its_adam() -> None:
+    """findings/megatron-lion-trains-embeddings-with-adam.sh."""
     with pytest.raises(InputError, match="embeddings, the head, norms and biases to Adam"):
         registry().exporters()["megatron"].limits(structure(problem({"dp": 16}, optimizer="lion"), Problem))  # type: ignore[attr-defined]
+
+
+def test_muon_is_megatron_lm_s_alone_without_a_sharded_state_and_in_no_fp16() -> None:
+    assert "muon" not in {each for name in RELATIVES for each in allowed(name, "optimizer", OPTIMIZERS)}
+    assert allowed("megatron", "precision", PRECISIONS, optimizer="muon") == {*PRECISIONS} - {"fp16"}
+    assert allowed("megatron", "primary_weights", ("fp8", "bf16"), optimizer="muon", precision="fp8") == {"bf16"}
+    limits = registry().exporters()["megatron"].limits(structure(problem({"dp": 16}, optimizer="muon"), Problem))  # type: ignore[attr-defined]
+    assert "whole matrices of Muon" in limits.constraints["zero == 0"]
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,24 @@ def test_the_cross_entropy_of_older_releases_is_priced_as_they_run_it(tmp_path: 
     assert read().settings["training"]["loss"] == "unfused"
 
 
+def test_muon_is_read_with_the_settings_that_are_priced() -> None:
+    """Others are refused: see findings/megatron-adaptive-muon-stops-at-its-first-step.sh."""
+    found = read("--optimizer muon --muon-num-ns-steps 5 --muon-momentum 0.9").settings
+    assert (found["training"]["optimizer"], found["fixed"]["zero"]) == ("muon", 0)
+    made = plan({"optimizer": "muon"}, {"tp": 2, "sp": True, "dp": 8, "zero": 0})
+    text = export(made)["megatron_flags.sh"]
+    assert "needs the package emerging-optimizers" in text
+    assert read_megatron(text, LaunchOptions(2, 8)).settings["training"]["optimizer"] == "muon"
+    for said, told in (
+        ("muon --muon-num-ns-steps 8", "--muon-num-ns-steps is '8', and nest knows 5"),
+        ("muon --muon-tp-mode duplicated", "nest knows blockwise"),
+        ("muon --muon-scalar-optimizer lion", "nest knows adam"),
+        *((each, "nest knows adam, sgd, muon") for each in ("adaptive_muon", "dist_muon", "lion", "soap")),
+    ):
+        with pytest.raises(InputError, match=told):
+            read(f"--optimizer {said}")
+
+
 SHARDED = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 " \
     "--seq-length 64 --max-position-embeddings 64 --vocab-size 64 --micro-batch-size 1 --global-batch-size 8 --bf16 " \
     "--use-megatron-fsdp --use-distributed-optimizer"  # fmt: skip
@@ -180,6 +198,7 @@ DEFAULTS: list[tuple[str | None, str, int, str | None]] = [
 
 @pytest.mark.parametrize(("release", "said", "zero", "gradients"), DEFAULTS)
 def test_defaults_are_those_of_the_release(release: str | None, said: str, zero: int, gradients: str | None) -> None:
+    """findings/megatron-fsdp-adds-up-gradients-in-bf16.sh."""
     found = read_megatron(f"{SHARDED} {said}", LaunchOptions(release=release))
     assert found.settings["fixed"]["zero"] == zero
     assert found.settings["training"].get("gradients") == gradients

@@ -18,10 +18,10 @@ from nest.spec import Architecture, Training
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
 from nest_frameworks.limits import Asked, gradient_format, looks_ahead, whole_batches
 
-OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
+OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "muon", "sgd", "sgd-momentum")
 """By the catalogue's names."""
 
-MIXED = {"lion": "its Lion leaves embeddings, the head, norms and biases to Adam, which nest does not price"}
+MIXED = {"lion": "its Lion leaves embeddings, the head, norms and biases to Adam, unlike the optimizer of that name"}
 """Optimizers of Megatron Core that keep more than the catalogue's of that name (emerging_optimizers.py of 0.19.2).
 
 findings/megatron-lion-trains-embeddings-with-adam.sh shows it.
@@ -94,7 +94,12 @@ def _predicting_constraints(model: Architecture) -> dict[str, str]:
 
 def _training_constraints(training: Training, model: Architecture) -> dict[str, str]:
     constraints = {}
-    if training.optimizer.startswith("sgd"):
+    if training.optimizer == "muon":
+        constraints["zero == 0"] = (
+            "Megatron-LM's distributed optimizer gives every rank whole matrices of Muon, which nest does not price, "
+            "and its FSDP has no Muon"
+        )
+    elif training.optimizer.startswith("sgd"):
         constraints["zero == 0"] = "Megatron-LM's distributed optimizer and its FSDP are Adam's"
     elif precision_aware(training):
         constraints["zero >= 1"] = (
@@ -268,9 +273,11 @@ def training_obstacles(training: Training) -> Iterator[str]:
             "its optimizer keeps single-precision gradients where they are narrower, or, with its precision-aware "
             "Adam, none of gradients in bf16"
         )
-    if training.primary_weights == "fp8" and training.optimizer.startswith("sgd"):
-        yield "it keeps weights in 8 bits only with the distributed optimizer, which is Adam's"
-    if "optimizer" in training.offload and training.optimizer.startswith("sgd"):
+    if training.precision == "fp16" and training.optimizer == "muon":
+        yield "its Muon does not train in fp16"
+    if training.primary_weights == "fp8" and not training.optimizer.startswith("adam"):
+        yield "it keeps weights in 8 bits only with the distributed optimizer of Adam"
+    if "optimizer" in training.offload and not training.optimizer.startswith("adam"):
         yield "it keeps only Adam's state in the host's memory"
     if "optimizer" in training.offload and training.precision == "mxfp8" and eight_bit_weights(training):
         yield "it keeps the optimizer's state in the host's memory only where weights are no mxfp8"

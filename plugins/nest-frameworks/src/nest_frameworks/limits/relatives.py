@@ -53,7 +53,7 @@ def bridge(asked: Asked) -> Limits:
     Raises:
         InputError: the model or the training is beyond it.
     """
-    _refuse("Megatron-Bridge", (*_wide_gradients(asked.training), *_adapter_obstacles(asked)))
+    _refuse("Megatron-Bridge", (*_muon(asked.training), *_wide_gradients(asked.training), *_adapter_obstacles(asked)))
     return evolve(megatron(asked, recipe=True), trainable=True)
 
 
@@ -170,14 +170,21 @@ def _verl_obstacles(training: Training) -> Iterator[str]:
 
 
 def _swift_obstacles(training: Training) -> Iterator[str]:
+    yield from _muon(training)
     yield from _wide_gradients(training)
     if training.gradients == "bf16" and training.master_gradients is not False:
         yield f"{SILENT} that gradients in bf16 have a copy in single precision (training.master_gradients)"
 
 
 def _narrow_state(training: Training) -> Iterator[str]:
+    yield from _muon(training)
     if training.optimizer in ("adam-bf16", "adam-8bit"):
         yield f"{SILENT} optimizer {training.optimizer}, whose state is narrower than single precision"
+
+
+def _muon(training: Training) -> Iterator[str]:
+    if training.optimizer == "muon":
+        yield f"{SILENT} optimizer muon"
 
 
 def _wide_gradients(training: Training) -> Iterator[str]:

@@ -54,6 +54,10 @@ HYBRID_EP = (
 """megatron/core/transformer/moe/fused_a2a.py of 0.19.2 imports it where it is installed."""
 
 
+EMERGING = "--optimizer muon needs the package emerging-optimizers, which Megatron Core does not install by itself."
+"""Its metadata of 0.19.2 name it in the extra `dev` alone."""
+
+
 def export(plan: PlanDocument, release: str | None = None) -> Mapping[str, str]:
     """`megatron_flags.sh` and `megatron_args.yaml`, for a release of Megatron Core; None: the newest.
 
@@ -66,6 +70,8 @@ def export(plan: PlanDocument, release: str | None = None) -> Mapping[str, str]:
     comments = _comments(plan, shape, model, release)
     if groups["COMMUNICATION_ARGS"].get("--moe-flex-dispatcher-backend") == "hybridep":
         comments.append(HYBRID_EP)
+    if groups["OPTIMIZER_ARGS"]["--optimizer"] == "muon":
+        comments.append(EMERGING)
     exported, unset = environment(shape)
     return {
         "megatron_flags.sh": shell_file(comments, exported, unset, groups),

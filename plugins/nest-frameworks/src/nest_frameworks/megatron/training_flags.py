@@ -27,6 +27,7 @@ OPTIMIZERS: dict[str, Flags] = {
     "adamw": {"--optimizer": "adam"},
     "adam-bf16": {"--optimizer": "adam", "--exp-avg-dtype": "bf16", "--exp-avg-sq-dtype": "bf16"},
     "adam-8bit": {"--optimizer": "adam", "--exp-avg-dtype": "fp8", "--exp-avg-sq-dtype": "fp8"},
+    "muon": {"--optimizer": "muon"},
     "sgd": {"--optimizer": "sgd", "--sgd-momentum": 0.0},
     "sgd-momentum": {"--optimizer": "sgd"},
 }

@@ -126,12 +126,15 @@ def _sharded_gradients(flags: FlagReader, reduced: bool) -> bool:
 
 
 def _optimizer(flags: FlagReader) -> str:
-    name = flags.choice(
-        "--optimizer", {"adam": "adam", "sgd": "sgd-momentum", **dict.fromkeys(("adamw", "fusedadamw"), "adam")}, "adam"
-    )
+    names = {"adam": "adam", "sgd": "sgd-momentum", "muon": "muon", "adamw": "adam", "fusedadamw": "adam"}
+    name = flags.choice("--optimizer", names, "adam")
     momentum = flags.number("--sgd-momentum")
     widths = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
     moments = (flags.choice("--exp-avg-dtype", widths, 4), flags.choice("--exp-avg-sq-dtype", widths, 4))
+    if name == "muon":
+        for flag, usual in MUON.items():
+            flags.choice(flag, {usual: None}, None)
+        return name
     if name != "adam":
         return "sgd" if momentum == 0 else name
     if moments not in {(4, 4), (2, 2), (1, 1)}:
@@ -139,6 +142,10 @@ def _optimizer(flags: FlagReader) -> str:
             "--exp-avg-dtype and --exp-avg-sq-dtype differ, which is not priced: nest assumes both to be the wider."
         )
     return {4: "adam", 2: "adam-bf16", 1: "adam-8bit"}[max(moments)]
+
+
+MUON = {"--muon-num-ns-steps": "5", "--muon-tp-mode": "blockwise", "--muon-scalar-optimizer": "adam"}
+"""Flags of Muon with the only values that nest prices, which are their defaults in megatron-core 0.19.2."""
 
 
 def _offloads_optimizer(flags: FlagReader) -> bool:
