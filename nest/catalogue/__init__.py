@@ -11,6 +11,7 @@ from nest.catalogue.load import (
     clusters,
     device,
     devices,
+    enlarged,
     estimate_error,
     known_cluster,
     library_models,
@@ -34,7 +35,7 @@ from nest.catalogue.load import (
 
 __all__ = [
     "Calibration", "ClusterEntry", "Link", "Optimizer", "Precision", "TimeSpread", "calibrations", "clusters",
-    "device", "devices", "estimate_error", "known_cluster", "library_models", "link", "links", "named_cluster",
-    "network_levels", "optimizer", "optimizers", "precision", "precisions", "profile", "profiles",
+    "device", "devices", "enlarged", "estimate_error", "known_cluster", "library_models", "link", "links",
+    "named_cluster", "network_levels", "optimizer", "optimizers", "precision", "precisions", "profile", "profiles",
     "published_devices", "scale_up_levels", "stacks", "time_spread", "two_vendors", "unknown_name",
 ]  # fmt: skip

@@ -302,6 +302,14 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
     return evolve(known[family], name=name, description=described, levels=levels)
 
 
+def enlarged(name: str, devices: int) -> str:
+    """Return the name of as many machines of a cloud's type as have so many devices; `name` of any other cluster."""
+    levels = clusters()[name].levels if name in clusters() else ()
+    machine = prod(level.fanout for level in levels)
+    rented = len(levels) > 1 and levels[-1].fanout == 1 and devices > machine
+    return f"{name}-{-(-devices // machine) * machine}" if rented else name
+
+
 def known_cluster(name: str | None) -> ClusterEntry | None:
     """Return a cluster as `named_cluster`; None: unknown."""
     known = clusters()

@@ -307,6 +307,7 @@ class Reading(Record):
         vocabulary: path in `settings` of the missing number of tokens of the vocabulary; empty: present, or no model.
         notes: on settings passed over or assumed, a sentence each.
         usual: keys of `training` with defaults if neither the file nor the problem, which names no stack, sets them.
+        ranks_per_node: devices that it uses of each node; None: unknown.
     """
 
     settings: Mapping[str, Any]
@@ -314,3 +315,4 @@ class Reading(Record):
     vocabulary: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     usual: Mapping[str, Any] = field(factory=dict)
+    ranks_per_node: int | None = None

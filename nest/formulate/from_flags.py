@@ -7,7 +7,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.catalogue import known_cluster, named_cluster, published_devices, unknown_name
+from nest.catalogue import enlarged, unknown_name
+from nest.catalogue.nodes import node_size, with_ranks
 from nest.catalogue.spellings import cluster_called, model_called
 from nest.deployment import MODEL_LEFT, LaunchOptions, Reading
 from nest.errors import InputError, PlacedErrors
@@ -110,10 +111,11 @@ def start(
     if model is not None:
         named = model_called(model)
         written["model"] = str(Path(named).resolve()) if there_is(Path(named)) == "file" else named
+    machine = _node_size(written["cluster"], known, folder) if "cluster" in written else None
     if reading is None:
         described = written.get("model")
         built = None if described is None else architecture_of(unstructure(resolve_model(described, folder)))
-        asked = evolve(options or LaunchOptions(), model=built, machine=_machine(written.get("cluster")))
+        asked = evolve(options or LaunchOptions(), model=built, machine=machine)
         read = read_flags(flags, framework, asked, known)
     else:
         read = reading
@@ -129,6 +131,9 @@ def start(
             f"{flags}: {told.removesuffix(MODEL_LEFT).rstrip(': ').rstrip('.')}; give --model NAME|FILE, put its "
             "config.json beside the file, or give a problem with the model."
         )
+    for name in {*read.settings.get("fixed", {})} - {*known.strategies()}:
+        if (told := next((note for note in read.notes if note.endswith(f" the plug-in nest-{name}.")), "")) != "":
+            raise InputError(f"{flags}: {told} `pip install ./plugins/nest-{name}` adds it.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
     batches = (written.get("training") or {}, settings.get("training", {}))
     if not any(not isinstance(each, Mapping) or "global_batch" in each for each in batches):
@@ -136,31 +141,38 @@ def start(
         raise InputError(f"{flags}: nothing here says the global batch{more}, or a problem with training.global_batch.")
     try:
         merged = _merged(written, settings, read.usual)
-        whole = self_contained(structure(merged, Problem), folder, known)
+        used, ranks = read.devices or 0, read.ranks_per_node or 0
+        whole = _on_nodes(structure(merged, Problem), used, machine or 0, ranks, folder, known)
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
         raise placed(flags if path is None else path, error) from None
-    if read.devices is not None and read.devices > size:
-        raise InputError(f"{flags}: the run uses {read.devices} devices, but the cluster has {size}.")
-    if read.devices is not None and read.devices < size:
-        notes = (*notes, f"the run uses {read.devices} of {size} devices.")
+    if machine and 0 < ranks < used and ranks != machine:
+        notes = (*notes, f"the run has {ranks} ranks per node; nest prices nodes of {min(ranks, machine)} devices.")
+    if used > size:
+        raise InputError(f"{flags}: the run uses {used} devices, but the cluster has {size}.")
+    if 0 < used < size:
+        notes = (*notes, f"the run uses {used} of {size} devices.")
     return Start(whole, (*read.notes, *kept, *notes), read.devices)
 
 
-def _machine(cluster: Any) -> int | None:
-    """Devices of each machine of a cluster; None: nobody says, or it has none alike."""
-    if not isinstance(cluster, Mapping) or cluster.get("pools"):
+def _node_size(cluster: Any, known: Registry, folder: Path | None) -> int | None:
+    """Devices of each node of a cluster as written; None: unknown, or it cannot be used, an error of the problem."""
+    section = {"name": cluster} if isinstance(cluster, str) else cluster
+    try:
+        return node_size(in_place(structure(section, ClusterSpec), known, folder)) if section else None
+    except (InputError, TypeError, ValueError):
         return None
-    named, used, levels = cluster.get("name", cluster.get("topology")), cluster.get("device"), cluster.get("levels")
-    fanout = levels[0].get("fanout") if isinstance(levels, list) and levels and isinstance(levels[0], Mapping) else None
-    if isinstance(named, str) and known_cluster(named) is not None:
-        entry = named_cluster(named)
-        used, fanout = used or entry.device, entry.levels[0].fanout
-    built = (
-        published_devices()[used].devices_per_host if isinstance(used, str) and used in published_devices() else None
-    )
-    counts = (cluster.get("devices_per_host"), built, fanout)
-    return next((each for each in counts if isinstance(each, int)), None)
+
+
+def _on_nodes(problem: Problem, devices: int, each: int, ranks: int, folder: Path | None, known: Registry) -> Problem:
+    """Self-contained problem with as many machines of a cloud's type as a run needs, of which it uses `ranks` devices.
+
+    `each`: devices of a node; 0: unknown.
+    """
+    name, needed = problem.cluster.name, -(-devices // ranks) * each if 0 < ranks < each else devices
+    cluster = evolve(problem.cluster, name=None if name is None else enlarged(name, needed))
+    whole = self_contained(evolve(problem, cluster=cluster), folder, known)
+    return evolve(whole, cluster=with_ranks(whole.cluster, ranks)) if 0 < ranks < devices else whole
 
 
 def _written(problem: Source | Problem) -> dict[str, Any]:

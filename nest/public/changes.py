@@ -1,5 +1,6 @@
 """For questions about a plan, and plans of others: a changed problem solved or priced, and words on both."""
 
+from nest.catalogue.nodes import with_levels
 from nest.deployment.limits import degrees_of
 from nest.formulate.decisions import contributors, decisions, on_other_problem
 from nest.formulate.fixed_plan import decided_instance, fixed_plan
@@ -40,7 +41,7 @@ from nest.whatif.disk_cache import kept
 from nest.whatif.engines import engine_called, processes
 from nest.whatif.floors import never_slower
 from nest.whatif.nodes import Nodes
-from nest.whatif.parameters import PLENTY, Parameter, parameters, with_levels, with_memory
+from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver, at_most, devices_used, problem_of, require_held
 from nest.whatif.starts import MOST_STARTS, WarmStarts
 

@@ -6,10 +6,10 @@ from math import ceil, prod
 from attrs import evolve, frozen
 
 from nest.catalogue import network_levels
+from nest.catalogue.nodes import with_levels
 from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.spec import ClusterSpec, LevelSpec, Problem
-from nest.whatif.parameters import with_levels
 from nest.whatif.solver import at_most
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy
 from attrs import asdict, evolve, field, fields, frozen
 
-from nest.catalogue import device, link, named_cluster, network_levels
+from nest.catalogue import link, network_levels
+from nest.catalogue.nodes import with_levels
 from nest.errors import FieldErrors, InputError
 from nest.formulate.cluster import build_cluster, described
 from nest.formulate.model import matrix_peak
@@ -104,25 +105,6 @@ def bandwidths(cluster: ClusterSpec, known: Registry) -> tuple[Parameter, ...]:
     if isinstance(network, LinkGraph):
         return tuple(_of_classes(cluster, lambda section, scale: _graph_scaled(section, known, scale)))
     return ()  # What else importers make of content in place is written nowhere with bandwidths that could be changed.
-
-
-def with_levels(cluster: ClusterSpec) -> ClusterSpec:
-    """`cluster` with levels and other content instead of a name of the catalogue."""
-    named = cluster.topology if isinstance(cluster.topology, str) else cluster.name
-    if named is None:
-        return cluster
-    entry = named_cluster(named)
-    own = entry.memory
-    if own is None and cluster.name is None:  # As `topology` it brings its usual device's memory, without that device.
-        own = device(entry.device).memory
-    return evolve(
-        cluster,
-        name=None,
-        topology=None,
-        levels=entry.levels,
-        device=cluster.device if cluster.name is None else cluster.device or entry.device,
-        memory=cluster.memory if own is None or cluster.memory is not None or cluster.device else Bytes(own),
-    )
 
 
 def _parameter(name: str, value: float, change: Change) -> Parameter:

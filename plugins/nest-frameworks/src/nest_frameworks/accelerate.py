@@ -175,7 +175,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys = Keys(opened(text, "accelerate.yaml", "Accelerate's keys", SECTIONS))
     settings, devices = sharding(keys, options or LaunchOptions())
     keys.note("batch and micro-batch are the problem's, as the script says them and not this file.")
-    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+    return Reading(settings, devices, notes=keys.finish(HARMLESS), ranks_per_node=keys.ranks_per_node)
 
 
 def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | None]:
@@ -222,6 +222,7 @@ def _launch(keys: Keys, options: LaunchOptions) -> tuple[int, int | None]:
     if each is None and processes is not None and processes % machines == 0:
         each = processes // machines
     if options.nodes is None and options.devices_per_node is None and options.part is None:
+        keys.ranks_per_node = each
         return machines, processes
     said_nodes = machines if options.nodes is None else options.nodes
     return said_nodes, launched(keys, evolve(options, nodes=said_nodes, devices_per_node=each))

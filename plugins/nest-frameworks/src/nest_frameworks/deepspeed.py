@@ -15,7 +15,7 @@ from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 from nest_frameworks.common import check_trained, checked, data_ranks, problem_of, samples
 from nest_frameworks.keys import UNKNOWN_OPTIMIZER, Keys, launched, opened, said
-from nest_frameworks.limits import ULYSSES, Asked, gradient_format, sharded
+from nest_frameworks.limits import PLUGIN, ULYSSES, Asked, gradient_format, sharded
 
 JSON_FILE = "deepspeed.json"
 PIPELINE_FILE = "deepspeed_pipeline.py"
@@ -245,7 +245,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys.refuse(CHANGING)
     keys.unpriced(UNPRICED)
     settings = {"training": said(training), "fixed": said(fixed)}
-    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+    return Reading(settings, devices, notes=keys.finish(HARMLESS), ranks_per_node=keys.ranks_per_node)
 
 
 def _without_auto(content: Mapping[str, Any], above: str, filled: list[str]) -> dict[str, Any]:
@@ -281,6 +281,7 @@ def _degrees(keys: Keys) -> dict[str, Any]:
     keys.integer("data_parallel_size")  # Which follows from the number of ranks.
     if ulysses > 1:
         degrees[ULYSSES] = ulysses
+        keys.note(f"{SEQUENCE} {ulysses} exchanges tokens for heads, which takes {PLUGIN}")
     experts = keys.integer("expert_parallel.autoep_size") or 1
     if keys.truth("expert_parallel.enabled") and experts > 1:
         degrees |= {"ep": experts, "etp": 1}

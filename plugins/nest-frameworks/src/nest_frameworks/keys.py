@@ -15,7 +15,7 @@ LARGEST = 10**12
 
 DECIDING = re.compile(
     r"parallel|pipeline|shard|offload|autocast|recomput|remat|activation_checkpoint|gradient_checkpoint|zero|fsdp|schedule(?!r)"
-    r"|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|qat|lora"
+    r"|attention\.|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|qat|lora"
     r"|teacher|ref_model|ref_model_\w+|distill\w*|adapters?|freeze|frozen|unfrozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp|mca)([._]|$)",
     re.IGNORECASE,
 )
@@ -46,12 +46,14 @@ class Keys:
         asked: keys somebody has asked for.
         problems: mistakes found so far.
         notes: what the reader of the result should know, a sentence each.
+        ranks_per_node: processes on each node of the launch; None: nobody says.
     """
 
     content: Mapping[str, Any]
     asked: set[str] = field(factory=set)
     problems: list[str] = field(factory=list)
     notes: list[str] = field(factory=list)
+    ranks_per_node: int | None = None
 
     def value(self, path: str) -> Any:
         """Value of the key; None if it is absent or empty."""
@@ -195,6 +197,7 @@ def launched(keys: Keys, options: LaunchOptions) -> int | None:
     """Processes on the machines of a launch, told where they are assumed; None: nobody says how many machines."""
     if options.part is not None:
         keys.problem("--part goes with vision-language models, and nothing here names one.")
+    keys.ranks_per_node = options.devices_per_node
     if options.nodes is None:
         return None
     each = options.machine or PER_MACHINE

@@ -18,7 +18,7 @@ from nest.io.source import read_text_of
 from nest_frameworks.keys import Keys, launched, said
 from nest_frameworks.maxtext import AXES, REMAT
 from nest_frameworks.megatron.reading.script import walk
-from nest_frameworks.megatron.reading.tokens import UNKNOWN
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, named
 from nest_frameworks.megatron.relatives.commands import command
 
 STACK = "maxtext"
@@ -31,8 +31,16 @@ UNREAD = ("diloco", "fsdp_transpose", "sequence", "context_autoregressive", "con
 
 TYPICAL = ("per_device_batch_size", "model_name", "remat_policy", "max_target_length", *DEFAULTS)
 
-RECOMPUTE = {theirs: ours for ours, theirs in REMAT.items()} | {"minimal": "selective", "none": "full"}
-"""Recompute mode by `remat_policy`; `minimal` runs attention again and no product, `none` saves nothing."""
+RECOMPUTE = {theirs: ours for ours, theirs in REMAT.items()} | {"minimal_flash": "none", "none": "full"}
+"""Recompute mode by `remat_policy`; `none` saves nothing, and `minimal_flash` is the old name of the first."""
+
+NETWORK = ["mlp_up", "mlp_activated"]
+AGAIN = {
+    "minimal": ["attention"],
+    "save_dot_with_context_except_mlp": NETWORK,
+    "save_dot_except_mlp": ["attention", *NETWORK],
+}
+"""Operators that run again by `remat_policy` (layers/decoders.py, `get_remat_policy`, AI-Hypercomputer/maxtext)."""
 
 NAMES = {"deepseek3-671b": "deepseek-v3", "kimi-k2-1t": "kimi-k2"}
 """The catalogue's name by MaxText's, where these are no usual spellings of it."""
@@ -105,7 +113,10 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     model, experts = _model(keys)
     if fixed.get("ep", 1) > 1 or experts:
         fixed["etp"] = fixed["tp"]
-    training = _training(keys, fixed, devices)
+    policy = str(keys.value("remat_policy"))
+    if experts and policy in AGAIN and policy != "minimal":
+        keys.problem(f"remat_policy is {policy}, and nest does not know what it saves of experts; give full.")
+    training = _training(keys, fixed, devices) | {"selective": AGAIN.get(policy)}
     if keys.truth("parameter_memory_host_offload"):
         keys.on_host("parameter_memory_host_offload", bool(training["offload"]))
     if keys.value("attention_type") != "global":
@@ -113,7 +124,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys.refuse(CHANGING)
     keys.unpriced(UNPRICED)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
-    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+    return Reading(settings, devices, notes=keys.finish(HARMLESS), ranks_per_node=keys.ranks_per_node)
 
 
 _SCRIPT = re.compile(
@@ -160,7 +171,7 @@ def _words(text: str, options: LaunchOptions, notes: list[str]) -> Sequence[str]
 
 def _value(word: str) -> Any:
     """A number, a truth or a word; what only a run would tell stays `${...}`."""
-    word = re.sub(rf"{UNKNOWN}\$?([^{UNKNOWN}]*){UNKNOWN}", r"${\1}", word)
+    word = re.sub(rf"{UNKNOWN}\$?([^{UNKNOWN}]*){UNKNOWN}", r"${\1}", named(word))
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     try:
@@ -247,10 +258,13 @@ def _degrees(keys: Keys, sizes: Mapping[str, int]) -> dict[str, Any]:
         fixed["zero_degree"] = within * fixed["cp"]
     if sizes["expert"] > 1:
         fixed["ep"] = sizes["expert"]
-    policy = keys.value("remat_policy") or "full"
-    fixed["recompute"] = RECOMPUTE.get(str(policy), "full")
-    if policy not in RECOMPUTE or policy == "minimal":
-        keys.note(f"remat_policy {policy!s:.60} is priced as nest's {fixed['recompute']}.")
+    policy = str(keys.value("remat_policy") or "full")
+    fixed["recompute"] = "selective" if policy in AGAIN else RECOMPUTE.get(policy, "full")
+    if policy in AGAIN:
+        keys.note(f"remat_policy {policy} is priced as selective recomputation of {', '.join(AGAIN[policy])}.")
+    elif policy not in RECOMPUTE:
+        known = ", ".join((*RECOMPUTE, *AGAIN))
+        keys.problem(f"remat_policy is {policy:.60}, which saves what nest does not price; it knows {known}.")
     repeats, per_stage = keys.integer("num_pipeline_repeats", -1), keys.integer("num_layers_per_pipeline_stage")
     if fixed["pp"] > 1:
         fixed["schedule"] = "gpipe"

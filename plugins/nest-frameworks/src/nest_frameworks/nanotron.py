@@ -186,7 +186,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys.unpriced(UNPRICED)
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}
-    return Reading(settings, ranks, notes=notes)
+    return Reading(settings, ranks, notes=notes, ranks_per_node=keys.ranks_per_node)
 
 
 def _model(keys: Keys) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """`nest evaluate --from-megatron`: what people run today."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,83 @@ def test_what_stands_behind_two_hyphens_is_the_script_s(
     assert "16 ranks: 2 nodes x 8" in printed.err
     assert call(monkeypatch, *arguments) == 2
     assert "give --nodes" in capsys.readouterr().err
+
+
+Priced = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.fixture
+def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Priced:
+    """The plan of a script, and the notes on it, or the error."""
+
+    def run(text: str, *arguments: str) -> tuple[dict[str, Any], str]:
+        (tmp_path / "run.sh").write_text(text)
+        asked = ("evaluate", "--from-megatron", str(tmp_path / "run.sh"), "--vocabulary", "1024", *arguments, "--json")
+        code = call(monkeypatch, *asked)
+        told = capsys.readouterr()
+        return json.loads(told.out) if code == 0 else {}, told.err
+
+    return run
+
+
+APART = SCRIPT.replace("--nnodes 2 --nproc-per-node 8", "--nnodes 8 --nproc-per-node 2").replace("-size 8", "-size 4")
+
+
+def test_a_run_on_a_part_of_each_node_is_priced_over_as_many_nodes(priced: Priced) -> None:
+    """Its tensor parallelism leaves the node, as it does in nodes of as many devices."""
+    near, _ = priced(APART, "--cluster", "dgx-h100-superpod", "--nodes", "2", "--devices-per-node", "8")
+    far, told = priced(APART, "--cluster", "dgx-h100-superpod")
+    assert "the run has 2 ranks per node; nest prices nodes of 2 devices." in told
+    assert far["batch_time"] > near["batch_time"]
+    assert far["problem"]["cluster"]["levels"][0]["fanout"] == 2
+    many = APART.replace("nnodes 8", "nnodes 256").replace("batch-size 32", "batch-size 512")
+    _, told = priced(many, "--cluster", "dgx-h100-superpod")
+    assert "the run uses 512 devices, but the cluster has 256" in told
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "srun -N 8 -n 16 python",
+        "srun -N 8 --ntasks-per-node 2 python",
+        "mpirun -np 16 -N 2 python",
+        "accelerate launch --num_machines 8 --num_processes 16",
+    ],
+)
+def test_every_launcher_says_how_many_ranks_a_node_has(launcher: str, priced: Priced) -> None:
+    text = APART.replace("torchrun --nnodes 8 --nproc-per-node 2", launcher)
+    plan, told = priced(f"#SBATCH --nodes=8\n{text}", "--cluster", "dgx-h100-superpod")
+    assert "nest prices nodes of 2 devices" in told
+    assert plan["problem"]["cluster"]["devices_per_host"] == 2
+
+
+def test_levels_inside_a_node_cannot_be_used_in_part(priced: Priced, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    inner = "{fanout: 4, bandwidth: 450 GB/s}, {fanout: 16, bandwidth: 50 GB/s}"
+    file.write_text(f"cluster: {{device: h100-sxm, devices_per_host: 8, levels: [{inner}]}}\n")
+    _, told = priced(APART, "--cluster", str(file))
+    assert "the run has 2 of the 8 devices of each node" in told
+
+
+@pytest.mark.parametrize("written", ["cluster: p5.48xlarge\n", "cluster: {name: p5.48xlarge}\n", CLUSTER])
+def test_nodes_have_the_devices_of_the_problem_s_cluster(written: str, priced: Priced, tmp_path: Path) -> None:
+    (tmp_path / "problem.yaml").write_text(f"nest: 1\n{written}")
+    bare = SCRIPT.replace("torchrun --nnodes 2 --nproc-per-node 8", "python")
+    plan, told = priced(bare, str(tmp_path / "problem.yaml"), "--nodes", "2")
+    assert "16 ranks: 2 nodes x 8, from --nodes and the machines of the cluster." in told
+    assert plan["data_parallel"] == 1
+
+
+def test_a_type_of_a_cloud_has_as_many_machines_as_the_run(priced: Priced) -> None:
+    plan, _ = priced(SCRIPT, "--cluster", "p5.48xlarge")
+    assert plan["problem"]["cluster"]["name"] == "p5.48xlarge-16"
+    plan, _ = priced(APART, "--cluster", "P5.48xlarge", "--nodes", "16")
+    assert [level["fanout"] for level in plan["problem"]["cluster"]["levels"]] == [2, 16]
+
+
+def test_what_lines_set_differently_is_named_as_the_script_does(priced: Priced) -> None:
+    text = SCRIPT.replace("-size 8", "-size $TP").replace("--nnodes 2", "--nnodes $N")
+    _, told = priced(f"[ -f x ] && TP=8 || TP=4\nN=2\n{text}", "--cluster", "dgx-h100-superpod")
+    assert "--tensor-model-parallel-size is '$TP of line 1', which only a run would tell" in told
+    _, told = priced(f"TP=4\nN=2\n[ -f x ] && N=4\n{text}", "--cluster", "dgx-h100-superpod")
+    assert "torchrun --nnodes is '$N of line 3'" in told

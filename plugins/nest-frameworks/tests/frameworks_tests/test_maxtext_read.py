@@ -141,6 +141,33 @@ def test_the_policy_none_saves_nothing() -> None:
     assert read(text, LaunchOptions(2, 8)).settings["fixed"]["recompute"] == "full"
 
 
+@pytest.mark.parametrize(
+    ("policy", "mode", "again"),
+    [
+        ("minimal_flash", "none", None),
+        ("minimal", "selective", ["attention"]),
+        ("save_dot_with_context_except_mlp", "selective", ["mlp_up", "mlp_activated"]),
+        ("save_dot_except_mlp", "selective", ["attention", "mlp_up", "mlp_activated"]),
+        ("save_dot_except_mlpwi", None, "saves what nest does not price"),
+        ("qkv_proj_offloaded", None, "saves what nest does not price"),
+    ],
+)
+def test_a_policy_recomputes_what_it_does_not_save(policy: str, mode: str | None, again: Any) -> None:
+    text = LLAMA.replace("minimal_with_context", policy)
+    if mode is None:
+        with pytest.raises(InputError, match=again):
+            read(text, LaunchOptions(2, 8))
+        return
+    found = read(text, LaunchOptions(2, 8)).settings
+    assert (found["fixed"]["recompute"], found["training"].get("selective")) == (mode, again)
+
+
+def test_what_a_policy_saves_of_experts_is_not_known() -> None:
+    text = LLAMA.replace("minimal_with_context", "save_dot_except_mlp").replace("llama2-7b", "mixtral-8x7b")
+    with pytest.raises(InputError, match="does not know what it saves of experts"):
+        read(text, LaunchOptions(2, 8))
+
+
 def test_a_script_and_the_file_it_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"names llama2_7b.yml, which is not there; put that file beside it"):
         read(SIXTEEN, LaunchOptions(folder=tmp_path))

@@ -188,6 +188,16 @@ def test_arms_that_both_train_are_told_with_what_picks_one(text: str, told: str)
         ("case ab in a*) B=4 ;;& z) B=2 ;; *b) B=8 ;; esac", "8"),
         ("f() { B=4; }; f | cat; f 2>&1 | cat; { B=4; } 2>&1 | cat", "1"),
         ("f() { B=4; }; f & wait", "1"),
+        ("f() { shift 2; B=$1; }; f 1 2 8", "8"),
+        ("f() { shift 4; B=$1; }; f 8 2", "8"),
+        ("f() { shift; B=${2:-8}; }; f 1 2", "8"),
+        ("bash -c 'B=8; python c.py x'", "1"),
+        ("bash <<< 'B=8'", "1"),
+        ("bash <<E\nB=8\npython c.py\nE", "1"),
+        ("for i in 1 2; do for j in 1 2; do B=$i$j; break 2; done; B=9; done", "11"),
+        ("for i in 1 2; do for j in 1 2; do B=$i$j; continue 2; done; B=9; done", "21"),
+        ("for i in 1 2; do for j in 1 2; do break 1; done; B=$i; done", "2"),
+        ("for i in 1 2; do for j in 1 2; do [ -f x ] && break 2; done; B=3; done", None),
         ("eval 'B=8'", "8"),
         ("declare -n C=B; C=8", None),
         ("smi | grep -q H200 && B=8", None),
@@ -308,6 +318,15 @@ def test_a_script_that_a_launcher_runs_is_read(tmp_path: Path) -> None:
     launch = find_launch("srun -N 2 --ntasks-per-node 4 bash inner.sh 7\n", LaunchOptions(folder=tmp_path))
     assert launch.words == ("--lr", "7")
     assert launch.devices == 8
+
+
+def test_a_script_in_a_shell_of_its_own_keeps_what_it_sets(tmp_path: Path) -> None:
+    (tmp_path / "inner.sh").write_text("B=8\nexport WORLD_SIZE=16\npython pretrain_gpt.py --lr $B\nexit\n")
+    options = LaunchOptions(folder=tmp_path)
+    for call in ("bash inner.sh", "./inner.sh", "bash -c 'bash inner.sh'"):
+        script = walk(f"B=1\n{call}\ntrue $B\n", options)
+        assert script.calls[-1].words == ("true", "1")
+        assert find_launch(f"B=1\n{call}\n", options).devices == 16
 
 
 def test_functions_that_call_themselves_come_to_an_end() -> None:

@@ -220,6 +220,13 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_swift, f"{SWIFT}mtp_num_layers: 1", "mtp_num_layers is 1"),
         (read_verl, f"{VERL} actor_rollout_ref.model.enable_activation_offload=True", "enable_activation_offload is"),
         (read_llama_factory, f"{LLAMA_FACTORY}use_asft_loss: true", "runs a reference model beside"),
+        (
+            read_nanotron,
+            f"{NANOTRON}infini_attention: {{turn_on_memory: true}}",
+            "infini_attention.turn_on_memory is True",
+        ),
+        (read_swift, f"{SWIFT}megatron_extra_kwargs: '{{\"hidden_parallel\": 2}}'", "hidden_parallel is 2"),
+        (read_swift, f"{SWIFT}megatron_extra_kwargs: {{tensor_model_parallel_size: x}}", "'x'"),
         (read_nanotron, f"{NANOTRON}doremi: {{ref_model_resume_checkpoint_path: a}}", "doremi.ref_model_resume"),
         (
             read_swift,

@@ -36,7 +36,7 @@ def test_forked_processes_end_with_the_one_that_started_them() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "nest.recommend('problem.json', within=1e9, clusters=['p5.48xlarge', 'BM.GPU.A100-v2.8']).met",
+        "nest.recommend('problem.json', within=1e9, clusters=['p5.48xlarge-8', 'BM.GPU.A100-v2.8-8']).met",
         "nest.sweep('study.json', output='rows.csv', jobs=2).solved == 2",
         "len(nest.explain(nest.solve('problem.json'), jobs=2).alternatives) > 0",
     ],

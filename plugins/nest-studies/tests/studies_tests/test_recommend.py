@@ -181,9 +181,8 @@ def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypa
     """A network around all of their devices counts for nothing; one of other devices is answered by itself."""
     own = tmp_path / "own.yaml"
     node = {"fanout": 8, "bandwidth": 450e9, "link": "nvlink4", "name": "node"}
-    levels = [node, {"fanout": 1, "bandwidth": 1e9, "name": "network"}]
-    own.write_text(dumps({"cluster": {"device": "h100-sxm", "levels": levels}}))
-    names = ["p5.48xlarge", "BM.GPU4.8", "a3-highgpu-8g", str(own), "p5.48xlarge-16", "a3-highgpu-8g-16"]
+    own.write_text(dumps({"cluster": {"device": "h100-sxm", "levels": [node]}}))
+    names = ["p5.48xlarge-8", "BM.GPU4.8-8", "a3-highgpu-8g-8", str(own), "p5.48xlarge-16", "a3-highgpu-8g-16"]
     wanted, answered = Wanted(20 * DAY), []
     alone = [recommendation(problem(), [name], None, wanted, registry(), jobs=1) for name in names]
     answers = NodeSearch.answers
@@ -258,3 +257,12 @@ def test_machines_of_a_cloud_are_as_many_as_the_own_cluster_has_devices(nodes: i
     assert name in names
     assert "dgx-h100-superpod" in names
     assert len(names) == len(clusters())
+
+
+def test_machines_of_a_cloud_are_counted_where_nobody_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nest_studies.clusters.recommend.COUNTED", 24)
+    own = {**problem(), "cluster": "p5.48xlarge"}
+    for asked in ([], ["p5.48xlarge"], ["a3-highgpu-8g", "p5.48xlarge-16"]):
+        found = recommendation(own, asked or ["p5.48xlarge"], None, Wanted(20 * DAY), registry(), jobs=1)
+        told = {each["cluster"]: each["nodes"] for each in found.clusters}
+        assert told == ({"a3-highgpu-8g-24": 3, "p5.48xlarge-16": 2} if len(asked) > 1 else {"p5.48xlarge-24": 3})

@@ -13,7 +13,9 @@ def test_the_nearest_cluster_takes_as_many_times_as_long_as_is_allowed() -> None
     text = recommendation_text({**document, "clusters": [{**cluster, **none}]})
     assert "No cluster manages 1B tokens in 100 s. small is nearest: 8 of 8 nodes take 300 s" in text
     assert ", 3x as long" in text
-    alone = {**cluster, **none, "cluster": "p5.48xlarge", "nodes": 1}
-    text = recommendation_text({**document, "clusters": [{**cluster, **none}, alone]})
-    assert "p5.48xlarge is one machine; `--cluster p5.48xlarge-1024` has 1,024 devices" in text
+    assert "data-parallel ranks" not in text
+    rented = {**cluster, **none, "cluster": "p5.48xlarge-64"}
+    text = recommendation_text({**document, "nearest": "p5.48xlarge-64", "clusters": [rented]})
+    assert "`--cluster p5.48xlarge-128` has twice as many nodes" in text
+    text = recommendation_text({**document, "clusters": [{**cluster, **none, "nodes": 9}]})
     assert "A global batch of 64 samples allows at most 64 data-parallel ranks" in text

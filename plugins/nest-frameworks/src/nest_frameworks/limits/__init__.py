@@ -32,7 +32,7 @@ from nest.spec.architecture import (
 )
 from nest.spec.problem import ALL_RANKS
 
-ULYSSES = "ulysses"
+ULYSSES, PLUGIN = "ulysses", "the plug-in nest-ulysses."
 """Sequence parallelism over attention heads (arXiv 2309.14509), DeepSpeed's `sequence_parallel_size` and Galvatron's
 `use_sp`: the name of the strategy that a plug-in brings."""
 

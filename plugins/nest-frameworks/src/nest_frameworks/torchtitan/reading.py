@@ -91,7 +91,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys.unpriced(UNPRICED)
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}
-    return Reading(settings, devices, notes=notes)
+    return Reading(settings, devices, notes=notes, ranks_per_node=keys.ranks_per_node)
 
 
 def _older(keys: Keys) -> None:

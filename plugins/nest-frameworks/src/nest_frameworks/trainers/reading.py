@@ -101,9 +101,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         keys.content = {**keys.content, **file}
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
         # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
-        keys.note(
-            "nest assumes it to be launched on one machine, as its launchers do unless they are told; --nodes says."
-        )
+        keys.note("nest assumes one machine, as its launchers do by default; change this with --nodes.")
         options = evolve(options, nodes=1)
     ranks = launched(keys, options) if launch is None else None
     options = evolve(
@@ -142,7 +140,8 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
     keys.unpriced(names.passed_over())
     fixed.pop("micro_batches", None)
     settings = {"training": said(training), "fixed": said(fixed), **({} if model is None else {"model": model})}
-    return Reading(settings, inner.devices, notes=(*keys.finish(names.patterns()), *inner.notes))
+    each, notes = inner.ranks_per_node or keys.ranks_per_node, (*keys.finish(names.patterns()), *inner.notes)
+    return Reading(settings, inner.devices, notes=notes, ranks_per_node=each)
 
 
 def _training(keys: Keys, names: Names) -> dict[str, Any]:
@@ -314,7 +313,8 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
     if fixed.get("zero") == 0 and loaded and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
         training |= _narrow(ours)
         keys.note(f"without sharding {names.framework} keeps weights in 16 bits alone; they are priced so.")
-    return Reading({"training": training, "fixed": fixed}, devices, notes=inner.finish(accelerate.HARMLESS))
+    settings, notes = {"training": training, "fixed": fixed}, inner.finish(accelerate.HARMLESS)
+    return Reading(settings, devices, notes=notes, ranks_per_node=inner.ranks_per_node)
 
 
 def _short(key: str) -> str:

@@ -88,11 +88,11 @@ def arguments(text: str, options: LaunchOptions) -> Started:
     settings = arguments_of(script.files, named) if named in script.files.written else named
     if settings is not None and not processes:
         return Started(content, options, notes, settings)
-    devices, how = count_ranks(words[:place], script.texts, options, script.files)
-    nodes, over = divmod(devices, PER_MACHINE)
-    split = (nodes, PER_MACHINE) if nodes and not over else (1, devices)
+    ranks = count_ranks(words[:place], script.texts, options, script.files)
+    each = ranks.per_node or min(options.machine or PER_MACHINE, ranks.count)
+    split = (1, ranks.count) if ranks.count % each else (ranks.count // each, each)
     asked = options if options.nodes else evolve(options, nodes=split[0], devices_per_node=split[1])
-    return Started(content, asked, [how, *notes], settings)
+    return Started(content, asked, [ranks.said, *notes], settings)
 
 
 def _accelerated(launcher: Sequence[str], content: Mapping[str, Any]) -> tuple[str | None, bool]:

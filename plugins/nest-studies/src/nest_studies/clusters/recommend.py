@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from nest.catalogue import clusters
+from nest.catalogue import clusters, enlarged
 from nest.errors import InputError
 from nest.hooks.registry import Registry, registry
 from nest.io import check_writable, is_file_name, write_text
@@ -36,6 +36,9 @@ from nest.public.questions import Nodes, processes, with_levels
 from nest.spec import ClusterSpec, Problem
 from nest_studies.clusters.curve import curve_lines
 from nest_studies.clusters.node_search import NodeSearch
+
+COUNTED = 1024
+"""Devices up to which machines of a cloud's type are counted if nobody says how many there are."""
 
 Told = Callable[[str, int, int], None]
 """Called with which cluster is answered, how many are, and how many there are."""
@@ -136,9 +139,10 @@ def recommendation(
     if curve is not None:
         check_writable(curve, source)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
-    own = problem.cluster.name or "the problem's"
-    training = _Training(problem, written, base, known, own)
-    each = tuple(names) or tuple(dict.fromkeys((own, *_comparable(training))))
+    own, tokens = enlarged(problem.cluster.name or "the problem's", COUNTED), problem.training.tokens
+    cluster = evolve(problem.cluster, name=problem.cluster.name and own)
+    training = _Training(evolve(problem, cluster=cluster), written, base, known, own)
+    each = tuple(enlarged(name, COUNTED) for name in names) or tuple(dict.fromkeys((own, *_comparable(training))))
     alike = _alike([training.on(name) for name in each])
     found: dict[int, dict[str, Any]] = {}
     for place, answer in _answers(_Search(known, wanted), alike, jobs):
@@ -154,17 +158,14 @@ def recommendation(
     told = tuple({key: value for key, value in answer.items() if key != "error"} for answer in ordered)
     if curve is not None:
         write_text(curve, curve_lines(rows))
-    return Recommendation(problem.training.tokens, problem.training.global_batch, wanted, told)
+    return Recommendation(tokens, problem.training.global_batch, wanted, told)
 
 
 def _comparable(training: "_Training") -> Iterator[str]:
     """Clusters of the catalogue; a cloud's type of machine as many times as the problem's own cluster has devices."""
     own = with_levels(training.on(training.own).cluster)
     devices = sum(prod(level.fanout for level in each.levels or ()) for each in own.pools or (own,))
-    for name, entry in clusters().items():
-        machine = prod(level.fanout for level in entry.levels)
-        rented = len(entry.levels) > 1 and entry.levels[-1].fanout == 1
-        yield f"{name}-{-(-devices // machine) * machine}" if rented and devices > machine else name
+    yield from (enlarged(name, devices) for name in clusters())
 
 
 @frozen

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nest.catalogue import clusters
 from nest.public.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.units import format_seconds, likelihood, listed
 
@@ -69,25 +70,24 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
         claim = f" that trains {training}. {proof}"
         return opening("The fewest nodes of each cluster", Tone.GOOD, claim, screen)
     nearest = next((each for each in document["clusters"] if each["cluster"] == document["nearest"]), None)
-    single = [each["cluster"] for each in document["clusters"] if each["nodes"] == 1 and not each["fewest"]]
     if nearest is None:
         return opening("No cluster has a plan", Tone.BAD, f" for {training}.", screen)
     answer = nearest["nearest"]
     times = answer["time"] / document["within"]
     text = (
         f" {training}. {nearest['cluster']} is nearest: {answer['nodes']} of {nearest['nodes']} nodes take "
-        f"{format_seconds(answer['time'])}, {times:.3g}x as long.{_one_machine(single, document['batch'])}"
+        f"{format_seconds(answer['time'])}, {times:.3g}x as long.{_limit(nearest, document['batch'])}"
     )
     return opening("No cluster manages", Tone.BAD, text, screen)
 
 
-def _one_machine(names: Sequence[str], batch: int) -> str:
-    """Explain the limit of clusters of one machine, such as types of clouds."""
-    if not names:
-        return ""
-    more = f" {names[0]} is one machine; `--cluster {names[0]}-1024` has 1,024 devices."
-    others = f" So are {len(names) - 1} others." if len(names) > 1 else ""
-    return f"{more}{others} A global batch of {batch:,} samples allows at most {batch:,} data-parallel ranks."
+def _limit(nearest: Mapping[str, Any], batch: int) -> str:
+    """Describe what keeps a training from more nodes: the number asked about, or its batch."""
+    if nearest["nearest"]["nodes"] < nearest["nodes"]:
+        return f" A global batch of {batch:,} samples allows at most {batch:,} data-parallel ranks."
+    family, _, devices = nearest["cluster"].rpartition("-")
+    more = family in clusters() and devices.isdecimal()
+    return f" `--cluster {family}-{2 * int(devices)}` has twice as many nodes." if more else ""
 
 
 def _over_budget(document: Mapping[str, Any], screen: Screen) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nest.errors import InputError
 from nest.spec import Architecture
-from nest_frameworks.limits import ULYSSES, mixture
+from nest_frameworks.limits import PLUGIN, ULYSSES, mixture
 from nest_frameworks.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
 from nest_frameworks.megatron.reading.flags import FlagReader
 
@@ -34,10 +34,11 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
     _check_degrees(flags, model, tp, ep)
     inner = tp * cp * pp
     if devices is not None and devices % inner:
+        sizes = {"--tensor-model": tp, "--pipeline-model": pp, "--context": cp}
+        split = " x ".join(f"{name}-parallel-size {size}" for name, size in sizes.items() if size > 1)
         flags.problem(
-            f"{devices} ranks are no multiple of {inner}, the product of --tensor-model-parallel-size {tp}, "
-            f"--pipeline-model-parallel-size {pp} and --context-parallel-size {cp}; if they are launched on more nodes "
-            "than the file says, give --nodes."
+            f"{devices} ranks are no multiple of {inner}, which is {split}; if they are launched on more nodes than "
+            "the file says, give --nodes."
         )
     elif devices is not None and devices % (etp * ep * pp):
         usual = "" if flags.has("--expert-tensor-parallel-size") else " (left out: the tensor-parallel size)"
@@ -53,7 +54,7 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
     decisions["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
     _check_batch(flags, decisions)
     if (ulysses := _exchanging_heads(flags, cp)) > 1:
-        flags.note(f"{ulysses} ranks exchange tokens for heads (a2a), which takes the plug-in nest-ulysses.")
+        flags.note(f"--context-parallel-size {cp} exchanges tokens for heads (a2a), which takes {PLUGIN}")
         decisions |= {"cp": cp // ulysses, ULYSSES: ulysses}
     return {name: value for name, value in decisions.items() if value is not None}
 

@@ -11,7 +11,7 @@ from nest.errors import InputError, InputErrors
 from nest_frameworks.keys import DECIDING, IDLE
 from nest_frameworks.megatron.notation import CHANGING, COSTLY, HARMLESS, USUAL
 from nest_frameworks.megatron.reading.kinds import FLAGS
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, unseen
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, shown, unseen
 from nest_frameworks.releases import releases_of
 
 LARGEST = 10**12
@@ -53,13 +53,13 @@ class FlagReader:
             return default
         value = self.words[flag]
         if len(value) != 1:
-            shown = " ".join(value).replace(UNKNOWN, "")
-            self.problems.append(f"{flag} takes one value, and has {shown or 'none'}.")
+            told = shown(" ".join(value))
+            self.problems.append(f"{flag} takes one value, and has {told or 'none'}.")
             return default
         if UNKNOWN in value[0]:
             help_ = remedy(value[0])
             why = f"which nothing sets; give {help_}" if help_ else "which only a run would tell; write its value there"
-            self.problems.append(f"{flag} is {value[0].replace(UNKNOWN, '')!r:.60}, {why}.")
+            self.problems.append(f"{flag} is {shown(value[0])!r:.60}, {why}.")
             return default
         return value[0]
 

@@ -14,7 +14,7 @@ from nest.units import whole_number
 from nest_frameworks.megatron.reading.logs import printed
 from nest_frameworks.megatron.reading.manifests import is_manifest, pods_of
 from nest_frameworks.megatron.reading.primus import experiment, is_experiment
-from nest_frameworks.megatron.reading.ranks import count_ranks, launches
+from nest_frameworks.megatron.reading.ranks import Ranks, count_ranks, launches
 from nest_frameworks.megatron.reading.script import walk
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, WORDS, remedy
 from nest_frameworks.megatron.reading.walked import Call, Files, Walk
@@ -44,6 +44,7 @@ class Launch:
         denied: flags that are said not to be given; None: all that are not.
         layers: those of the named model, where the text says how many; None: as many as it has.
         trainable: `training.trainable`; None: everything.
+        ranks_per_node: how many devices of each node it runs on; None: nobody says.
     """
 
     words: tuple[str, ...]
@@ -56,6 +57,7 @@ class Launch:
     model: str = ""
     layers: int | None = None
     trainable: Mapping[str, Any] | None = None
+    ranks_per_node: int | None = None
 
 
 def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
@@ -118,7 +120,7 @@ def _of_flags(flags: Iterable[tuple[Any, Any]], variables: Mapping[Any, Any], op
         raise InputError("--nodes is given, and nothing says how many devices each has; give --devices-per-node.")
     if options.nodes is not None and per_node is not None:
         shape = f"{options.nodes} {'node' if options.nodes == 1 else 'nodes'} x {per_node}"
-        return Launch(tuple(words), *world_size(options.nodes * per_node, shape))
+        return Launch(tuple(words), *world_size(options.nodes * per_node, shape), ranks_per_node=per_node)
     return Launch(tuple(words), *world_size(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
 
 
@@ -201,7 +203,6 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
     untaken = [each for each in script.untaken if _program(each.words) is not None]
-    variables = script.texts
     notes, absent = undefined_variables(script), ", ".join(dict.fromkeys(script.absent))
     if not calls:
         check_branches(untaken)
@@ -209,8 +210,10 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
         unseen = unmatched_text(script)
         if unseen and not flags:
             raise InputError(f"no Python program is called here; {unseen}.")
-        devices, how = _unlaunched(script, variables, options) if flags else (None, ())
-        return Launch(flags, devices, (*how, *notes))
+        ranks = _unlaunched(script, options) if flags else None
+        if ranks is None:
+            return Launch(flags, None, (*(world_size(None, "")[1] if flags else ()), *notes))
+        return Launch(flags, ranks.count, (ranks.said, *notes), ranks_per_node=ranks.per_node)
     call, place = max(calls, key=lambda each: (_flags_known(each), not each[0].branches))
     words = call.words
     rest = words[place + 1 :]
@@ -228,12 +231,15 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
             f"{absent}."
         )
     try:
-        devices, sentence = count_ranks((*call.around, *words[:place]), variables, options, script.files)
+        ranks = count_ranks((*call.around, *words[:place]), call.variables, options, script.files)
     except InputError as error:
         if options.arguments or not re.search(r"=[\"']?\$\{?[1-9]\b", text):
             raise
         raise InputError(f"{error} The script takes arguments; give them behind `--`.") from None
-    return Launch(rest, devices, (sentence, *notes), program=words[place], files=script.files)
+    notes = [ranks.said, *notes]
+    return Launch(
+        rest, ranks.count, tuple(notes), program=words[place], files=script.files, ranks_per_node=ranks.per_node
+    )
 
 
 def undefined_variables(script: Walk) -> list[str]:
@@ -321,16 +327,14 @@ def unmatched_text(script: Walk) -> str:
     return ""
 
 
-def _unlaunched(
-    script: Walk, variables: Mapping[str, str], options: LaunchOptions
-) -> tuple[int | None, tuple[str, ...]]:
-    """The ranks of a file that has flags, and no program that is called with them."""
+def _unlaunched(script: Walk, options: LaunchOptions) -> Ranks | None:
+    """The ranks of a file that has flags, and no program that is called with them; None: nobody says."""
     launchers = [words for call in script.calls if launches(words := (*call.around, *call.words))]
+    variables = script.texts
     asked = (options.nodes, options.devices_per_node) != (None, None) or _whole(variables.get("WORLD_SIZE", ""))
     if not launchers and not asked:
-        return world_size(None, "")
-    devices, sentence = count_ranks(next(iter(launchers), ()), variables, options, script.files)
-    return devices, (sentence,)
+        return None
+    return count_ranks(next(iter(launchers), ()), variables, options, script.files)
 
 
 SHOWN = frozenset({"echo", "printf", "cat", "cp", "ls", "rm"})

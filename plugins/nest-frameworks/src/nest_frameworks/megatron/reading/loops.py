@@ -5,7 +5,7 @@ from abc import abstractmethod
 
 from nest_frameworks.megatron.reading.branches import Branching
 from nest_frameworks.megatron.reading.expansion import negated
-from nest_frameworks.megatron.reading.tokens import ASSIGNMENT, END, ENDS, UNKNOWN, Token, counted
+from nest_frameworks.megatron.reading.tokens import ASSIGNMENT, END, ENDS, UNKNOWN, Token
 from nest_frameworks.megatron.reading.walked import Walk
 
 MOST_TURNS = 100
@@ -13,6 +13,18 @@ MOST_TURNS = 100
 
 _COMPUTED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:([-+*/%]?)=(?!=)(.*)|(\+|-)\4)\s*", re.DOTALL)
 """`TP *= 2` or `TP++` in arithmetic."""
+
+
+def _outside(left: str) -> str:
+    """What `return`, `break 2` or `continue 2` leaves still, behind a loop; empty: nothing."""
+    way, _, loops = left.partition(" ")
+    return left if way == "return" else f"{way} {int(loops) - 1}" if loops and int(loops) > 1 else ""
+
+
+def counted(value: str) -> list[str]:
+    """The values of `{1..4}`."""
+    ends = re.fullmatch(r"\{(\d{1,4})\.\.(\d{1,4})\}", value)
+    return [str(each) for each in range(int(ends[1]), int(ends[2]) + 1)] if ends else [value]
 
 
 class Looping(Branching):
@@ -82,15 +94,15 @@ class Looping(Branching):
     def _leave_loop(self) -> None:
         """Go on behind `done`."""
         self.result.loops.pop()
-        self.result.left_with = [each for each in self.result.left_with if each[0] == "return"]
+        self.result.left_with = [(left, each) for way, each in self.result.left_with if (left := _outside(way))]
 
     def turn(self, line: int) -> bool:
         """Go on behind a turn of a loop, or a function; whether it ends the loop."""
         result = self.result
         if result.left_with:
             result.differ([dict(result.variables), *(each for _, each in result.left_with)], line)
-        left, result.left = result.left, result.left if result.left == "return" else ""
-        return left in ("break", "return")
+        left, result.left = result.left, _outside(result.left)
+        return left.startswith("break") or bool(result.left)
 
     def compute(self, text: str, value: str) -> str:
         """The value of arithmetic, which may set a variable."""

@@ -15,7 +15,7 @@ from nest.errors import InputError
 from nest.units import whole_number
 from nest_frameworks.megatron.reading.schedulers import NODES as JOB_NODES
 from nest_frameworks.megatron.reading.schedulers import TASKS as JOB_TASKS
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, remedy, wanted
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, remedy, shown, wanted
 from nest_frameworks.megatron.reading.walked import Files
 
 TORCH, DEEPSPEED, SLURM, MPI, ACCELERATE = "torchrun", "deepspeed", "srun", "mpirun", "accelerate launch"
@@ -64,10 +64,23 @@ class Count:
     text: str = ""
 
 
-def count_ranks(
-    launcher: Sequence[str], variables: Mapping[str, str], options: LaunchOptions, files: Files
-) -> tuple[int, str]:
-    """The number of processes, and a sentence on how it was found.
+@frozen
+class Ranks:
+    """Processes of a launch.
+
+    Attributes:
+        count: of all nodes.
+        said: how it was found, a sentence.
+        per_node: of each node; None: unknown.
+    """
+
+    count: int
+    said: str
+    per_node: int | None = None
+
+
+def count_ranks(launcher: Sequence[str], variables: Mapping[str, str], options: LaunchOptions, files: Files) -> Ranks:
+    """The processes that a command starts.
 
     Args:
         launcher: the words in front of the program, also of what is around.
@@ -89,7 +102,8 @@ def count_ranks(
     nodes, per_node = _nodes(name, said, around, variables, files), _per_node(name, said, variables, files)
     total = _total(name, said, variables, files)
     if options.nodes is None and options.devices_per_node is None and total.value is not None:
-        return total.value, f"{_ranks(total.value)}, from {total.said}."
+        each = total.value // nodes.value if nodes.value and not total.value % nodes.value else None
+        return Ranks(total.value, f"{_ranks(total.value)}, from {total.said}.", each)
     if total.value is not None and per_node.value is None and nodes.value and not total.value % nodes.value:
         per_node = Count(total.value // nodes.value, f"{total.said} and {nodes.said}")
     nodes = nodes if options.nodes is None else Count(options.nodes, "--nodes")
@@ -107,7 +121,7 @@ def count_ranks(
         raise InputError(f"nothing says how many ranks there are: {why}; give {asked}{more}.")
     size = nodes.value * per_node.value
     shape = f"{nodes.value} {'node' if nodes.value == 1 else 'nodes'} x {per_node.value}"
-    return size, f"{_ranks(size)}: {shape}, from {_joined(nodes.said, per_node.said)}."
+    return Ranks(size, f"{_ranks(size)}: {shape}, from {_joined(nodes.said, per_node.said)}.", per_node.value)
 
 
 def launches(words: Sequence[str]) -> bool:
@@ -284,7 +298,7 @@ def _in_sets(said: Mapping[str, str]) -> Count | None:
 
 
 def _shown(text: str) -> str:
-    return text.replace(UNKNOWN, "")[:60]
+    return shown(text)[:60]
 
 
 def _whole(text: str) -> int | None:

@@ -179,7 +179,8 @@ def read_launch(
         written, vocabulary = _model(flags, model, config)
         settings["model"] = written
     flags.finish()
-    return Reading(settings, launch.devices, vocabulary, (*told, *launch.notes, *flags.notes))
+    notes = (*told, *launch.notes, *flags.notes)
+    return Reading(settings, launch.devices, vocabulary, notes, ranks_per_node=launch.ranks_per_node)
 
 
 def _in_full(launch: Launch, flags: FlagReader) -> Launch | None:

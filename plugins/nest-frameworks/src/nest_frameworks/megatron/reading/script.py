@@ -30,15 +30,24 @@ from nest_frameworks.megatron.reading.tokens import (
     is_script,
     printed,
     settled,
+    shown,
     wanted,
 )
-from nest_frameworks.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
+from nest_frameworks.megatron.reading.walked import (
+    SETTERS,
+    Call,
+    Walk,
+    beginning,
+    called_with,
+    count_tasks,
+    set_by,
+    set_differently,
+)
 
 MOST_WALKS = 1000
 DEEPEST = 50
 
-_INNER = re.compile(r"\S\s+\S*\.py\s")
-"""A word that is a command line itself."""
+_INNER = re.compile(r"\S\s+\S*\.py\s")  # A word that is a command line itself.
 
 
 def walk(text: str, options: LaunchOptions | None = None) -> Walk:
@@ -195,7 +204,8 @@ class _Walker(Looping):
         for document in documents:  # The shell has put the values of variables in before.
             text = document.document
             self._asked_for(self._document(document), [word for part in parts for word in self.words_of(part)])
-            self._inner(text.replace("\\$", "$"), document.line + 1)
+            with self.result.aside():
+                self._inner(text.replace("\\$", "$"), document.line + 1)
         if written and parts[:1] and parts[0].bare == "tee":
             target = self.expander.value(parts[-1])
         for token in written:
@@ -243,10 +253,9 @@ class _Walker(Looping):
         if 0 < at < len(rest) and rest[at].bare not in DECLARATIONS:
             words = [word for token in rest[at:] for word in self.words_of(token)]
             before = dict(self.result.variables)
-            prefixed = {name: self.result.variables[name] for name in [self._assign(token) for token in rest[:at]]}
+            prefixed = [self._assign(token) for token in rest[:at]]
             result = self._called(rest[at:], line, words)
             self._restore({name: before.get(name) for name in prefixed})
-            self.result.prefixed |= prefixed
             return result
         while rest and (rest[0].bare in DECLARATIONS or assigns(rest[0])):
             token = rest.pop(0)
@@ -272,7 +281,7 @@ class _Walker(Looping):
             return [each for each in rest if assigns(each)]
         for each in filter(assigns, rest):  # What is set by another name is not known.
             name = self.expander.value(each).partition("=")[2]
-            self.result.variables[name] = (printed(f"line-{each.line}:{name}"),)
+            self.result.variables[name] = (set_differently(name, each.line),)
         return []
 
     def _called(self, rest: list[Token], line: int, words: list[str]) -> bool | None:
@@ -295,13 +304,14 @@ class _Walker(Looping):
             return None
         self.outside = False
         if first in ("break", "continue", "return"):
-            self.result.left = first
+            count = "".join(words[1:2])
+            self.result.left = f"{first} {count}" if count.isdecimal() and first != "return" else first
         elif first in ("source", ".") and words[1:]:
             self._source(words[1], (), words[2:] or None)
         elif first == "cd" and words[1:]:
             self.result.files.enter(words[1])
         elif first in SETTERS or " ".join(words[:2]) in SETTERS:
-            self.result.variables |= set_by(words, self.result.variables)
+            set_by(words, self.result.variables)
         elif first == "eval" and (_INNER.search(" ".join(words)) or ASSIGNMENT.match(" ".join(words[1:]))):
             self._inner(" ".join(words[1:]), line)
         elif first == "let":
@@ -311,11 +321,12 @@ class _Walker(Looping):
             words += [printed("xargs")] if first == "xargs" else []
             self.result.files.changed |= {*words[1:]} if first in CHANGERS else set()
             loops, branches = tuple(self.result.loops), self.result.branches
-            self.result.calls.append(Call(line, tuple(words), self.around, loops, branches))
+            self.result.calls.append(Call(line, tuple(words), self.around, loops, branches, self.result.texts))
             self.result.ends = self.result.ends or first == "exit"
             for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
                 if _INNER.search(word) or is_script(words, place):
-                    self._inner(word, line, tuple(words[:place]))
+                    with self.result.aside():
+                        self._inner(word, line, tuple(words[:place]))
             at = next((place for place, word in enumerate(words) if word.endswith(".sh")), None)
             if at is not None and first not in READERS:
                 self._run(words, at)
@@ -327,11 +338,12 @@ class _Walker(Looping):
         """Walk through the script that a command runs, where it is here."""
         text = self.result.files.text(words[at])
         if text is None:
-            self.result.absent_runs.append(words[at].replace(UNKNOWN, ""))
+            self.result.absent_runs.append(shown(words[at]))
             return
         if words[0] in SUBMITTERS:
             self._asked_for(text, words[:at])
-        self._source(words[at], words[:at], words[at + 1 :])
+        with self.result.aside():
+            self._source(words[at], words[:at], words[at + 1 :])
 
     def _asked_for(self, text: str, words: Sequence[str]) -> None:
         """Set what a script's lines for the scheduler say, and the options it is submitted with, which win."""
@@ -343,7 +355,7 @@ class _Walker(Looping):
         """Walk through another script, where it is here."""
         text = self.result.files.text(name)
         if text is None:
-            self.result.absent.append(name.replace(UNKNOWN, ""))
+            self.result.absent.append(shown(name))
         else:
             self._walk(Tokenizer(text).tokens(), around, arguments)
 
@@ -366,7 +378,6 @@ class _Walker(Looping):
         match = ASSIGNMENT.match(token.pieces[0].text)
         assert match is not None
         name, index, added = match.groups()
-        self.result.prefixed.pop(name, None)
         before = self.result.variables.get(name, ()) if added else ()
         if token.array is not None:
             self.result.variables[name] = (*before, *self._elements(token))

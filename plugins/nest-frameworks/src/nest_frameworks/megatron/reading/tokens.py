@@ -21,8 +21,7 @@ UNSET = re.compile(rf"{UNKNOWN}\$(\w+){UNKNOWN}")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n\"'`$|&;]*[\w)]>")
 """Such as `<path to data>`, for somebody to fill in: no shell would read it so."""
 
-IFS = frozenset(" \t\n")
-WORDS = re.compile(r"[^ \t\n]+")
+IFS, WORDS = frozenset(" \t\n"), re.compile(r"[^ \t\n]+")
 """Separators of unquoted expanded words without `IFS`, and these words."""
 
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
@@ -53,6 +52,16 @@ def printed(command: str) -> str:
     return f"{UNKNOWN}$({command}...){UNKNOWN}"
 
 
+def named(text: str) -> str:
+    """`text` with such variables as the script writes them."""
+    return re.sub(r"\$\(line-(\d+):(\w+)[^)]*\)", r"$\2 of line \1", text)
+
+
+def shown(text: str) -> str:
+    """`text` as a reader of the script knows it."""
+    return named(text).replace(UNKNOWN, "")
+
+
 def is_printed(word: str) -> bool:
     """Return whether all of a word is what only a run would tell, so that it may be any number of words."""
     return bool(re.fullmatch(rf"{UNKNOWN}\$[({{][^{UNKNOWN}]*{UNKNOWN}", word))
@@ -61,7 +70,7 @@ def is_printed(word: str) -> bool:
 def unseen(word: str, where: str) -> str:
     """Note on such a word, which is `where`."""
     return (
-        f"`{word.replace(UNKNOWN, '')}` {where}, and nest does not see what it prints, as it runs nothing; write that "
+        f"`{shown(word)}` {where}, and nest does not see what it prints, as it runs nothing; write that "
         "into the script."
     )
 
@@ -377,12 +386,6 @@ class Cursor:
             raise InputError(f"line {self.token.line}: expected `{'` or `'.join(words)}` here; is this a bash script?")
         self.at += 1
         return word
-
-
-def counted(value: str) -> list[str]:
-    """The values of `{1..4}`."""
-    ends = re.fullmatch(r"\{(\d{1,4})\.\.(\d{1,4})\}", value)
-    return [str(each) for each in range(int(ends[1]), int(ends[2]) + 1)] if ends else [value]
 
 
 def assigns(token: Token) -> bool:

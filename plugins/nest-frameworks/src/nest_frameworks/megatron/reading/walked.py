@@ -14,7 +14,7 @@ from nest.io.source import read_text_of
 from nest.units import whole_number
 from nest_frameworks.megatron.reading.flags import is_harmless
 from nest_frameworks.megatron.reading.schedulers import NODES, SLURM, directives
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, Token, printed, wanted
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, Token, printed, shown, wanted
 
 
 @define
@@ -63,6 +63,7 @@ class Call:
         around: words of the command that runs it, such as `srun bash -c`.
         loops: the loops it stands in, by variable and values; those of `while` have none.
         branches: lines whose condition decides whether it runs, where the script does not say that, with what would.
+        variables: of the shell that runs it, and its own; arrays as one text.
     """
 
     line: int
@@ -70,6 +71,7 @@ class Call:
     around: tuple[str, ...] = ()
     loops: tuple[tuple[str, tuple[str, ...]], ...] = ()
     branches: tuple[tuple[int, str], ...] = ()
+    variables: Mapping[str, str] = field(factory=dict, eq=False, repr=False)
 
 
 @define
@@ -90,9 +92,8 @@ class Walk:
         branches: those around what is walked through, as of `Call`.
         untaken: calls that variables which nothing sets would run.
         ends: whether it runs no further.
-        left: `break`, `continue` or `return`, once it runs, up to what that leaves.
+        left: `return`, or `break` or `continue` with a number of loops, once it runs, up to what that leaves.
         left_with: ways and variables of arms that may have left so.
-        prefixed: what stands in front of a command, which alone has it.
     """
 
     variables: dict[str, tuple[str, ...]] = field(factory=dict)
@@ -110,7 +111,6 @@ class Walk:
     ends: bool = False
     left: str = ""
     left_with: list[tuple[str, dict[str, tuple[str, ...]]]] = field(factory=list)
-    prefixed: dict[str, tuple[str, ...]] = field(factory=dict)
 
     def apart(self, line: int, how: str) -> "Walk":
         """The beginning of an arm that may not run, as `line` decides."""
@@ -143,12 +143,11 @@ class Walk:
 
     def differ(self, ends: Sequence[Mapping[str, tuple[str, ...]]], line: int, asked: str = "") -> None:
         """Go on with variables of which only a run would tell whether they end one way or the other."""
-        how = "".join(f",${name}" for name in wanted(asked))
         for name in dict.fromkeys(name for each in ends for name in each):
             values = [each.get(name) for each in ends]
             told = [each if each is None else (*_telling(each),) for each in values]
             alike = len({*values}) == 1 or (None not in told and len({*told}) == 1)
-            self.variables[name] = values[0] or () if alike else (printed(f"line-{line}:{name}{how}"),)
+            self.variables[name] = values[0] or () if alike else (set_differently(name, line, wanted(asked)),)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -166,7 +165,7 @@ class Walk:
     @property
     def texts(self) -> dict[str, str]:
         """Values of the variables, arrays as one text."""
-        return {name: " ".join(words) for name, words in {**self.variables, **self.prefixed}.items()}
+        return {name: " ".join(words) for name, words in self.variables.items()}
 
     def declare(self, words: Sequence[str]) -> None:
         """`export $(cat .env)`: what is printed is set; what only a run would tell is as a file that is not here."""
@@ -175,7 +174,12 @@ class Walk:
             if equals and name.isidentifier():
                 self.variables[name] = (value,)
             elif UNKNOWN in word:
-                self.absent.append(word.replace(UNKNOWN, ""))
+                self.absent.append(shown(word))
+
+
+def set_differently(name: str, line: int, asked: Sequence[str] = ()) -> str:
+    """The word that stands for what a variable has behind a line that may set it, as `asked` variables decide."""
+    return printed(f"line-{line}:{name}{''.join(f',${each}' for each in asked)}")
 
 
 def _telling(words: Sequence[str]) -> Iterator[str]:
@@ -215,16 +219,19 @@ SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift", "getopts", 
 """Commands of bash 5.2 that set variables, or what a script is called with."""
 
 
-def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Names that one of `SETTERS` sets; only a run would tell what they read."""
+def set_by(words: Sequence[str], variables: dict[str, tuple[str, ...]]) -> None:
+    """Set what one of `SETTERS` sets; only a run would tell what they read."""
     command, *rest = words
-    if command == "shift":
-        return positional(variables.get("@", ())[1:])
-    if command == "set":
-        return positional(rest[1:]) if rest[:1] == ["--"] else {}
-    if command in ("printf", "getopts"):
-        rest = rest[1:2]
-    return {name: (printed(command),) for name in rest if name.isidentifier()}
+    if command == "shift" or (command == "set" and rest[:1] == ["--"]):
+        every, count = variables.get("@", ()), whole_number("".join(rest[:1]) or "1")
+        given = rest[1:] if command == "set" else (printed(command),) if count is None else every[count:]
+        given = every if count is not None and count > len(every) else given  # As bash, which shifts nothing then.
+        for name in list(filter(is_positional, variables)):
+            del variables[name]
+        variables |= positional(given)
+    elif command != "set":
+        names = rest[1:2] if command in ("printf", "getopts") else rest
+        variables |= {name: (printed(command),) for name in names if name.isidentifier()}
 
 
 @contextmanager

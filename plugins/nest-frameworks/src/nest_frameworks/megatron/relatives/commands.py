@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.io import read_mapping_text
 from nest.io.source import DEEPEST
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, unseen
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, named, unseen
 
 if TYPE_CHECKING:
     from nest_frameworks.megatron.reading.walked import Files, Walk
@@ -53,6 +55,7 @@ def command(
             raise InputError(f"line {call.line}: {unseen(word, 'stands among the arguments')}")
         check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
     notes = competing_launches(call, others, untaken)
+    script = evolve(script, variables={name: (text,) for name, text in call.variables.items()})
     return call.words, script, [*notes, *undefined_variables(script), *unset_variables(call.words[first:], text)]
 
 
@@ -93,7 +96,8 @@ def overrides(words: Sequence[str]) -> dict[str, Any]:
 
 def scalar(word: str) -> Any:
     """A value as YAML would read it where it is a plain one, or a list of plain ones."""
-    plain = _UNKNOWN.sub(lambda found: f"${found[1]}" if found[1].startswith("(") else f"${{{found[1]}}}", word)
+    plain = named(word)
+    plain = _UNKNOWN.sub(lambda found: f"${found[1]}" if found[1].startswith("(") else f"${{{found[1]}}}", plain)
     plain = plain.strip().strip("'\"")
     if plain.startswith("[") and plain.endswith("]"):
         return [scalar(each) for each in plain[1:-1].split(",") if each.strip()]

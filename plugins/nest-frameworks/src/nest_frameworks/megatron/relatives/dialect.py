@@ -105,7 +105,8 @@ class Dialect:
         keys.unpriced(self.assumed)
         notes = keys.finish(self.harmless)
         denied = [flag for flag, value in said.items() if not value] if self.recipe else EVERY
-        launch = Launch(tuple(_words({**self.defaults, **said})), devices, denied=denied)
+        words = tuple(_words({**self.defaults, **said}))
+        launch = Launch(words, devices, denied=denied, ranks_per_node=keys.ranks_per_node)
         try:
             found = read_launch(launch, known=known)
         except InputErrors as errors:

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
+from nest.io import read_mapping_text
 from nest.spec import PlanDocument
 from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.limits.relatives import FUSED_MODULES
@@ -124,7 +125,6 @@ DIALECT = Dialect(
     },
     assumed={
         **COSTS,
-        "megatron_extra_kwargs": "",
         "cp_partition_mode": "",
         "sequence_packing_scheduler": "nest assumes every sequence to be split alike",
         "freeze_vit": "nest assumes the model to be a decoder like GPT's",
@@ -133,6 +133,10 @@ DIALECT = Dialect(
     harmless=(*FREE, *HARMLESS.split()),
     aliases={"--seq-length": "max_length"},
 )
+
+
+EXTRA = "megatron_extra_kwargs"
+"""Arguments of Megatron Core as JSON, which are read as Megatron-SWIFT's own."""
 
 
 def read(text: str, options: LaunchOptions | None = None) -> Reading:
@@ -152,6 +156,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     asked = options or LaunchOptions()
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)
     content, notes = _of_script(text, asked) if scripted else (_of_yaml(text), [])
+    if (extra := content.pop(EXTRA, None)) is not None:
+        content |= extra if isinstance(extra, Mapping) else read_mapping_text(str(extra), f"{EXTRA}.json")
     variables = content.get("ENV")
     if isinstance(variables, Mapping):
         content["ENV"] = {name: scalar(str(value)) for name, value in variables.items()}

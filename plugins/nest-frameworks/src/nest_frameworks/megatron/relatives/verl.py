@@ -42,6 +42,7 @@ FILE = "verl_trainer.yaml"
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
 FSDP = f"{ACTOR}.fsdp_config"
+ULYSSES = "ulysses_sequence_parallel_size"
 FUSED: Flags = {"--cross-entropy-loss-fusion": True, "--cross-entropy-fusion-impl": "te"}
 
 ENGINE: Mapping[str, Row] = {
@@ -222,7 +223,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         )
     name, known = with_model(keys, f"{MODEL}.path", asked)
     lora, size = _adapters(keys, kind), keys.integer(f"{FSDP}.fsdp_size", -1)
-    found = DIALECT.read(keys, devices, flags, known or asked.model)
+    said = {"--context-parallel-size": _ulysses_key(keys)} if kind != "megatron" else {}
+    found = evolve(DIALECT, aliases={**DIALECT.aliases, **said}).read(keys, devices, flags, known or asked.model)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}
@@ -306,8 +308,12 @@ def _fsdp(keys: Keys) -> Flags:
 
 def _ulysses(keys: Keys) -> int:
     """Ranks that exchange tokens for heads."""
-    sections = (FSDP, ACTOR)
-    return max(keys.integer(f"{section}.ulysses_sequence_parallel_size") or 1 for section in sections)
+    return max(keys.integer(f"{section}.{ULYSSES}") or 1 for section in (FSDP, ACTOR))
+
+
+def _ulysses_key(keys: Keys) -> str:
+    """The key that says how many these are."""
+    return max((f"{section}.{ULYSSES}" for section in (FSDP, ACTOR)), key=lambda path: keys.integer(path) or 1)
 
 
 def _batch(keys: Keys, devices: int | None, kind: str) -> Flags:

@@ -14,12 +14,12 @@ from attrs import evolve
 from nest.deployment import LaunchOptions, Reading
 from nest.spec.training import ALL_LINEAR
 from nest_frameworks.megatron.notation import Flags
-from nest_frameworks.megatron.relatives.verl import DIALECT, OFFLOADED
+from nest_frameworks.megatron.relatives.verl import DIALECT, OFFLOADED, ULYSSES
 
 if TYPE_CHECKING:
     from nest_frameworks.keys import Keys
 
-PROGRAM, ULYSSES = "fsdp_sft_trainer", "ulysses_sequence_parallel_size"
+PROGRAM = "fsdp_sft_trainer"
 
 HARMLESS = """
 data.* trainer.* optim.* use_remove_padding model.lora_alpha model.use_shm model.trust_remote_code model.external_lib
@@ -34,7 +34,11 @@ FINE_TUNING = evolve(
     refused={f"model.fsdp_config.{key}": OFFLOADED for key in ("cpu_offload", "offload_params")},
     assumed={"model.use_liger": "nest assumes operators to take what calibration says"},
     harmless=tuple(HARMLESS.split()),
-    aliases={"--seq-length": "data.max_length", "--global-batch-size": "data.train_batch_size"},
+    aliases={
+        "--seq-length": "data.max_length",
+        "--global-batch-size": "data.train_batch_size",
+        "--context-parallel-size": ULYSSES,
+    },
 )
 
 
@@ -53,14 +57,14 @@ def read(text: str, options: LaunchOptions) -> Reading:
 
     words, script, notes = command(text, options, lambda each: _place(each) is not None, f"call of verl's {PROGRAM}")
     place = _place(words) or 0
-    devices, told = count_ranks(words[:place], script.texts, options, script.files)
-    keys = Keys(overrides(words[place + 1 :]), notes=[told, *notes])
+    ranks = count_ranks(words[:place], script.texts, options, script.files)
+    keys = Keys(overrides(words[place + 1 :]), notes=[ranks.said, *notes], ranks_per_node=ranks.per_node)
     lora = None
     if keys.integer("model.lora_rank", 0):
         lora = trained(keys, "model.lora_rank", "model.target_modules", (ALL_LINEAR,))
     name, known = with_model(keys, "model.partial_pretrain", options)
     narrow = keys.choice("model.fsdp_config.model_dtype", {"fp32": False, "bf16": True, "bfloat16": True}, False)
-    found = FINE_TUNING.read(keys, devices, _flags(keys, devices), known or options.model)
+    found = FINE_TUNING.read(keys, ranks.count, _flags(keys, ranks.count), known or options.model)
     training = {**found.settings["training"], "stack": "fsdp", **({"trainable": lora} if lora else {})}
     training |= {"master_weights": False, "optimizer": "adam-bf16"} if narrow else {}
     settings = {**found.settings, "training": training, **({"model": name} if name is not None else {})}
