@@ -34,7 +34,7 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     ("vit", {"tp": 2, "pp": 2, "zero": 0}),
     ("resnet50", {"pp": 2, "zero": 1, "micro_batch": 2}),
     ("resnet50", {"zero": 3, "micro_batch": 2}),
-    ("torchvision_vit", {"pp": 4, "zero": 1, "schedule": "zero-bubble"}),
+    ("torchvision_vit", {"pp": 4, "zero": 1, "schedule": "gpipe"}),
     ("llama", {"zero": 2, "zero_degree": 4}),
 ]
 

@@ -22,6 +22,7 @@ import nest_torch  # noqa: E402
 import zoo  # noqa: E402
 import zoo_families  # noqa: E402
 from nest_torch import planning  # noqa: E402
+from nest_torch.parallel.layout import deployment_of  # noqa: E402
 from zoo_ranks import example, make  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -49,8 +50,6 @@ def found(cases: Iterable[tuple[str, str]], folder: Path, *more: str) -> dict[st
     """Outcome of each module and plan."""
     rows: dict[str, Any] = {}
     for name, key in cases:
-        place = folder / str(PLANS[key][0])
-        place.mkdir(exist_ok=True)
         try:
             plan = planned(name, key)
         except InputError as error:
@@ -60,6 +59,8 @@ def found(cases: Iterable[tuple[str, str]], folder: Path, *more: str) -> dict[st
         else:
             rows[f"{name}-{key}"] = {"refused": plan.status, "planned": False}
             if plan.candidate is not None:
+                place = folder / str(deployment_of(plan).world_size)
+                place.mkdir(exist_ok=True)
                 (place / f"{name}-{key}.plan.json").write_text(json.dumps(plan.to_dict()))
     for place in folder.iterdir():
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", place.name]
@@ -85,6 +86,8 @@ def found(cases: Iterable[tuple[str, str]], folder: Path, *more: str) -> dict[st
 def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that nobody but `apply` refuses."""
     monkeypatch.setattr(planning, "_strategies", lambda *_: {})
+    monkeypatch.setattr(planning.Rehearsal, "untrainable", lambda _: None)
+    monkeypatch.setattr(planning.Rehearsal, "refused", lambda *_: None)
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -190,6 +193,58 @@ def test_a_plan_without_demands_leaves_out_what_the_code_has_no_room_for() -> No
     plan = nest_torch.plan(module, TOKENS, cluster, training={"global_batch": 16})
     assert plan.candidate is not None
     assert plan.candidate.degrees.get("tp", 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "why"),
+    [
+        ("noisy", "zero", r"it draws random numbers, also after eval\(\) \(randn_like\)"),
+        ("own_loss", "pp", "a first tensor without a row for each sample"),
+        ("average", "zero", "fixed.dp: .* changes average, of which each rank would keep another"),
+        ("average", "pp", "fixed.pp: .* changes average, of which each stage would keep another"),
+    ],
+)
+def test_modules_that_no_plan_trains_alike_are_refused(name: str, key: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        planned(name, key)
+
+
+def test_statistics_of_one_stage_are_planned() -> None:
+    assert planned("statistics", "pp").candidate is not None
+
+
+def test_parts_of_a_plan_that_do_not_run_together_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Any, __: Any, shape: Any) -> str | None:
+        return "no rule" if shape.tp > 1 and shape.stages > 1 else None
+
+    monkeypatch.setattr(planning.Rehearsal, "refused", refused)
+    found = planned("plain", "pp4")
+    assert (len(found.stages), found.candidate.degrees.get("tp", 1)) == (4, 1)
+    with pytest.raises(InputError, match=r"does not run with pp > 1 and tp == 2: no rule\. Leave more open"):
+        planned("plain", "tp_pp_dp")
+
+
+@pytest.mark.longer
+def test_biases_of_experts_are_not_planned_with_split_experts() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(InputError, match=r"with etp == 2 and tp == 2: .* would add down_proj_bias once more"):
+        planned("gpt_oss", "ep_tp")
+
+
+def test_other_ranks_than_a_plan_has_are_refused() -> None:
+    plan = planned("plain", "tp")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(InputError, match="the plan has 2 ranks, but 1 were started; start 2"):
+            nest_torch.mesh(plan, "cpu")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("asked", ["zero-bubble", ["zb-v", "dualpipe-v"]])
+def test_schedules_that_take_longer_than_planned_are_refused(asked: Any) -> None:
+    with pytest.raises(InputError, match=r"training.schedule: .* plan with 1f1b, gpipe, interleaved"):
+        nest_torch.plan(module("plain"), TOKENS, {"device": "h100-sxm"}, training={"schedule": asked})
 
 
 LOOPS = [

@@ -379,7 +379,7 @@ PLANS = {
     },
     "both": {
         "tp_pp": (4, {"tp": 2, "pp": 2}), "tp_pp_dp": (8, {"tp": 2, "pp": 2, "dp": 2, "zero": 1}),
-        "sp_pp": (4, {"tp": 2, "sp": True, "pp": 2, "schedule": "zero-bubble"}),
+        "sp_pp": (4, {"tp": 2, "sp": True, "pp": 2, "schedule": "gpipe"}),
     },
     "data": {
         "zero1": (4, {"dp": 4, "zero": 1}), "zero": (2, {"dp": 2, "zero": 3}), "hybrid": (4, ZERO),

@@ -2,19 +2,23 @@
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from nest import solve
+from nest.deployment.pytorch_schedules import RUNS
 from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.spec import PlanDocument
 from nest_torch.capturing import Axes, capture
-from nest_torch.parallel import shares
+from nest_torch.parallel import layout, shares
 from nest_torch.parallel.flow import recorded
-from nest_torch.parallel.splits import TENSOR, splits
+from nest_torch.parallel.pipelines import WHOLE
+from nest_torch.parallel.rehearsal import Rehearsal, fewest
+from nest_torch.parallel.splits import TENSOR, Split, splits
 from nest_torch.parallel.stages import blocks_of, named_inputs
 
 TARGET = "pytorch"
@@ -57,25 +61,75 @@ def plan(
     }
     loss = problem.get("training", {}).get("loss") or "unfused"
     graph = capture(model, (), keywords=inputs, axes=axes, fused=fused, loss=loss)
-    why = _strategies(model, graph, inputs)
+    rehearsal = Rehearsal(model, inputs)
+    never = rehearsal.untrainable()
+    if never is not None:
+        raise InputError(f"no plan trains {type(model).__name__} as one process does: it {never}.")
+    split = splits(graph, model)
+    why = _strategies(rehearsal, graph, split)
     _refuse(problem, why)
     training = {"precision": _precision(model), **problem.get("training", {})}
-    return solve(
-        {
-            **problem,
-            "nest": 1,
-            "model": graph,
-            "cluster": {"name": cluster} if isinstance(cluster, str) else dict(cluster),
-            "training": training,
-            "search": {"target": TARGET, **problem.get("search", {})},
-            "strategies": {**{name: [1] for name in why if name != "pp"}, **problem.get("strategies", {})},
-            "constraints": [
-                *_constraints(graph),
-                *(["pp == 1"] if "pp" in why else []),
-                *problem.get("constraints", []),
-            ],
-        }
-    )
+    training["schedule"] = _schedules(training.get("schedule"))
+    constraints = [
+        *_constraints(graph),
+        *(f"{name} == 1" for name in ("pp", "dp") if name in why),
+        *problem.get("constraints", []),
+    ]
+    asked = {
+        **problem,
+        "nest": 1,
+        "model": graph,
+        "cluster": {"name": cluster} if isinstance(cluster, str) else dict(cluster),
+        "training": training,
+        "search": {"target": TARGET, **problem.get("search", {})},
+        "strategies": {
+            **{name: [1] for name in why if name not in ("pp", "dp")},
+            **problem.get("strategies", {}),
+        },
+    }
+    return _admitted(rehearsal, split, asked, constraints)
+
+
+def _admitted(
+    rehearsal: Rehearsal, split: Mapping[str, Split], asked: Mapping[str, Any], constraints: Sequence[str]
+) -> PlanDocument:
+    """The fastest plan under which the module runs.
+
+    Raises:
+        InputError: under each plan that the problem leaves, it does not.
+    """
+    told = ""
+    while True:
+        found = solve({**asked, "constraints": list(constraints)})
+        if found.candidate is None:
+            if told:
+                raise InputError(f"{told}. Leave more open, or change that part of the module.")
+            return found
+        shape = layout.deployment_of(found)
+        reason = rehearsal.refused(split, shape)
+        if reason is None:
+            return found
+        causes = fewest(shape, partial(rehearsal.refused, split))
+        told = f"the module does not run with {' and '.join(causes) or 'this plan'}: {reason}"
+        if not causes:
+            raise InputError(f"{told}. Change that part of the module.")
+        constraints = [*constraints, f"not ({' and '.join(causes)})"]
+
+
+def _schedules(asked: Any) -> list[str]:
+    """Schedules that `apply` runs as they are planned.
+
+    Raises:
+        InputError: none is among those asked for.
+    """
+    named = WHOLE if asked is None else [asked] if isinstance(asked, str) else asked
+    found = [name for name in named if name in WHOLE or name not in RUNS]
+    if not found:
+        raise InputError(
+            f"training.schedule: apply computes both kinds of gradients at once, so {named[0]} would take longer than "
+            f"planned; plan with {', '.join(WHOLE)}."
+        )
+    return found
 
 
 def _precision(model: nn.Module) -> str:
@@ -87,22 +141,30 @@ def _precision(model: nn.Module) -> str:
     return {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(most, "fp32")
 
 
-def _strategies(model: nn.Module, graph: OperatorGraph, inputs: Mapping[str, Any]) -> dict[str, str]:
+def _strategies(rehearsal: Rehearsal, graph: OperatorGraph, split: Mapping[str, Split]) -> dict[str, str]:
     """Strategies that the module's code leaves no room for, and why."""
     found = {}
+    model, inputs = rehearsal.model, rehearsal.inputs
     if "position_ids" not in inspect.signature(model.forward).parameters:
         found["cp"] = "it takes no position_ids, so ranks could not tell their tokens"
-    split = splits(graph, model)
     own = [path for path, each in split.items() if each.cuts and not each.expert]
     blocks = blocks_of(model, graph.layers)
     refused = shares.refused(model, split, list(blocks.values()), inputs) if own else None
     refused = refused and shares.refused_placed(model, split, list(blocks.values()), inputs)
     if refused is not None:
         found["tp"] = f"its code runs neither on a share of the heads or widths nor on placed tensors ({refused})"
+    written = rehearsal.written_buffers()
+    if written:
+        told = f"its forward pass changes {written[0]}, of which each rank would keep another"
+        found |= dict.fromkeys(("dp", "batch", "cp"), told)
     try:
-        recorded(model, inputs, blocks)
+        flow = recorded(model, inputs, blocks)
     except InputError as error:
         found["pp"] = str(error).rstrip(".")
+    else:
+        parts = tuple(f"{call.path}." for call in flow.calls)
+        if not all(name.startswith(parts) for name in written):
+            found["pp"] = f"its forward pass changes {written[0]}, of which each stage would keep another"
     return found
 
 

@@ -80,7 +80,7 @@ def apply(
     runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
     tied, bare = tied_names(model), shares.bare(model) if shape.stages > 1 else model
     subject = evolve(subject, inputs=example_inputs)
-    parallel = _parallel(subject, runs, found, loss, place, policy, compiled)
+    parallel = parallel_of(subject, runs, found, loss, place, policy, compiled)
     if shape.stages > 1:
         parallel._pipeline = _pipeline(parallel, document, shape, found, place, blocks, bare)
         pipeline_schedule(parallel.stages, document, shape, found, loss, place)  # Refuses what PyTorch lacks.
@@ -109,24 +109,30 @@ def _pipeline(
 
 def _feasible(subject: Subject, meshes: layout.Meshes, place: Any, check: bool) -> Subject:
     """A module split so that its code runs: on shares of heads and widths, else on placed tensors."""
-    split, ways = subject.split, [subject]
-    if subject.shape.tp > 1:
-        ways.append(evolve(subject, placed=True))
-        inputs = stages.named_inputs(subject.model, subject.inputs) if subject.inputs is not None else None
-        if inputs is not None and shares.refused(subject.model, split, list(subject.blocks.values()), inputs):
-            ways = ways[1:]
-    for way in ways if check else ():
+    possible = ways(subject)
+    for way in possible if check else ():
         try:
-            tried(way, lambda one: _parallel(one, one.shape.runs, meshes, cross_entropy, place), meshes, place)
+            tried(way, lambda one: parallel_of(one, one.shape.runs, meshes, cross_entropy, place), meshes, place)
         except InputError as error:
-            if way is ways[-1] or isinstance(error, agreement.UnheardError):
+            if way is possible[-1] or isinstance(error, agreement.UnheardError):
                 raise
         else:
             return way
-    return ways[0]
+    return possible[0]
 
 
-def _parallel(
+def ways(subject: Subject) -> list[Subject]:
+    """The ways in which a module may be split, the fastest first."""
+    if subject.shape.tp == 1:
+        return [subject]
+    placed = evolve(subject, placed=True)
+    inputs = stages.named_inputs(subject.model, subject.inputs) if subject.inputs is not None else None
+    if inputs is not None and shares.refused(subject.model, subject.split, list(subject.blocks.values()), inputs):
+        return [placed]
+    return [subject, placed]
+
+
+def parallel_of(
     subject: Subject,
     runs: Sequence[Run],
     meshes: layout.Meshes,

@@ -5,15 +5,20 @@ Keys are those of `{"model": module.state_dict(), "optimizer": get_optimizer_sta
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
 from nest.errors import InputError
 from nest_torch.parallel import agreement
 from nest_torch.parallel.saving import as_large, laid, owners, stored, whole
+
+OTHER = "load another checkpoint of parallel.save()"
 
 
 def save(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None:
@@ -47,21 +52,18 @@ def load(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None
     """Read a checkpoint of `save` under any plan; every rank must call it.
 
     Raises:
-        InputError: a tensor is missing, or has other sizes; on every rank, and nothing is taken over.
+        InputError: a file is missing or cut short, a tensor is missing, or has other sizes; on every rank, and nothing
+            is taken over.
     """
-    wanted = agreement.together(
-        lambda: list(_wanted(parts, dcp.FileSystemReader(folder).read_metadata().state_dict_metadata, optimizer)),
-        "the checkpoint cannot be read",
-        "Give the folder of parallel.save()",
-    )
+    wanted = agreement.together(lambda: list(_wanted(parts, _known(Path(folder)), optimizer)))
     whole_rows = [row for row in wanted if stored(*row[2:4]) and as_large(row[1], row[4])]
     apart = {key for key, *_ in whole_rows}
     state = {key: each for key, each, *_ in wanted if key not in apart}
-    dcp.load(state, checkpoint_id=folder)
+    _read(state, folder)
     with torch.no_grad():
         for key, each, owner, name, _ in whole_rows:  # One after the other: each takes the memory of a whole tensor.
             given = {key: torch.empty(each.shape, dtype=each.dtype)}
-            dcp.load(given, checkpoint_id=folder, no_dist=True)
+            agreement.together(partial(_read, given, folder, alone=True))
             each.copy_(laid(owner, name, each, given[key]))
     for key, each, _, _, tensor in wanted if optimizer is not None else ():
         last = key.rpartition(".")[2]
@@ -69,6 +71,42 @@ def load(parts: Sequence[nn.Module], folder: str, optimizer: Any = None) -> None
             optimizer.state[tensor][last] = each if isinstance(each, torch.Tensor) else state[key]
         elif key.startswith("optimizer.param_groups."):
             (_group(optimizer, tensor) or {})[last] = state[key]
+
+
+def _known(folder: Path) -> Mapping[str, Any]:
+    """Sizes and kinds of the entries of a checkpoint, whose files are all there.
+
+    Raises:
+        InputError: one is not, or is cut short.
+    """
+    if not (folder / ".metadata").is_file():
+        raise InputError(f"{folder} has no .metadata, so no checkpoint was written to its end; {OTHER}.")
+    try:
+        found = dcp.FileSystemReader(folder).read_metadata()
+        ends: dict[str, int] = {}
+        for each in found.storage_data.values():
+            ends[each.relative_path] = max(each.offset + each.length, ends.get(each.relative_path, 0))
+    except Exception as error:  # A pickle raises whatever its bytes make of it.
+        raise InputError(f"{folder / '.metadata'} is damaged ({type(error).__name__}); {OTHER}.") from None
+    for name, end in sorted(ends.items()):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name} is missing; copy it from where it was written, or {OTHER}.")
+        if (folder / name).stat().st_size < end:
+            raise InputError(f"{folder / name} is cut short, {end} bytes were written; copy it again, or {OTHER}.")
+    return found.state_dict_metadata  # type: ignore[no-any-return]
+
+
+def _read(state: dict[str, Any], folder: str, alone: bool = False) -> None:
+    """Fill `state`; `alone`: without the other ranks.
+
+    Raises:
+        InputError: what a file holds cannot be read.
+    """
+    try:
+        dcp.load(state, checkpoint_id=folder, no_dist=alone)
+    except CheckpointException as error:
+        first = next(iter(error.failures.values()))[0]
+        raise InputError(f"the files in {folder} are damaged: {agreement.reason(first)} Copy them again.") from None
 
 
 def _wanted(
@@ -79,10 +117,11 @@ def _wanted(
         for path, owner, name, tensor in owners(stage):
             key = f"model.{path}"
             if key not in known:
-                raise InputError(f"the checkpoint has no {path!r}; give the folder of parallel.save().")
+                raise InputError(f"the checkpoint has no {path!r}; give the folder of parallel.save() of this module.")
             if known[key].size != tensor.shape:
                 raise InputError(
-                    f"{path} is {list(known[key].size)} in the checkpoint, but {list(tensor.shape)} in the module."
+                    f"{path} is {list(known[key].size)} in the checkpoint, but {list(tensor.shape)} in the module; "
+                    "make the module of the sizes that were saved."
                 )
             yield key, tensor.detach(), owner, name, tensor
             if _group(optimizer, tensor) is None:

@@ -17,7 +17,7 @@ from nest.deployment import Deployment
 from nest.errors import InputError
 from nest_torch.parallel.layout import Meshes
 from nest_torch.parallel.saving import store_rank_by_rank
-from nest_torch.parallel.splits import EXPERTS, Split
+from nest_torch.parallel.splits import EXPERTS, Cut, Split
 from nest_torch.parallel.stages import present
 from nest_torch.parallel.tensors import entering, moved, replace_forward, resize, use_shards
 
@@ -40,11 +40,18 @@ def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
     shape = meshes.shape
     assert meshes.experts is not None
     mesh = meshes.experts["ep", "etp"]
-    count = 0
-    for name, cuts in split.cuts.items():
+    count = next((cut.size for cuts in split.cuts.values() for cut in cuts if cut.axis == EXPERTS), 0)
+    if not count:
+        raise InputError(f"{split.path} holds routed experts in a form that nest_torch.apply does not split.")
+    found = {
+        name: _of_experts(split, name, parameter, count) for name, parameter in module.named_parameters(recurse=False)
+    }
+    for name, cuts in found.items():
         placements: list[Any] = [Replicate(), Replicate()]
         parameter = getattr(module, name)
         laid = parameter.detach()
+        if shape.etp > 1 and all(cut.axis == EXPERTS for cut in cuts):
+            raise InputError(f"{split.path}: each rank of etp would add {name} once more; plan with etp 1.")
         for cut in cuts:
             over_experts = cut.axis == EXPERTS
             ranks = shape.ep if over_experts else shape.etp
@@ -52,15 +59,22 @@ def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
                 raise InputError(f"{split.path}: {cut.size} {cut.axis} do not divide evenly over {ranks} ranks.")
             placements[0 if over_experts else 1] = Shard(cut.dim)
             laid = store_rank_by_rank(module, name, laid, cut, ranks)
-            count = cut.size if over_experts else count
             resize(module, cut.size, ranks)
         laid = distribute_tensor(laid, mesh, placements, src_data_rank=None)
         setattr(module, name, nn.Parameter(laid, requires_grad=parameter.requires_grad))
-    if not count:
-        raise InputError(f"{split.path} holds routed experts in a form that nest_torch.apply does not split.")
     scale = _gradient_scale(shape)
-    use_shards(module, lambda _, parameter: _Scaled.apply(parameter.to_local(), scale), list(split.cuts))
+    use_shards(module, lambda _, parameter: _Scaled.apply(parameter.to_local(), scale), list(found))
     replace_forward(module, _dispatched(module, count, meshes))
+
+
+def _of_experts(split: Split, name: str, parameter: Any, count: int) -> tuple[Cut, ...]:
+    """The cuts of a parameter, the first dimension of which counts experts, also where the graph cannot tell."""
+    cuts = split.cuts.get(name, ())
+    if any(cut.axis == EXPERTS for cut in cuts):
+        return cuts
+    if parameter.dim() == 0 or parameter.shape[0] != count:
+        raise InputError(f"{split.path}: the first dimension of {name} does not count the {count} experts.")
+    return (Cut(0, EXPERTS, count, 1), *cuts)
 
 
 def _gradient_scale(shape: Deployment) -> float:
@@ -105,10 +119,7 @@ def _dispatched(module: nn.Module, experts: int, meshes: Meshes) -> Callable[...
         flat = chosen.reshape(-1)
         order = torch.argsort(flat // own, stable=True)
         source = order // chosen.shape[-1]
-        sent = torch.bincount(flat // own, minlength=ranks)
-        received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent, group=group)
-        there, back = received.tolist(), sent.tolist()
+        there, back = _counts(flat // own, ranks, group)
         arrived = all_to_all_single_autograd(tokens[source], there, back, group)
         which = flat.new_empty(sum(there))
         dist.all_to_all_single(which, flat[order].contiguous(), there, back, group=group)
@@ -121,6 +132,17 @@ def _dispatched(module: nn.Module, experts: int, meshes: Meshes) -> Callable[...
         return torch.zeros_like(tokens).index_add(0, source, weighted)
 
     return around
+
+
+def _counts(homes: Any, ranks: int, group: Any) -> tuple[list[int], list[int]]:
+    """How many tokens come from each rank, and how many go there; as many everywhere if nobody is there."""
+    if dist.get_backend(group) == "fake":
+        share = [(homes.numel() + rank) // ranks for rank in range(ranks)]
+        return share, share
+    sent = torch.bincount(homes, minlength=ranks)
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent, group=group)
+    return received.tolist(), sent.tolist()
 
 
 def _local(module: nn.Module) -> list[Any]:

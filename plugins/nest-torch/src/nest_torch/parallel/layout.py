@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch.distributed as dist
 from attrs import frozen
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -100,17 +101,31 @@ def mesh(plan: Any, device_type: str = "cuda") -> DeviceMesh:
     Args:
         plan: a plan, as a document, a mapping, or the path of its file.
         device_type: `cuda` or `cpu`.
+
+    Raises:
+        InputError: the plan has more or fewer ranks than were started.
     """
-    sizes = mesh_sizes(deployment_of(plan_document(plan)))
+    shape = deployment_of(plan_document(plan))
+    _check_started(shape)
+    sizes = mesh_sizes(shape)
     return init_device_mesh(device_type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+
+def _check_started(shape: Deployment) -> None:
+    started = dist.get_world_size() if dist.is_initialized() else shape.world_size
+    if started != shape.world_size:
+        raise InputError(
+            f"the plan has {shape.world_size} ranks, but {started} were started; start {shape.world_size}."
+        )
 
 
 def meshes(shape: Deployment, dense: DeviceMesh) -> Meshes:
     """Every mesh that `shape` needs, over the ranks of `dense`.
 
     Raises:
-        InputError: `dense` is of another shape.
+        InputError: `dense` is of another shape, or other ranks were started than the plan has.
     """
+    _check_started(shape)
     sizes = mesh_sizes(shape)
     if dict(zip(dense.mesh_dim_names or (), dense.mesh.shape, strict=True)) != sizes:
         raise InputError(f"the mesh must have the dimensions {sizes}; nest_torch.mesh(plan) makes it.")

@@ -12,6 +12,9 @@ from nest.hooks.pipelines import orders
 from nest.spec import PlanDocument
 from nest_torch.parallel import layout
 
+WHOLE = ("1f1b", "gpipe", "interleaved")
+"""Schedules of whole backward passes; steps of others take longer than planned, as stages compute passes whole."""
+
 
 def pipeline_schedule(
     made: Sequence[nn.Module], plan: PlanDocument, shape: Deployment, meshes: layout.Meshes, loss: Any, device: Any

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from nest_torch.parallel.placements import Dense, placed, placed_as, whole
 from nest_torch.parallel.splits import TENSOR, Cut, Split
 from nest_torch.parallel.stages import present
-from nest_torch.parallel.tensors import SEQUENCE, on_first_input, on_output, replace_forward
+from nest_torch.parallel.tensors import SEQUENCE, on_first_input, on_output, replace_forward, use_shards
 
 WHOLE = (nn.modules.conv._ConvNd, nn.RNNBase, nn.modules.batchnorm._NormBase)
 """Kinds of modules that run whole on every rank."""
@@ -100,6 +100,11 @@ class Placed:
                 on_output(module, lambda made: placed_as(made, Replicate()))
 
     def _keep_whole(self, module: nn.Module) -> None:
+        names = [name for name, _ in module.named_parameters(recurse=False)] if isinstance(module, WHOLE) else []
+        for name in names:  # Other code may use them too, on placed tensors.
+            self._place(module, name, getattr(module, name), None)
+        if names:
+            use_shards(module, lambda _, parameter: parameter.to_local(), names)
         module.register_forward_pre_hook(
             lambda _, arguments, keywords: (tree_map(whole, arguments), tree_map(whole, keywords)), with_kwargs=True
         )
@@ -142,7 +147,7 @@ class _Attention(TorchFunctionMode):  # type: ignore[misc]
         split = dim > 0 and all(each.shape[dim] % self._mesh.size() == 0 for each in three)
         placement: Placement = Shard(dim) if split else Replicate()
         # The strides of a gradient must be those that its placed tensor tells.
-        laid = (placed_as(placed(each, self._mesh).contiguous(), placement).contiguous() for each in three)
+        laid = (placed_as(Dense.apply(placed(each, self._mesh)).contiguous(), placement).contiguous() for each in three)
         local = [Dense.apply(each.to_local()) for each in laid]
         if attn_mask is not None:
             attn_mask = self._share(attn_mask, placement)

@@ -21,14 +21,25 @@ class Dense(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(_: Any, gradient: Any) -> Any:
         """Its gradient."""
-        gradient = gradient.contiguous()
+        gradient = dense(gradient)
         partial = isinstance(gradient, DTensor) and any(each.is_partial() for each in gradient.placements)
         return gradient.redistribute(placements=[Replicate()]) if partial else gradient
 
 
+def dense(each: Any) -> Any:
+    """A contiguous tensor; of a placed one the ranks' shares too, whose strides it may not tell."""
+    each = each.contiguous()
+    local = each.to_local() if isinstance(each, DTensor) else each
+    if local.is_contiguous():
+        return each
+    return DTensor.from_local(
+        local.contiguous(), each.device_mesh, each.placements, run_check=False, shape=each.shape, stride=each.stride()
+    )
+
+
 def whole(each: Any) -> Any:
     """A plain tensor in place of a placed one, the same on every rank; anything else stays."""
-    return placed_as(each, Replicate()).to_local() if isinstance(each, DTensor) else each
+    return Dense.apply(placed_as(each, Replicate()).to_local()) if isinstance(each, DTensor) else each
 
 
 def placed(each: Any, mesh: DeviceMesh) -> Any:

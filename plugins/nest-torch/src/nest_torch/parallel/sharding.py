@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
@@ -71,12 +72,24 @@ def complete_gradients(parameters: Sequence[Any], meshes: Meshes) -> None:
     for parameter in parameters:
         gradient = parameter.grad
         if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-            gradient = parameter.grad = gradient.redistribute(parameter.device_mesh, parameter.placements)
-        if gradient is not None and not parameter.dim() and meshes.data is not None:
-            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-            for group in meshes.data.get_all_groups():
-                dist.all_reduce(local, group=group)
-            local /= meshes.data.size()
+            parameter.grad = gradient.redistribute(parameter.device_mesh, parameter.placements)
+    single = [each for each in parameters if not each.dim() and each.requires_grad]
+    if single and meshes.data is not None:
+        _take_means(single, meshes.data)
+
+
+def _take_means(single: Sequence[Any], mesh: DeviceMesh) -> None:
+    """Give every rank the mean gradients of single numbers, which the code may not have used on some ranks."""
+    zero = torch.zeros((), dtype=torch.float64, device=single[0].device)
+    sums = torch.stack([zero if each.grad is None else _local(each.grad).double() for each in single])
+    used = torch.stack([zero + (each.grad is not None) for each in single])
+    both = torch.stack([sums, used])
+    for group in mesh.get_all_groups():
+        dist.all_reduce(both, group=group)
+    for parameter, total, ranks in zip(single, *both, strict=True):
+        if ranks:  # Without a gradient anywhere an optimizer leaves it out, as in one process.
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            _local(parameter.grad).fill_(total / mesh.size())
 
 
 def squared_norms(parameters: Sequence[tuple[str, Any]]) -> dict[str, torch.Tensor]:
@@ -87,10 +100,8 @@ def squared_norms(parameters: Sequence[tuple[str, Any]]) -> dict[str, torch.Tens
     found: dict[str, torch.Tensor] = {}
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, parameter in parameters:
-        gradient = parameter.grad
-        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
         zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
-        found[name] = zero if local is None else local.double().pow(2).sum()
+        found[name] = zero if parameter.grad is None else _local(parameter.grad).double().pow(2).sum()
         groups.setdefault(tuple(_sharded_over(parameter)), []).append(name)
     for over, names in groups.items():
         total = torch.stack([found[name] for name in names])
@@ -98,6 +109,10 @@ def squared_norms(parameters: Sequence[tuple[str, Any]]) -> dict[str, torch.Tens
             dist.all_reduce(total, group=group)
         found.update(zip(names, total, strict=True))
     return found
+
+
+def _local(each: Any) -> Any:
+    return each.to_local() if isinstance(each, DTensor) else each
 
 
 def _sharded_over(parameter: Any) -> Iterator[Any]:

@@ -27,7 +27,7 @@ def refused(
 ) -> str | None:
     """Try the code of a module on a share of its heads and widths; None if it runs, or cannot without numbers."""
     ranks, given = _fewest(found), _without_numbers(inputs)
-    if ranks is None or not _runs(model, given):
+    if ranks is None or not runs(bare(model), given):
         return None
     share = bare(model)
     TensorParallel(share, _Ranks(ranks), found, blocks, False).shrink()
@@ -39,7 +39,7 @@ def refused_placed(
 ) -> str | None:
     """Try the code of a module on placed tensors, both passes; None if it runs, or cannot without numbers."""
     ranks, given = _fewest(found), _without_numbers(inputs)
-    if ranks is None or dist.is_initialized() or not _runs(model, given):
+    if ranks is None or dist.is_initialized() or not runs(bare(model), given):
         return None
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
@@ -62,9 +62,10 @@ def _without_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each.to("meta") if isinstance(each, torch.Tensor) else each for name, each in inputs.items()}
 
 
-def _runs(model: nn.Module, given: Mapping[str, Any]) -> bool:
+def runs(model: nn.Module, given: Mapping[str, Any]) -> bool:
+    """Return whether the code of a module runs, both passes."""
     try:
-        _run(bare(model), given)
+        _run(model, given)
     except Exception:  # Whatever the module's code raises is nothing of the split.
         return False
     return True

@@ -123,7 +123,7 @@ def _same_weights(model: nn.Module) -> None:
 def _alone(subject: Subject, meshes: layout.Meshes, device: Any) -> tuple[nn.Module, _Alone]:
     """A copy of the module to be split, and what one process makes of it."""
     torch.manual_seed(0)  # The same noise on every rank.
-    model = _copied(subject.model, device)
+    model = copied(subject.model, device)
     error: Exception | None = None
     for precision in ALIKE:
         model = model.to(precision)
@@ -213,7 +213,7 @@ def _micro_batches(given: Mapping[str, Any], targets: Any, count: int) -> Iterat
         yield {name: part[index] for name, part in parts.items()}, target
 
 
-def _copied(model: nn.Module, device: Any) -> nn.Module:
+def copied(model: nn.Module, device: Any) -> nn.Module:
     """A copy with noise on its parameters, and without dropout; on the meta device it gets numbers."""
     bare = copy.deepcopy(model)
     meta = any(each.device.type == "meta" for each in bare.parameters())
@@ -247,7 +247,7 @@ def _compared(subject: Subject, build: Build, meshes: layout.Meshes, alone: _Alo
         for index, (part, target) in enumerate(_micro_batches(given, targets, count)):
             for stage in parallel.stages:
                 sharding.before_backward(stage, shape.zero[0], index == count - 1)
-            loss = distance(_through(parallel.stages, part), target) / count
+            loss = distance(through(parallel.stages, part), target) / count
             loss.backward()
             total = total + loss.detach()
     sharding.complete_gradients(parallel.parameters(), meshes)
@@ -264,7 +264,7 @@ def _compared(subject: Subject, build: Build, meshes: layout.Meshes, alone: _Alo
         )
 
 
-def _through(parts: Sequence[nn.Module], given: Mapping[str, Any]) -> Any:
+def through(parts: Sequence[nn.Module], given: Mapping[str, Any]) -> Any:
     """The first tensor that comes out of all stages in a row."""
     received: Any = ()
     for stage in parts:
