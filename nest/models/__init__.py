@@ -113,9 +113,10 @@ FAMILIES = {
         "mamba2 minimax nemotron_h qwen3_5 qwen3_5_moe qwen3_next"
     ),
     "rows": (
-        "apertus arcee cohere cohere2 ernie4_5 ernie4_5_moe eurobert exaone4 exaone_moe gemma gemma2 gemma3_text glm4 "
-        "glm4_moe gpt_oss granite granitemoe hunyuan_v1_dense hunyuan_v1_moe llama mimo minimax_m2 ministral3 mistral "
-        "mixtral modernbert olmo2 olmo3 phi3 qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open"
+        "apertus arcee cohere cohere2 cwm dots1 ernie4_5 ernie4_5_moe eurobert exaone4 exaone_moe flex_olmo gemma "
+        "gemma2 gemma3_text glm glm4 glm4_moe gpt_oss granite granitemoe hunyuan_v1_dense hunyuan_v1_moe hy_v3 llama "
+        "mimo minimax_m2 ministral3 mistral mixtral modernbert nemotron olmo2 olmo3 olmoe phi3 qwen2 qwen2_moe qwen3 "
+        "qwen3_moe seed_oss smollm3 solar_open starcoder2"
     ),
 }
 """Families by the module of their importers."""

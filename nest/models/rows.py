@@ -177,10 +177,24 @@ OSS_KEYS = {**GROUPS_OF_8, "head_dim": 64, "attention_bias": True, "sliding_wind
 GEMMA_KEYS = {**TIED, "head_dim": 256, "num_key_value_heads": 4, **WINDOW}
 GEMMA_3_KEYS = {**GEMMA_KEYS, "vocab_size": 262208, "num_attention_heads": 8}
 EXAONE_KEYS = {"num_key_value_heads": 32, **WINDOW, "first_k_dense_replace": 1, "num_shared_experts": 1}
+ROUTED = {"n_routed_experts": 8, **EXPERTS}
+SOLAR_KEYS = {**HEADS_OF_128, "n_shared_experts": 1}
+CWM_KEYS = {**HEADS_OF_128, "sliding_window": 8192}
+HY_KEYS = {**HEADS_OF_128, "first_k_dense_replace": 1, "num_experts": 192, "num_shared_experts": 1}
+HY_KEYS |= {"num_experts_per_tok": 8, "moe_intermediate_size": 1536}
+OLMO_KEYS = {"num_experts": 64, "num_experts_per_tok": 8}
+FLEX_KEYS = {"num_experts": 7, "num_experts_per_tok": 5}
+NUMBERED_EXPERTS = partial(BEHIND_DENSE_LAYERS, experts="num_experts", shared="num_shared_experts")
+OLMO_EXPERTS = partial(ConfigReader.mixture, width="intermediate_size")
+USED = ("use_bias", "use_bias")
 PLAIN: Keys = {"biases": NO_BIASES}
 GLM: Keys = {"biases": ("attention_bias", False)}
 OWN_NORMS: Keys = {"norms": True, "norm": "own"}
 AFTERWARDS: Keys = {"input_norms": False, "result_norms": True}
+STAR_KEYS = {**TIED, "num_key_value_heads": 2, "use_bias": True}
+STARCODER: Keys = {"missing": STAR_KEYS, "biases": USED, "windows": everywhere, "norm_bias": True}
+FIRST_FULL = some(lambda index, every: index % every != 0, 4)
+LAST = some(lambda index, first: index >= first, 62, "max_window_layers", least=0)
 FOURTH_FULL = all_but(4, "sliding_window_pattern")
 EXAONE: Keys = {**PLAIN, "missing": EXAONE_KEYS, "norms": True, "windows": FOURTH_FULL, "turns": "hybrid"}
 # 4096 and 28: defaults of Qwen2Config and Qwen3Config; those of Qwen2MoeConfig are below `max_window_layers`.
@@ -191,6 +205,9 @@ HUNYUAN: Keys = {"norms": True, "norm": "rotated", "built": {"use_qk_norm": True
 
 FAMILIES = {
     "llama": row("LlamaForCausalLM", dense("mlp_bias")),
+    # Nemotron-4 (arXiv 2402.16819): LayerNorm and squared ReLU.
+    "nemotron": row("NemotronForCausalLM", dense("mlp_bias", gated=False), norm_bias=True),
+    "starcoder2": row("Starcoder2ForCausalLM", dense("use_bias", gated=False), **STARCODER),
     "granite": row("GraniteForCausalLM", dense("mlp_bias"), scaled=True),
     "phi3": row("Phi3ForCausalLM", **PLAIN, windows=everywhere),
     "seed_oss": row(
@@ -211,6 +228,8 @@ FAMILIES = {
     # xIELU (arXiv 2411.13010) learns a number for either sign of its input, on each layer.
     "apertus": row("ApertusForCausalLM", dense(gated=False, learned=2), norms=True, built={"hidden_act": "xielu"}),
     "mistral": row("MistralForCausalLM", **PLAIN, missing={**GROUPS_OF_8, **WINDOW}, windows=everywhere),
+    # Code World Model (arXiv 2510.02387): the first layer of four has no window.
+    "cwm": row("CwmForCausalLM", dense("mlp_bias"), **PLAIN, missing=CWM_KEYS, windows=FIRST_FULL),
     "ministral3": row("Ministral3ForCausalLM", **PLAIN, missing=HEADS_OF_128, windows=everywhere),
     "mixtral": row("MixtralForCausalLM", experts, **PLAIN, missing=GROUPS_OF_8, windows=everywhere),
     "granitemoe": row("GraniteMoeForCausalLM", experts, scaled=True, example={"num_local_experts": 8, **EXPERTS}),
@@ -227,18 +246,13 @@ FAMILIES = {
         capped=False,
         built={"use_bidirectional_attention": False},
     ),
+    "glm": row("GlmForCausalLM", **GLM, missing={**PAIR_OF_128, "attention_bias": True}),
     "glm4": row("Glm4ForCausalLM", **GLM, missing={**PAIR_OF_128, "attention_bias": True}, result_norms=True),
     "glm4_moe": row("Glm4MoeForCausalLM", BEHIND_DENSE_LAYERS, **GLM, missing=GROUPS_OF_8, norms="use_qk_norm"),
-    "solar_open": row(
-        "SolarOpenForCausalLM",
-        BEHIND_DENSE_LAYERS,
-        **GLM,
-        missing={**HEADS_OF_128, "n_shared_experts": 1},
-        example={"n_routed_experts": 8, **EXPERTS},
-    ),
-    "ernie4_5": row(
-        "Ernie4_5ForCausalLM", dense("use_bias"), missing={**TIED, **PAIR_OF_128}, biases=("use_bias", "use_bias")
-    ),
+    "dots1": row("Dots1ForCausalLM", BEHIND_DENSE_LAYERS, missing=WINDOW, norms=True, windows=LAST, example=ROUTED),
+    "hy_v3": row("HYV3ForCausalLM", NUMBERED_EXPERTS, missing=HY_KEYS, norms=True, built={"mlp_bias": False}),
+    "solar_open": row("SolarOpenForCausalLM", BEHIND_DENSE_LAYERS, **GLM, missing=SOLAR_KEYS, example=ROUTED),
+    "ernie4_5": row("Ernie4_5ForCausalLM", dense("use_bias"), missing={**TIED, **PAIR_OF_128}, biases=USED),
     "ernie4_5_moe": row(
         "Ernie4_5_MoeForCausalLM",
         _ernie_experts,
@@ -248,15 +262,12 @@ FAMILIES = {
     ),
     "cohere": row("CohereForCausalLM", missing=TIED, norms="use_qk_norm", norm="own", parallel=1),
     "cohere2": row("Cohere2ForCausalLM", missing={**TIED, **WINDOW}, windows=FOURTH_FULL, turns="windowed", parallel=1),
+    "olmoe": row("OlmoeForCausalLM", OLMO_EXPERTS, missing=OLMO_KEYS, **OWN_NORMS),
+    "flex_olmo": row("FlexOlmoForCausalLM", OLMO_EXPERTS, missing=FLEX_KEYS, **OWN_NORMS, **AFTERWARDS),
     "olmo2": row("Olmo2ForCausalLM", **OWN_NORMS, **AFTERWARDS),
     "olmo3": row("Olmo3ForCausalLM", missing=WINDOW, windows=all_but(4), **OWN_NORMS, **AFTERWARDS),
     "exaone4": row("Exaone4ForCausalLM", **EXAONE, **AFTERWARDS),
-    "exaone_moe": row(
-        "ExaoneMoeForCausalLM",
-        partial(BEHIND_DENSE_LAYERS, experts="num_experts", shared="num_shared_experts"),
-        **EXAONE,
-        example={"num_experts": 8, **EXPERTS},
-    ),
+    "exaone_moe": row("ExaoneMoeForCausalLM", NUMBERED_EXPERTS, **EXAONE, example={"num_experts": 8, **EXPERTS}),
     "eurobert": row("EuroBertForMaskedLM", causal=False, built={"mlp_bias": False}),
     # ModernBERT (arXiv 2412.13663): BERT's head and norm of embeddings, and norms before sub-layers.
     "modernbert": row(

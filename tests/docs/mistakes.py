@@ -145,7 +145,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"model": "Qwen/Qwen3-Next-80B-A3B"}, "give its path"),
         M({"model": "gpt2", "training.sequence_length": 2048}, "learns only 1024 positions"),
         M({"model": "llama/config.json"}, "there is no file"),
-        M({"model": {"model_type": "rwkv7"}}, "Capture the PyTorch module with nest-torch"),
+        M({"model": {"model_type": "rwkv7"}}, "`nest capture config.json --output graph.json`"),
         M({"model": {"hidden_size": 4096}}, "`model_type` is missing"),
         M({"training.precision": "bfloat16"}, "write `bf16`"),
         M({"training.optimizer": "adamw_torch"}, "Write `adamw`"),

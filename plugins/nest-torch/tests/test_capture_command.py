@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -81,3 +82,58 @@ def test_mistakes_are_told_in_plain_words(tmp_path: Path, place: str, given: str
     assert told in str(result.exception)
     assert "\n" not in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+PICTURES = {"model_type": "vit", "image_size": 32, "patch_size": 8, "num_hidden_layers": 3, "hidden_size": 64}
+PICTURES |= {"num_attention_heads": 4, "intermediate_size": 96}
+WORDS = {"model_type": "t5", "vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4}
+SOUND = {"model_type": "whisper", "vocab_size": 96, "d_model": 64, "num_mel_bins": 8, "max_source_positions": 16}
+SOUND |= {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in (("layers", 2), ("ffn_dim", 96))}
+SOUND |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0, "decoder_start_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "head", "sequences"),
+    [
+        (PICTURES, "ViTForImageClassification", set()),
+        ({**WORDS, "decoder_start_token_id": 0}, "T5ForConditionalGeneration", {24}),
+        ({**SOUND, "architectures": ["WhisperForConditionalGeneration"]}, "WhisperForConditionalGeneration", {24}),
+    ],
+)
+def test_a_configuration_of_transformers_is_captured_with_the_inputs_of_its_kind(
+    tmp_path: Path, config: dict[str, Any], head: str, sequences: set[int]
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    graph = written(tmp_path / "graph.json", str(tmp_path / "config.json"), "--sequence-length", "24")
+    family = transformers.CONFIG_MAPPING[config["model_type"]]
+    with torch.device("meta"):
+        whole = getattr(transformers, head)(family(**{k: v for k, v in config.items() if k != "model_type"}))
+    assert graph.family == head
+    assert graph.parameter_count == sum(each.numel() for each in whole.parameters())
+    assert {size for o in graph.operators for name, size in o.space if name == "sequence"} == sequences
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"model_type": "rwkv7"}, "has no family 'rwkv7'; name a function"),
+        ({"hidden_size": 64}, "has no family None"),
+        ({"model_type": "vit", "hidden_size": "wide"}, "making the module failed"),
+        ({"model_type": "wav2vec2"}, "takes input_values; give its type and axes with --input"),
+    ],
+)
+def test_configurations_without_a_module_are_told_in_plain_words(
+    tmp_path: Path, config: dict[str, Any], told: str
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = called(str(tmp_path / "config.json"), "--output", str(tmp_path / "graph.json"))
+    assert isinstance(result.exception, InputError)
+    assert told in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_a_module_without_inputs_is_told() -> None:
+    result = called(f"{MODULES}:Gpt", "--output", "graph.json")
+    assert "--input is missing" in str(result.exception)

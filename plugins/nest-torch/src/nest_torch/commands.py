@@ -286,11 +286,12 @@ def _write(output: Path | None, found: Sequence[Measurement]) -> None:
 
 def capture(
     factory: str = typer.Argument(
-        ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
+        ..., metavar="MODULE", help="module:factory, file.py:factory, or a config.json of Hugging Face transformers."
     ),
     given: list[str] = typer.Option(
-        ..., "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="Input, such as 'int64[batch,sequence=2048]'."
+        [], "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="Input, such as 'int64[batch,sequence=2048]'."
     ),
+    sequence_length: int = typer.Option(2048, min=1, help="Tokens per sample of a config.json without --input."),
     precision: str = typer.Option("bf16", help="fp32, fp16 or bf16."),
     as_traced: bool = typer.Option(False, "--as-traced", help="Keep every call; default: fuse norms, attention, ...."),
     loss: str = typer.Option("unfused", help="Cross-entropy: unfused, fused or none."),
@@ -312,11 +313,17 @@ def capture(
         raise InputError(f"--loss takes {', '.join(LOSSES)}; got {loss!r:.40}.")
     _need_torch()
     from nest_torch.capturing import capture as captured
+    from nest_torch.configurations import load_configuration, usual_inputs
     from nest_torch.inputs import inputs
     from nest_torch.loading import load
 
+    if Path(factory).suffix == ".json":
+        module = load_configuration(Path(factory), precision)
+        given = given or usual_inputs(module, sequence_length)
+    elif not given:
+        raise InputError("--input is missing; give the type and axes, as in 'int64[batch,sequence=2048]'.")
     example = inputs(given, precision)
-    module = load(factory, precision)
+    module = module if Path(factory).suffix == ".json" else load(factory, precision)
     graph = captured(
         module, example.positional, keywords=example.keywords, axes=example.axes, fused=not as_traced, loss=loss
     )

@@ -32,7 +32,7 @@ def load(place: str, precision: str) -> Any:
         with torch.device("meta"):
             module = made if isinstance(made, torch.nn.Module) else made()
     except Exception as error:  # The factory is anybody's code.
-        raise InputError(f"{place}: making the module failed: {_first_line(error)}.") from None
+        raise InputError(f"{place}: making the module failed: {first_line(error)}.") from None
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{place}: this gives a {type(module).__name__}; nest captures a torch.nn.Module.")
     return module.to(getattr(torch, FORMATS[precision]))
@@ -90,10 +90,11 @@ def _imported(name: str, place: str) -> Any:
     except InputError:
         raise
     except Exception as error:  # Whatever importing it runs.
-        raise InputError(f"{place}: {name} cannot be imported: {_first_line(error)}.") from None
+        raise InputError(f"{place}: {name} cannot be imported: {first_line(error)}.") from None
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, without its full stop; its name if it says nothing."""
     return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)[
         :200
     ]
