@@ -179,6 +179,9 @@ def check(case):
     config.tokenizer.tokenizer_type = "NullTokenizer"
     omegaconf_utils.process_config_with_overrides(config, config_filepath="megatron_bridge.yaml")
     runtime_config_update(config)
+    words = [f"{field}: {value}" for section in (config.ddp, config.optimizer) for field, value in vars(section).items()
+             if field.endswith("_dtype") and isinstance(value, str)]
+    assert not words, f"types are text: {words}"
     samples = config.train.micro_batch_size
     compare_batch(case, samples, config.train.global_batch_size / config.data_parallel_size / samples)
     compare_layers(case, config.model, config.ddp.num_distributed_optimizer_instances,

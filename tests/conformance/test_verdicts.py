@@ -22,7 +22,13 @@ def test_a_framework_takes_its_plans(name: str) -> None:
     [
         ("deepspeed", ['{"train_batch_size": 3, "zero_optimization": {"x": 1}}']),
         ("accelerate", ["num_processes: 64\npipeline_size: 2\n"]),
-        ("megatron-bridge", ["model: {no_such_field: 1}", "comm_overlap: {_target_: no.such.module}", "train: {}"]),
+        (
+            "megatron-bridge",
+            [
+                *("model: {no_such_field: 1}", "comm_overlap: {_target_: no.such.module}", "train: {}"),
+                "ddp: {megatron_fsdp_main_grads_dtype: torch.float32}",
+            ],
+        ),
     ],
 )
 def test_what_is_wrong_is_refused(name: str, texts: list[str]) -> None:

@@ -88,7 +88,7 @@ def test_the_defaults_of_its_own_stack_can_be_exported(precision: str) -> None:
     text = export(nest.evaluate({**given, "cluster": {**given["cluster"], "device": "b200-sxm"}}))
     told = read_mapping_text(text["megatron_bridge.yaml"], "overlay.yaml")
     assert told["mixed_precision"]["grad_reduce_in_fp32"] is False
-    assert told["optimizer"]["main_grads_dtype"] == "torch.bfloat16"
+    assert told["optimizer"]["main_grads_dtype"] == {"_call_": False, "_target_": "torch.bfloat16"}
 
 
 OVERLAY = "model: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2}\ntrain: {micro_batch_size: 1}\n"

@@ -52,7 +52,8 @@ def test_megatron_fsdp_is_told_in_what_it_adds_up_gradients(gradients: str | Non
     assert not {SUMS, SENT} & flags_of(plan(training, LAYOUT)).keys()
     if gradients is None:
         overlay = read_mapping_text(bridge.export(made)["megatron_bridge.yaml"], "overlay.yaml")
-        assert overlay["ddp"]["megatron_fsdp_main_grads_dtype"] == "torch.float32"
+        made = {"_call_": False, "_target_": "torch.float32"}  # Text would stay text.
+        assert overlay["ddp"]["megatron_fsdp_main_grads_dtype"] == made
 
 
 @pytest.mark.parametrize(

@@ -270,8 +270,8 @@ def _precision(training: Training) -> str | dict[str, Any] | None:
         return name
     words = {word: str(row).lstrip("?") for path, row in ALSO.items() if (word := path.removeprefix(FIELD)) != path}
     fields = {word: NAMED[name][flag] for word, flag in words.items() if flag in NAMED[name]}
-    kind = {"_call_": False, "_target_": "torch.bfloat16"}
-    told = {"_target_": CONFIGURATION, "params_dtype": kind, "pipeline_dtype": kind, **fields, **FIELDS.get(name, {})}
+    kinds = dict.fromkeys(("params_dtype", "pipeline_dtype"), "torch.bfloat16")
+    told = {"_target_": CONFIGURATION, **kinds, **fields, **FIELDS.get(name, {})}
     if wide:
         told["fp8_param_gather"] = told["reuse_grad_buf_for_mxfp8_param_ag"] = False
     return told | {"grad_reduce_in_fp32": training.gradients != "bf16"}
@@ -293,6 +293,14 @@ def _adapters(training: Training) -> dict[str, Any] | None:
     }
 
 
+def _made(value: Any) -> Any:
+    """The object that a word stands for: Megatron-Bridge leaves some types of PyTorch as text.
+
+    findings/megatron-bridge-leaves-types-of-overlays-as-text.sh.
+    """
+    return {"_call_": False, "_target_": value} if str(value).startswith("torch.") else value
+
+
 def _text(sections: Mapping[str, Any], plan: PlanDocument) -> str:
     """YAML, whose words are written as JSON writes them."""
     from nest.hooks.pipelines import deployed
@@ -309,7 +317,7 @@ def _text(sections: Mapping[str, Any], plan: PlanDocument) -> str:
     ]
     for name, section in sections.items():
         if isinstance(section, dict):
-            lines += [f"{name}:", *(f"  {key}: {json.dumps(value)}" for key, value in section.items())]
+            lines += [f"{name}:", *(f"  {key}: {json.dumps(_made(value))}" for key, value in section.items())]
         else:
             lines.append(f"{name}: {json.dumps(section)}")
     return "\n".join(lines) + "\n"
