@@ -17,25 +17,27 @@ def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) 
     """`problem`, a run on so many devices, with further decisions and what a launch derives from them.
 
     Where its split changes, `dp` fills the devices and `zero_degree` keeps its number of groups, `etp` stays the
-    tensor-parallel degree where it is, and stages are made anew. Nothing is derived where `dp` or the like is decided.
+    tensor-parallel degree where it is, and stages are made anew. Nothing is derived where `micro_batches` or `devices`
+    is decided.
 
     Raises:
         InputErrors: a decision is of a kind no decision is.
-        InputError: the devices are no multiple of the split.
+        InputError: the split does not fill the devices.
     """
     before = problem.fixed or Fixed({})
     changed = with_decisions(problem, decisions)
     after = changed.fixed or before
     old, new = ({name: int(each.values.get(name, 1)) for name in SPLITS} for each in (before, after))
-    if old == new or {"dp", "replicas", "micro_batches", "devices"} & decisions.keys():
-        derived = {"dp"} if "replicas" in decisions and "dp" not in decisions else ()
-        return evolve(changed, fixed=evolve(after, values={k: v for k, v in after.values.items() if k not in derived}))
-    inner = prod(new.values())
-    if devices % inner:
-        split = " x ".join(f"{name.upper()} {degree}" for name, degree in new.items() if degree > 1)
-        raise InputError(f"{split} needs a multiple of {inner} devices, and the run has {devices}; also pass --fix dp.")
-    data = devices // inner
+    said = {name: decisions[name] for name in ("dp", "replicas") if name in decisions}
+    if {"micro_batches", "devices"} & decisions.keys() or (old == new and not said):
+        return changed
+    others = max(devices // (int(before.values.get("dp", devices)) * prod(old.values())), 1)  # Such as of a plug-in.
+    data, left = divmod(devices, prod(new.values()) * others)
+    if left or {data} != {data, *said.values()}:
+        split = " x ".join(f"{name.upper()} {degree}" for name, degree in {**new, **said}.items() if degree != 1)
+        raise InputError(f"{split} does not fill the {devices} devices of the run; leave dp out, or give --nodes.")
     values: dict[str, int | float | str | bool] = {**after.values, "dp": data}
+    values.pop("replicas", None)
     if new["tp"] == 1 and "sp" in values:
         values["sp"] = False
     if "etp" not in decisions and before.values.get("etp") == old["tp"] != new["tp"]:

@@ -1,10 +1,10 @@
 """Nearby runs with up to three changes: the nearest that fit, and those that gain.
 
 Prices are those of `nest evaluate`. A change is shown as added and removed lines of the framework's own file if its
-exporter writes one for both plans and the run's own file has the removed ones, else in the words of `fixed`.
+exporter writes one for both plans and the run's own file has the removed ones. A run without a file has the words of
+`fixed`; of a file's run, changes without lines are left out.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,25 +23,17 @@ from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.io.source import read_text_of
 from nest.plan.evaluate import evaluate
+from nest.report.changed_lines import Files, Lines, changed_lines, content_of, flag_of
 from nest.spec import Fixed, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.units import percent
 
 FITTING = 3  # Suggested changes for a run that does not fit.
 GAIN = 0.01  # Share of the step time that a change must save to be told.
-MOST_LINES = 8  # Lines of a file that a change is shown by; of more it is shown in the words of `fixed`.
 WIDEST = 6  # Changes of each number that are tried together with a further one, those that need least memory.
-
-_FRAME = re.compile(r'#.*|"?\$\{\w+\[@\]\}"?|\w+=\(|[\[\]{}()]*')
-"""Lines of a file without content: comments, and frames of an array."""
-
-_BATCH = re.compile(r"(global|train)[-_]batch[-_]size\b")
-"""A line with the global batch, which a framework without it derives from the micro-batch and the replicas."""
 
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
-Lines = tuple[str, ...]
-Files = tuple[str, Lines, Lines]
 
 
 @frozen
@@ -56,7 +48,7 @@ class Change:
     @property
     def flags(self) -> int:
         """Number of changed flags."""
-        return len({_flag(line) for line in (*self.removed, *self.added)})
+        return len({flag_of(line) for line in (*self.removed, *self.added)})
 
     def sentence(self, before: PlanDocument) -> str:
         """Describe the time saved per step."""
@@ -208,43 +200,37 @@ class Changes:
         try:
             limits = self.known.run(lambda: limits_of(target, problem, self.known, "search.target"))
         except InputError:  # No exporter writes the framework's files, or none of this model.
-            return self._in_words(every, plan, problem)
+            return self._shown(every, plan, problem, None)
         if {*violations(plan, limits, target)} - {*violations(self.plan, limits, target)}:
             return None
         (before, plain), after = self._lines, self._lines_of(plan)
         after = after or (self._plain(decided) if plain else None)
         if before is not None and (after is None or after[0] != before[0]):
             return None  # The release that reads the run's file cannot run the changed plan.
-        changed = self._lines_changed(before, after, plan) if before and after else None
-        return Change(every, plan, *changed) if changed else self._in_words(every, plan, problem)
+        return self._shown(every, plan, problem, self._diff(before, after, plan) if before and after else None)
 
-    def _lines_changed(self, before: Files, after: Files, plan: PlanDocument) -> tuple[Lines, Lines] | None:
-        """Removed and added lines of the run's file; None: they are many, or of another file, or not found in it."""
-        (_, old, old_named), (_, new, new_named) = before, after
-        removed, added = [line for line in old if line not in new], [line for line in new if line not in old]
-        if plan.micro_batches != self.plan.micro_batches:
-            added += [line for line in new if _BATCH.search(line) and line not in added and not self._has(line)]
-        replaced = {_flag(line) for line in added}
-        unseen = {line for line in removed if not self._has(line)}
-        removed = [self._own(line) for line in removed if line not in unseen]
-        many = not 0 < len(removed) + len(added) <= MOST_LINES
-        elsewhere = old_named != new_named or any(_flag(line) not in replaced for line in unseen)
-        return None if many or elsewhere else (tuple(removed), tuple(added))
+    def _diff(self, before: Files, after: Files, plan: PlanDocument) -> tuple[Lines, Lines] | None:
+        """Removed and added lines of the run's file; None: it cannot show them."""
+        return changed_lines(before, after, self._text, batches=plan.micro_batches != self.plan.micro_batches)
 
-    def _has(self, line: str) -> bool:
-        """Whether the run's file, if there is one, names the flag of a line."""
-        flag = _flag(line).strip('-":').replace("_", "-")
-        pattern = rf"(?<!\w)(?<!\w-){re.escape(flag)}(?![\w-])"
-        return self.file is None or re.search(pattern, self._text.replace("_", "-")) is not None
-
-    def _own(self, line: str) -> str:
-        """The line of the run's file, where a key has another value there, such as -1 for the rest of the devices."""
-        own = rf"^[ \t]*({re.escape(_flag(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*(?:#.*)?$"
-        return line if line in self._text else next(iter(re.findall(own, self._text, re.MULTILINE)), line)
+    def _shown(
+        self, decided: Decided, plan: PlanDocument, problem: Problem, lines: tuple[Lines, Lines] | None
+    ) -> Change | None:
+        """The change by lines or keys of single decisions, without a file in words; None: the framework lacks them."""
+        exporter: Any = self.known.exporters().get(self.target or "")
+        if self.file is None:
+            return Change(decided, plan, *lines) if lines else self._in_words(decided, plan, problem)
+        if lines is None and hasattr(exporter, "keys_of"):
+            now = {name: self.plan_values.get(name, 1) for name in decided}
+            sides = ((now, self.plan.micro_batches), (decided, plan.micro_batches))
+            old, new = (("", content_of(exporter.keys_of(*side, self._text)), ()) for side in sides)
+            lines = self._diff(old, new, plan) if old[1] and new[1] else None
+        lacks = getattr(exporter, "lacks", lambda *_: False)
+        return Change(decided, plan, *lines) if lines and not lacks(lines[1], self._text) else None
 
     @cached_property
-    def _text(self) -> str:
-        return read_text_of(self.file) if self.file else ""
+    def _text(self) -> str | None:
+        return read_text_of(self.file) if self.file else None
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
@@ -275,13 +261,7 @@ class Changes:
         spelled, apart = getattr(exporter, "spelled", None), getattr(exporter, "apart", ())
         content = spelled(files[first], self._text) if spelled and self.file else files[first]
         named = tuple(files[name] for name in others if name in files[first] or name in apart)
-        lines = (line.strip().rstrip(",") for line in content.splitlines())
-        return first, tuple(line for line in lines if not _FRAME.fullmatch(line)), named
-
-
-def _flag(line: str) -> str:
-    """The flag or key of a line."""
-    return line.split()[0].partition("=")[0]
+        return first, content_of(content), named
 
 
 def _worded(decided: Decided) -> Lines:

@@ -72,6 +72,7 @@ def export_checked(
     read = on_only_pool(read)
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
+    needs: list[str] = []
     for name in (each for each in dict.fromkeys(to) if each not in before):
         nearest = _expressible(read, name, search, known, release)
         if nearest is not None:
@@ -89,7 +90,9 @@ def export_checked(
         if clash is not None:
             raise InputError(f"{name!r} and another exporter both write {clash!r}; export to one at a time.")
         files |= made
-    return Exported(files, _warnings(read) if len(replaced) < len(set(to)) else (), replaced)
+        needs += getattr(exporter_called(name, known, release), "needs", lambda _: ())(made)
+    warnings = _warnings(read) if len(replaced) < len(set(to)) else ()
+    return Exported(files, (*warnings, *needs), replaced)
 
 
 def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Nearest], known: Registry) -> PlanDocument:

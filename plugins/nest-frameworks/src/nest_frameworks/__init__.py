@@ -3,7 +3,7 @@
 Belongs here: exporters, plan readers, limits. Does not: prices and searches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -89,6 +89,23 @@ class Framework(Tool):
         from nest_frameworks.spelling import spelled
 
         return spelled(content, text)
+
+    def keys_of(self, decided: Mapping[str, object], micro_batches: int, text: str) -> str:
+        """Lines with the keys of single decisions in the user's file `text`; empty: it has none for some."""
+        from nest_frameworks.trainers.writing import keys_of
+
+        return keys_of(self.name, decided, micro_batches, text)
+
+    def lacks(self, lines: Sequence[str], text: str) -> bool:
+        """Return whether the fork or back end that the user's file `text` launches lacks a setting of `lines`."""
+        from nest_frameworks.spelling import lacks
+
+        return lacks(self.name, lines, text)
+
+    def needs(self, files: Mapping[str, str]) -> tuple[str, ...]:
+        """Sentences of the files' comments on packages that their flags need."""
+        lines = dict.fromkeys(line for text in files.values() for line in text.splitlines())
+        return tuple(line.removeprefix("# ") for line in lines if line.startswith("# --") and " needs " in line)
 
     def limits(self, problem: Problem) -> Limits:
         """Limits of the framework for a problem."""

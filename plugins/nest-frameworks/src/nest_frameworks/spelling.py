@@ -1,7 +1,7 @@
 """Settings of an exported file as the user's own launch file spells them: flags, overrides, or keys of a map."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nest.errors import InputError
@@ -11,6 +11,23 @@ _SCRIPT = re.compile(r"\A#!|(^|\s)--?[A-Za-z][\w-]*([ =]|$)|^\s*[\w.+]+=\S+ *\\$
 _MAP = re.compile(r"^ *(?P<dashes>--)?[a-z][\w.-]*: *\S", re.MULTILINE)
 _FLAG = re.compile(r"--(?P<name>[\w-]+)[ =]*(?P<value>.*)")
 _SETTING = re.compile(r"(?P<name>[a-z]\w*)=(?P<value>.*)")
+
+
+FORKS = {
+    "megatron": (
+        r"--(deepspeed|zero-stage)\b",
+        r"--(?!((tensor|pipeline)-model-parallel|micro-batch|global-batch)-size\b)",
+    ),
+    "verl": (r"\A(?!.*megatron)", r"actor_rollout_ref\.actor\.megatron\."),
+}
+"""By framework, the launch of a fork or back end and settings it lacks: of Megatron-DeepSpeed, and of verl on FSDP."""
+
+
+def lacks(framework: str, lines: Sequence[str], text: str) -> bool:
+    """Return whether what `text` launches lacks a setting of `lines`, and `text` has none of its name."""
+    launched, settings = FORKS.get(framework, ("(?!)", ""))
+    names = [re.split("[ =:]", line)[0] for line in lines if re.match(settings, line)]
+    return re.search(launched, text, re.DOTALL) is not None and any(name not in text for name in names)
 
 
 def spelled(content: str, text: str) -> str:

@@ -4,6 +4,7 @@ What is sharded is DeepSpeed's file for the first, FSDP2 with Accelerate's mesh 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from nest.spec.training import ALL_LINEAR
 from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
 from nest_frameworks.limits import Asked, mixture, sharded
+from nest_frameworks.spelling import spelled
 from nest_frameworks.trainers.adapters import EXPERTS, NETWORK, PARAMETERS
 from nest_frameworks.trainers.models import UNKNOWN, hugging_face_name
 from nest_frameworks.trainers.names import (
@@ -150,6 +152,33 @@ def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
     if mixture(Asked.of(problem).model) is not None and (every or {*NETWORK} <= {*trained.lora.targets}):
         targets[PARAMETERS] = [f"mlp.experts.{each}" for each in EXPERTS]
     return dict([keys.switch]) | {keys.rank[0]: trained.lora.rank} | targets | written(names, trained.stored)
+
+
+FRAMEWORKS = {"axolotl": AXOLOTL, "llama-factory": LLAMA_FACTORY, "transformers": TRANSFORMERS}
+VERL = ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "actor_rollout_ref.model.enable_gradient_checkpointing")
+
+
+def keys_of(framework: str, decided: Mapping[str, object], micro_batches: int, text: str) -> str:
+    """Lines with the keys of single decisions, as the user's file `text` spells them; empty: it has none for some."""
+    names, again = FRAMEWORKS.get(framework), decided.get("recompute")
+    file = re.search(r"\bdeepspeed[:= ]+(\S+\.json)", text)
+    if {*decided} - {"micro_batch", "recompute", *(["zero"] if names and file else [])}:
+        return ""
+    if again not in (None, "none", "full") or re.search(r"\bstage[:= ]+rm\b", text):  # A sample has two answers.
+        return ""
+    section = re.search(r"\b(\w*activation_checkpointing)[:= ]+[Tt]rue", text)
+    checkpoints = section[1] if section else "gradient_checkpointing"
+    kept = again is not None and (again == "none") == bool(names and names.kept)
+    if names is not None:
+        values = {names.micro[0]: decided.get("micro_batch"), STEPS: micro_batches}
+        values |= {names.kept or checkpoints: None if again is None else kept}
+    elif framework == "verl" and "megatron" not in text and f"{VERL[0]}=" in text:
+        sides = ((VERL[0], decided.get("micro_batch")), (VERL[1], None if again is None else kept))
+        return "\n".join(f"{key}={value}" for key, value in sides if value is not None)
+    else:
+        return ""
+    lines = spelled(yaml_text({key: value for key, value in values.items() if value is not None}), text)
+    return lines + (f"\n{file[1]} zero_optimization.stage: {decided['zero']}\n" if file and "zero" in decided else "")
 
 
 def _each_batch() -> dict[str, Any]:
