@@ -1,11 +1,13 @@
 """Published recipes of Megatron Bridge beside first plans: what contradicts the claims is told."""
 
+from math import prod
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 import nest
+from benchmarks.published import hybrids
 from benchmarks.published.recipes import Outcome, Recipe, changed, main, recipes
 
 ROW = "bridge-25.09-llama3-8b-B200-fp8-8-gbs128"
@@ -56,3 +58,18 @@ def test_rows_are_priced_and_searched(shared: Path, tmp_path: Path, capsys: pyte
     assert "No contradictions." in printed
     assert printed.strip() in (tmp_path / "page.md").read_text()
     assert main(["no such row", "--data", str(shared)]) == 2
+
+
+@pytest.mark.longer
+def test_rows_of_nemotron_3_are_priced_on_all_their_devices(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not (shared / hybrids.FOLDER).is_dir():
+        pytest.skip("there is no hf_configs_2026")
+    for row in hybrids.ROWS:
+        problem = hybrids.problem(row, shared)
+        fanouts = [level["fanout"] for level in problem["cluster"]["levels"]]
+        assert prod(fanouts) == row.devices == problem["fixed"]["dp"] * row.tp, row
+    assert hybrids.main(["--data", str(shared)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(hybrids.ROWS) + 4
+    page = (Path(hybrids.__file__).parent / "README.md").read_text()
+    assert all(line.split("|")[1] in page for line in lines[2:-2])
