@@ -173,6 +173,8 @@ def _read_learned_positions(
     if masked and config.word("position_embedding_type", "absolute") != "absolute":
         config.problem("`position_embedding_type` must be absolute; relative positions are not built")
     head, causal = config.even_head(heads, hidden), not masked
+    # RoBERTa counts positions from behind its padding token, the second of the vocabulary.
+    unused = 2 if masked and config.config.get("model_type") != "bert" else 0
     attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=causal)
     network = FeedForward(config.integer(inner, None if masked else 4 * width), gated=False, bias=True)
     return Architecture(
@@ -182,7 +184,8 @@ def _read_learned_positions(
         (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS),
         tied=config.boolean("tie_word_embeddings", True),
         norm_bias=True,
-        positions=config.integer(positions),
+        positions=config.integer(positions, minimum=1 + unused),
+        unused_positions=unused,
         types=config.integer("type_vocab_size", 2) if masked else 0,
         post_norm=masked,
         masked_head=masked,

@@ -299,6 +299,7 @@ class Architecture(Record):
         norm_bias: LayerNorm, with weight and bias, instead of a norm with weight alone: RMSNorm or, in Command R, which
             also has `parallel`, LayerNorm without bias.
         positions: rows of the learned position embedding; 0: none.
+        unused_positions: rows of it that no token has.
         types: rows of the segment embedding; 0: none.
         post_norm: norms follow the residual sums (BERT) instead of preceding each sub-layer.
         input_norms: whether each sub-layer reads a normalised copy of the stream, unless `post_norm`; OLMo 2's do not.
@@ -322,6 +323,7 @@ class Architecture(Record):
     tied: bool = False
     norm_bias: bool = False
     positions: int = 0
+    unused_positions: int = 0
     types: int = 0
     post_norm: bool = False
     masked_head: bool = False

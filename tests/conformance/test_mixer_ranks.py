@@ -2,7 +2,8 @@
 
 With tensor parallelism a rank has the slices of a mixer's weights that nest counts, and sends what nest sends. With
 context parallelism a rank has a share of the tokens, and exchanges them for heads or channels around convolutions and
-recurrences, or gathers keys and values. Outputs and gradients of all weights equal those of one process.
+recurrences, or gathers keys and values. Outputs and gradients of all weights equal those of one process. PyTorch counts
+the FLOP of the products that nest has.
 """
 
 from itertools import takewhile
@@ -252,6 +253,23 @@ with tempfile.TemporaryDirectory() as folder:
     mp.start_processes(ranked, (folder,), RANKS, start_method="fork")
 """
 
+COUNT = """
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+found = {}
+for name, case in given.items():
+    config = dict(case["config"])
+    config = CONFIG_MAPPING[config.pop("model_type")](**config, attn_implementation="eager", use_cache=False)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=torch.zeros(1, case["tokens"], dtype=torch.long))
+    counts = counter.get_flop_counts()[f"{type(model).__name__}.{case['mixer']}"]
+    found[name] = [counts.get(each, 0) for each in (torch.ops.aten.mm, torch.ops.aten.bmm)]
+answer(found)
+"""
+
 
 def case(family: str, mixer: str, splits: dict[str, list[int]], **details: Any) -> dict[str, Any]:
     """A model with one layer of a mixer, and what is divided of it; a dimension comes before the sizes of its parts."""
@@ -339,3 +357,21 @@ def test_tokens_divided_by_context_parallelism_compute_what_one_process_does():
     assert {name: max(apart for apart, _, _ in every) < 1e-5 for name, every in found.items()} == dict.fromkeys(
         BY_CONTEXT, True
     )
+
+
+# transformers multiplies by the weights of index heads, which nest counts no FLOP for. It attends to compressed blocks,
+# and scans, by other products than kernels.
+BATCHED = {"indexer": 2 * 4 * TOKENS**2}
+
+
+def test_products_have_the_flop_that_pytorch_counts_in_transformers():
+    needs("torch", "transformers")
+    found = consume(COUNT, CASES)
+    for name, (products, batched) in found.items():
+        graph = load_model(CASES[name]["config"], Training(1, TOKENS, attention="unfused"), registry())
+        layer = list(takewhile(lambda each: each.name not in AFTER, graph.by_layer[1]))
+        layer = [each for each in layer if each.name not in (*BEFORE, "layers.0/grouped")]
+        assert sum(each.flops for each in layer if each.kind == "matmul") == products, name
+        if name in ("grouped", "latent", "indexer", "linear"):
+            others = sum(each.flops for each in layer if each.kind != "matmul")
+            assert others == batched - BATCHED.get(name, 0), name

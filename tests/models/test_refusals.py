@@ -150,3 +150,12 @@ def test_gemma_3_that_looks_ahead_is_refused(load):
 def test_what_a_family_cannot_have_is_named(load, family, keys, named):
     with pytest.raises(InputErrors, match=named):
         load({**LLAMA, "model_type": family, "architectures": None, **keys})
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("bert", 64), ("roberta", 62), ("xlm-roberta", 62), ("camembert", 62)])
+def test_a_sequence_has_a_learned_position_for_each_token(load, family, tokens):
+    """RoBERTa counts positions from behind its padding token (transformers 5.24.0, modeling_roberta.py)."""
+    config = {**LLAMA, "model_type": family, "architectures": None, "max_position_embeddings": 64}
+    assert load(config, sequence_length=tokens).blocks
+    with pytest.raises(InputError, match=f"learns only {tokens} positions"):
+        load(config, sequence_length=tokens + 1)

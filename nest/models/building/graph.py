@@ -152,10 +152,11 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     sequence = training.sequence_length
     if sequence is None:
         raise InputError("training.sequence_length is missing; give the tokens per sample.")
-    if architecture.positions and sequence > architecture.positions:
+    usable = architecture.positions - architecture.unused_positions
+    if architecture.positions and sequence > usable:
         raise InputError(
-            f"training.sequence_length is {sequence}, but the model learns only {architecture.positions} "
-            "positions; shorten the sequence or give the model more positions."
+            f"training.sequence_length is {sequence}, but the model learns only {usable} positions; shorten the "
+            "sequence or give the model more positions."
         )
     itemsize, eager = activation_itemsize(training), training.kernels == "eager"
     first = LayerBuilder("embedding", sequence, itemsize, architecture.norm_bias, training.expert_capacity, eager=eager)
