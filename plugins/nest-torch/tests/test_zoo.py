@@ -277,3 +277,15 @@ def test_a_checkpoint_is_read_under_other_plans_and_by_one_process(tmp_path: Pat
     for name, keys in plans.items():
         assert len(rows[name]["apart"]) == len(keys) + 1, rows
         assert max(rows[name]["apart"]) < 1e-12, rows
+
+
+@pytest.mark.slow
+def test_a_module_on_the_meta_device_gets_the_weights_of_one_process(tmp_path: Path) -> None:
+    """Those that its parts make from one seed, in order; of `plain` these are the constructor's."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    plans = {"plain": ("tp_zero", "interleaved"), "gpt2_family": ("tp_pp", "hybrid"), "mixtral_family": ("ep_tp",)}
+    cases = [(name, key) for name, keys in plans.items() for key in keys]
+    rows = found([*cases, ("alibi", "zero1")], tmp_path, "unmade")
+    assert "bias of Alibi has no numbers; give it a reset_parameters" in rows.pop("alibi-zero1")["refused"]
+    assert {case: row["unlike"] for case, row in rows.items()} == {"-".join(case): [] for case in cases}
+    assert all(not row["unbuilt"] for case, row in rows.items() if case.startswith("plain")), rows

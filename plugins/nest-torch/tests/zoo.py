@@ -21,7 +21,11 @@ class Norm(nn.Module):
 
     def __init__(self, width=WIDTH, offset=0.0):
         super().__init__()
-        self.weight, self.offset = nn.Parameter(torch.full((width,), 1.0 - offset)), offset
+        self.weight, self.offset = nn.Parameter(torch.empty(width)), offset
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        nn.init.constant_(self.weight, 1.0 - self.offset)
 
     def forward(self, source):
         return source * torch.rsqrt(source.pow(2).mean(-1, keepdim=True) + 1e-6) * (self.offset + self.weight)

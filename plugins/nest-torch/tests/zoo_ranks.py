@@ -15,7 +15,7 @@ import nest_torch
 import zoo
 import zoo_families
 from nest.errors import InputError
-from nest_torch.parallel import agreement, trial
+from nest_torch.parallel import agreement, filling, layout, stages, trial
 from nest_torch.parallel.flow import first_tensor
 from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.training import cross_entropy
@@ -162,6 +162,32 @@ def taken_over(parallel, saved):
     return again.keys() == saved.keys() and all(torch.equal(each, again[name]) for name, each in saved.items())
 
 
+def unmade(name, plan):
+    """How far weights made under a plan are from those that one process makes of the same seed."""
+
+    def bare():
+        torch.manual_seed(0)
+        with torch.device("meta"):
+            return make(name)
+
+    try:
+        saved = nest_torch.apply(bare(), plan, example_inputs=example(name, torch.float32)).state_dict()
+    except InputError as error:
+        return {"refused": str(error)}
+    state = torch.get_rng_state()
+    whole = bare()
+    shape = layout.deployment_of(layout.plan_document(plan))
+    layers = [name for run in shape.runs for name in run.layers]
+    filling.fill(whole, [whole], list(stages.blocks_of(whole, layers).values()), torch.device("cpu"))
+    expected = {**whole.state_dict(), "random state": torch.get_rng_state()}
+    torch.manual_seed(0)
+    built = make(name).state_dict()
+    saved["random state"] = state
+    unlike = [key for key, each in expected.items() if not torch.equal(each, saved.get(key, each + 1))]
+    unbuilt = [key for key, each in built.items() if not torch.equal(each, saved.get(key, each + 1))]
+    return {"unlike": unlike, "unbuilt": unbuilt}
+
+
 def loop(name, plan):
     """How far losses and weights of a usual loop are from one process: AdamW, clipping, evaluation, other sizes."""
     parallel = nest_torch.apply(made(name), plan, example_inputs=example(name))
@@ -304,7 +330,7 @@ def main():
             for name in names
         }
     else:
-        one = loop if "loop" in sys.argv else trained
+        one = loop if "loop" in sys.argv else unmade if "unmade" in sys.argv else trained
         work = {path: lambda path=path: one(path.name.partition("-")[0], str(path)) for path in paths}
     for path, each in work.items():
         if not path.with_suffix(".found").exists():  # Of a run before, which ended at another.

@@ -16,7 +16,7 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest_torch.capturing import capture
-from nest_torch.parallel import agreement, contexts, experts, layout, sharding, shares, stages
+from nest_torch.parallel import agreement, contexts, experts, filling, layout, sharding, shares, stages
 from nest_torch.parallel.flow import copy_sharing, recorded
 from nest_torch.parallel.pipelines import pipeline_schedule
 from nest_torch.parallel.placed import Placed
@@ -41,6 +41,7 @@ def apply(
     """Split, place, recompute and shard a module as a plan says. Its parameters are the ranks' own afterwards.
 
     Every rank calls it with the same weights (made from one seed, or on the meta device), before the optimizer is made.
+    A module on the meta device gets weights from its own code and the random state of the first rank.
 
     Args:
         model: a module whose parts the plan's layers name; those of one of nest's own models are matched in order.
@@ -79,8 +80,11 @@ def apply(
     subject = _feasible(subject, found, place, check)
     runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
     tied, bare = tied_names(model), shares.bare(model) if shape.stages > 1 else model
+    whole = shares.bare(model) if device.type == "meta" else model
     subject = evolve(subject, inputs=example_inputs)
     parallel = parallel_of(subject, runs, found, loss, place, policy, compiled)
+    if device.type == "meta":
+        agreement.together(lambda: filling.fill(whole, parallel.stages, list(blocks.values()), place))
     if shape.stages > 1:
         parallel._pipeline = _pipeline(parallel, document, shape, found, place, blocks, bare)
         pipeline_schedule(parallel.stages, document, shape, found, loss, place)  # Refuses what PyTorch lacks.

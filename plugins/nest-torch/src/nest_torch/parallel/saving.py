@@ -50,13 +50,16 @@ def stored(owner: nn.Module, name: str) -> bool:
     return name in getattr(owner, _STORED, {})
 
 
-def owners(stage: nn.Module) -> Iterator[tuple[str, nn.Module, str, Any]]:
-    """By name each parameter and each buffer that is saved, the module it belongs to, and its name there."""
+def owners(stage: nn.Module, unsaved: bool = False) -> Iterator[tuple[str, nn.Module, str, Any]]:
+    """By name each parameter and each buffer that is saved, the module it belongs to, and its name there.
+
+    `unsaved`: buffers too that are not saved.
+    """
     prefix = "module." if isinstance(stage, Stage) else ""
     for path, module in stage.named_modules():
         held = {**module._parameters, **module._buffers}
         for name, tensor in held.items():
-            if tensor is not None and name not in module._non_persistent_buffers_set:
+            if tensor is not None and (unsaved or name not in module._non_persistent_buffers_set):
                 yield f"{path}.{name}".lstrip(".").removeprefix(prefix), module, name, tensor
 
 
