@@ -64,10 +64,13 @@ def test_private_names_are_told() -> None:
         "from nest import hooks",
         "import nest.solve.dp",
         "from nest.plan.evaluate import evaluate",
+        "from nest.graph import *",
+        "from nest.plan import *",
     ]
     assert [line.split(", which")[0] for line in private_imports("\n".join(lines))] == [
         "line 3 imports nest.solve.dp",
         "line 4 imports nest.plan.evaluate.evaluate",
+        "line 6 imports nest.plan.*",
     ]
 
 

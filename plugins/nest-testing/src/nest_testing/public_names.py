@@ -101,8 +101,8 @@ def private_imports(source: str) -> Iterator[str]:
 
 
 def _public(module: str, name: str) -> bool:
-    """Return whether a module, and a name of it, is public; a public module may be imported from its package."""
-    return f"{module}.{name}" in MODULES or (module in MODULES and (not name or name in _names(module)))
+    """Return whether a module, and a name of it (`*`: those that are public), is public; a package has its modules."""
+    return f"{module}.{name}" in MODULES or (module in MODULES and (name in ("", "*") or name in _names(module)))
 
 
 def _names(module: str) -> frozenset[str]:
