@@ -126,3 +126,14 @@ def test_a_file_that_launches_nothing_takes_the_cluster() -> None:
     launch = find_launch("A=(--bf16)")
     assert launch.devices is None
     assert "all devices of the cluster are taken" in launch.notes[0]
+
+
+@pytest.mark.parametrize(
+    "each", ["gpu", "$(python -c 'import torch; print(torch.cuda.device_count())')", "$(nvidia-smi -L | wc -l)"]
+)
+def test_all_devices_of_a_node_are_those_of_the_cluster(each: str) -> None:
+    launch = find_launch(f"torchrun --nnodes 2 --nproc-per-node {each} {RUN}", LaunchOptions(machine=4))
+    assert (launch.devices, launch.ranks_per_node) == (8, 4)
+    assert "from torchrun --nnodes and the machines of the cluster" in launch.notes[0]
+    with pytest.raises(InputError, match="give --devices-per-node"):
+        find_launch(f"torchrun --nnodes 2 --nproc-per-node {each} {RUN}", LaunchOptions())

@@ -162,7 +162,9 @@ def test_llama_factory_with_deepspeed_as_people_write_it(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ds_z3_config.json, which is not there; put that file beside"):
+    with pytest.raises(
+        InputError, match=r"ds_z3_config.json, which is not there; put ds_z3_config.json beside this file, or its name"
+    ):
         read_llama_factory(QWEN_FULL, LaunchOptions(1, 8, folder=tmp_path))
 
 

@@ -234,6 +234,7 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
             "`swift sft` runs Hugging Face's",
         ),
         (read_megatron, f"{RUN} --cpu-offloading-num-layers 1", "--cpu-offloading-num-layers 1 is not priced"),
+        (read_megatron, f"{RUN} --geglu", "--geglu is no flag of Megatron-LM that nest reads"),
         (read_megatron, f"{RUN} --fp32-residual-connection", "--fp32-residual-connection is not priced"),
         (read_megatron, f"{RUN} --outer-dp-sharding-strategy optim", "--outer-dp-sharding-strategy optim is not"),
         (

@@ -100,13 +100,11 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         options, launch = accelerate.with_machines(launch, options), None
         keys.content = {**keys.content, **file}
     if launch is None and options.nodes is None and (keys.value("deepspeed") or not keys.value("dp_shard_size")):
-        # NNODES of src/llamafactory/launcher.py, --nnodes of torchrun and num_machines of Accelerate.
         keys.note("nest assumes one machine, as its launchers do by default; change this with --nodes.")
         options = evolve(options, nodes=1)
     ranks = launched(keys, options) if launch is None else None
-    options = evolve(
-        options, devices_per_node=options.devices_per_node or ((options.machine or PER_MACHINE) if ranks else None)
-    )
+    each = options.devices_per_node or ((options.machine or PER_MACHINE) if ranks else None)
+    options = evolve(options, devices_per_node=each)
     inner = (_deepspeed if keys.value("deepspeed") else _accelerate)(
         keys, names, options, {**training, **fixed, "steps": steps, "ranks": ranks, "launch": launch}
     )
@@ -146,7 +144,6 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
 
 def _training(keys: Keys, names: Names) -> dict[str, Any]:
     on = [key for key in names.formats if keys.value(key) in ON]
-    # What is usual is bf16, unless it is switched off.
     precision = names.formats[on[0]] if on else "fp32" if keys.value(names.usual) is False else names.usual
     if {"bf16", "fp16"} <= {names.formats[key] for key in on}:
         keys.problem(f"{' and '.join(on)} are all given; {names.framework} takes one of them.")
@@ -242,7 +239,10 @@ def _content(keys: Keys, key: str, options: LaunchOptions) -> dict[str, Any]:
         raise InputError(f"{key} names no file, as the arguments of Hugging Face's Trainer do; write its file there.")
     path = None if options.folder is None else _found(str(named), options.folder)
     if path is None:
-        raise InputError(f"{key} is {named!s:.200}, which is not there; put that file beside this one.")
+        file = Path(str(named)).name
+        raise InputError(
+            f"{key} is {named!s:.200}, which is not there; put {file} beside this file, or its name there."
+        )
     try:
         return read_mapping_text(read_text_of(path), path.name)
     except InputError as error:

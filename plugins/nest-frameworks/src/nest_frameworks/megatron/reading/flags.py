@@ -187,8 +187,8 @@ _NOTHING = tuple(word for word in _IDLE if word not in ("", "1"))
 
 _GROUP = "--microbatch-group-size-per-virtual-pipeline-stage"
 
-_IN_FLAGS = re.compile(r"bubble|(^|-)(num-layers|hidden-size)")
-"""Flags that change the plan, whosever they are, beside `DECIDING`: `--depth-tensor-model-parallel-size`."""
+_IN_FLAGS = re.compile(r"bubble|(^|-)(num-layers|hidden-size|\w*glu)(-|$)")
+"""Flags that change plan or model, whosever they are, beside `DECIDING`: `--num-layers-ctx`, or `--geglu`, a gate."""
 
 _TELLING = frozenset({"--num-layers", "--hidden-size", "--global-batch-size", "--tensor-model-parallel-size"})
 """Without one of these, and with as many flags that nobody knows, a program is another than Megatron-LM."""
@@ -218,7 +218,8 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
         if not (DECIDING.search(plain) or _IN_FLAGS.search(flag)) or (told and told[0].lower() in _IDLE):
             continue
         flags.problem(
-            f"{flag} is no flag of Megatron-LM that nest reads, and may split or order the work; it is not priced."
+            f"{flag} is no flag of Megatron-LM that nest reads, and may change layout or model; delete it to price the "
+            "run without it."
         )
     if 2 * len(others) > len(flags.words) and _TELLING.isdisjoint(flags.words):
         flags.problem(
