@@ -44,7 +44,7 @@ def back(name: str, plan: PlanDocument, folder: Path) -> PlanDocument | None:
     written.write_text(text)
     problem.write_text(json.dumps(said))
     # Which overlays leave to a launch.
-    options = LaunchOptions(deployed(plan).world_size, 1) if name == "megatron-bridge" else None
+    options = LaunchOptions(1, deployed(plan).world_size) if name == "megatron-bridge" else None
     found = start(written, name, problem, options=options)
     assert not any("not read" in note or "not know" in note or "priced as 1" in note for note in found.notes)
     decided: dict[str, Any] = {}
