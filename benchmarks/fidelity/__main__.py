@@ -14,10 +14,11 @@ from benchmarks.fidelity.figures import figures, peaks_of
 from benchmarks.fidelity.joint import calibrated, joint
 from benchmarks.fidelity.nested import nested, strangers
 from benchmarks.fidelity.nested import text as nested_text
+from benchmarks.fidelity.own_runs import own_lines, without_calibration
 from benchmarks.fidelity.predictions import table
 from benchmarks.fidelity.report import effects_text, text, write
 from benchmarks.fidelity.runs import by_published_figures, priced, read_runs
-from benchmarks.fidelity.spread import own_lines, spread_text, without_calibration
+from benchmarks.fidelity.spread import spread_text
 from benchmarks.fidelity.terms import TERMS
 from nest.errors import InputError
 from nest.formulate.shard import chosen
@@ -125,7 +126,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print("\n".join(printed))
         if options.output is not None:
             command = f"{called(options)} --uncalibrated {' '.join(options.uncalibrated)}"
-            write(options.output, "uncalibrated", command, printed, {n: asdict(each) for n, each in own.items()})
+            write(options.output, "uncalibrated", command, printed, asdict(own))
         return 0
     if options.nested:
         bare = by_published_figures(taken, known)

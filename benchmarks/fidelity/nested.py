@@ -9,16 +9,20 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 
 from benchmarks.fidelity.joint import Fitted, Mask, joint
+from benchmarks.fidelity.own_runs import Own, own_lines, with_own_runs
 from benchmarks.fidelity.ranking import split
 from benchmarks.fidelity.runs import Told
-from benchmarks.fidelity.spread import BELIEVED, Spreads, Strangers, apart, spread_lines, spreads
+from benchmarks.fidelity.spread import BELIEVED, Spreads, Strangers, apart, known_without, spread_lines, spreads
 from benchmarks.fidelity.terms import TERMS, Term
 from nest.hooks.protocols import CostModel
 from nest.instance import Array
+from nest.plan.evaluate import evaluate
+from nest.public.text import time_shares
 from nest_calibrate.generations import MeasuredRun, generation
+from nest_calibrate.likeness import Shape, shape
 
 CHOSEN = ("attention kernels", "host", "grace_launch", "routing_launches", "eager norms")
 """Names of the terms about which each source's others decide."""
@@ -63,7 +67,8 @@ class Nested:
         kinds: of runs, by name: `alike` of what was fitted to every run, and left out.
         kept: `alike` with no choice: each term of `CHOSEN` always on.
         fixed: `alike` with each of the terms switched off for all, by name; `none` with none of them.
-        spreads: ranges and own runs, from the errors left out.
+        spreads: ranges, from the errors left out.
+        own: errors with own runs.
     """
 
     rows: tuple[Row, ...]
@@ -73,6 +78,7 @@ class Nested:
     kept: float
     fixed: Mapping[str, float]
     spreads: Spreads
+    own: Own
 
 
 def errors_of(off: Array) -> Array:
@@ -155,6 +161,7 @@ def nested(
         )
         for name, its in held.items()
     )
+    found, own = _spreads(runs, bare, everything.off, outer)
     return Nested(
         rows=rows,
         mean=float(errors_of(numpy.concatenate(list(outer.values()))).mean()),
@@ -162,11 +169,14 @@ def nested(
         kinds=_kinds(runs, held, everything.off, outer),
         kept=_alike(always),
         fixed={name: _alike(each) for name, each in fixed.items()},
-        spreads=_spreads(runs, bare, everything.off, outer),
+        spreads=found,
+        own=own,
     )
 
 
-def _spreads(runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Mapping[str, Array]) -> Spreads:
+def _spreads(
+    runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Mapping[str, Array]
+) -> tuple[Spreads, Own]:
     """Ranges and own runs; plans of one task are told apart by the fit to all runs."""
     sources = [each.run.group or "runs" for each in runs]
     measured = numpy.array([each.run.measured.batch_time for each in runs])
@@ -175,7 +185,10 @@ def _spreads(runs: Sequence[MeasuredRun], bare: Array, fitted: Array, outer: Map
         left_out[numpy.array(sources) == name] = off
     tasks = [f"{source}: {split(each.run.problem)[0]}" for source, each in zip(sources, runs, strict=True)]
     told_apart = apart(measured * numpy.exp(fitted), measured, tasks, sources)
-    return spreads(strangers(runs, -left_out), strangers(runs, numpy.log(measured / bare)), told_apart)
+    seen = strangers(runs, -left_out)
+    others = known_without(seen, told_apart[0])
+    found = spreads(seen, evolve(seen, off=numpy.log(measured / bare)), told_apart, others)
+    return found, with_own_runs(seen, others)
 
 
 def strangers(runs: Sequence[MeasuredRun], off: Array) -> Strangers:
@@ -187,7 +200,17 @@ def strangers(runs: Sequence[MeasuredRun], off: Array) -> Strangers:
         clusters=[f"{source} on {each.device.name}" for source, each in zip(sources, runs, strict=True)],
         generations=[generation(each.device) for each in runs],
         experts=[kind(each).endswith("experts") for each in runs],
+        shapes=[_shape(each) for each in runs],
     )
+
+
+def _shape(run: MeasuredRun) -> Shape:
+    """Describe the plan of a run as the catalogue prices it."""
+    parts = run.breakdown
+    used = [parts.instance.candidates[stage.candidate] for stage in parts.solution.stages]
+    widest = max(used, key=lambda each: each.width)
+    priced = evaluate(parts.instance, parts.solution)
+    return shape(time_shares(priced), dict(widest.degrees), parts.problem.training.sequence_length)
 
 
 class _Fits:
@@ -291,7 +314,7 @@ def text(found: Nested) -> list[str]:
     """All figures, as lines."""
     names = list(found.fixed)
     columns = "".join(f"{each:>9}" for each in ("fitted", "nested", "one own", "bias"))
-    own = found.spreads.own[1].sources if 1 in found.spreads.own else {}
+    own = found.own.plan[1].sources if 1 in found.own.plan else {}
     lines = [f"{'mean error of step time':24}{'runs':>5}{columns}  dropped by the others"]
     for row in found.rows:
         one = f"{own[row.source]:9.1%}" if row.source in own else f"{'-':>9}"
@@ -304,4 +327,4 @@ def text(found: Nested) -> list[str]:
     for row in found.rows:
         lines.append(f"{row.source:24}{row.kept:9.1%}" + "".join(f"{row.without[each]:21.1%}" for each in names))
     lines.append(f"{'sources alike':24}{found.kept:9.1%}" + "".join(f"{found.fixed[each]:21.1%}" for each in names))
-    return [*lines, "", *spread_lines(found.spreads)]
+    return [*lines, "", *spread_lines(found.spreads), *own_lines(found.own)]

@@ -1,4 +1,4 @@
-"""How far times lie from predictions on a cluster without known runs, and what runs of its own change."""
+"""How far times lie from predictions on a cluster without known runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.statistics import weighted_quantile
-from nest.catalogue import TimeSpread, time_spread
+from nest.catalogue import TimeSpread
 from nest.instance import EstimateError
 from nest.plan.document import RANGE_PROBABILITY
-from nest_calibrate.cluster import level
+from nest_calibrate.likeness import Shape
 
 Array = NDArray[numpy.float64]
 
@@ -33,12 +33,6 @@ BELIEVED = 4
 TRUSTED = 0.95
 """Share of the pairs called different that must be measured in that order."""
 
-OWN_RUNS = (0, 1, 3)
-"""Runs of its own that a cluster is calibrated with."""
-
-DRAWS = 40
-"""Sets of own runs tried for each cluster."""
-
 
 @frozen
 class Strangers:
@@ -50,6 +44,7 @@ class Strangers:
         clusters: where each ran: its source and its device.
         generations: of its device.
         experts: whether its model has experts.
+        shapes: of their plans.
     """
 
     off: Array
@@ -57,10 +52,11 @@ class Strangers:
     clusters: Sequence[str]
     generations: Sequence[str]
     experts: Sequence[bool]
+    shapes: Sequence[Shape]
 
     def chosen(self, its: NDArray[numpy.bool_]) -> "Strangers":
         """Some of them."""
-        rest = (self.sources, self.clusters, self.generations, self.experts)
+        rest = (self.sources, self.clusters, self.generations, self.experts, self.shapes)
         return Strangers(self.off[its], *(numpy.array(each)[its].tolist() for each in rest))
 
 
@@ -80,23 +76,8 @@ class Known:
 
 
 @frozen
-class OwnRuns:
-    """Other runs of clusters of which some are known, sources alike.
-
-    Attributes:
-        mean: absolute relative error.
-        covered: share inside the range that then holds.
-        sources: absolute relative error by source, of its clusters with more than the largest of `OWN_RUNS`.
-    """
-
-    mean: float
-    covered: float
-    sources: Mapping[str, float]
-
-
-@frozen
 class Spreads:
-    """Ranges from errors of runs whose source was left out, and errors with own runs.
+    """Ranges from errors of runs whose source was left out.
 
     Attributes:
         known: the spreads.
@@ -107,7 +88,6 @@ class Spreads:
         covered: share of runs inside the range, from spreads without their source.
         covered_alike: the same with sources alike.
         half_widths: of these ranges, by generation and kind of model, as a share of the prediction.
-        own: by number of a cluster's own runs.
     """
 
     known: Known
@@ -118,42 +98,46 @@ class Spreads:
     covered: float
     covered_alike: float
     half_widths: Mapping[str, float]
-    own: Mapping[int, OwnRuns]
 
 
-def spreads(runs: Strangers, bare: Strangers, told_apart: tuple[float, int, float]) -> Spreads:
-    """Estimate the spreads, and the coverage and errors that follow from them.
+def spreads(
+    runs: Strangers, bare: Strangers, told_apart: tuple[float, int, float], others: Mapping[str, Known]
+) -> Spreads:
+    """Estimate the spreads, and the coverage that follows from them.
 
     Args:
         runs: predicted from other sources.
         bare: predicted from published figures of their devices.
         told_apart: as `apart` gives it.
+        others: as `known_without` gives it.
     """
-    least = max(told_apart[0], LEAST)
     sources = numpy.array(runs.sources)
     inside, widths = numpy.zeros(len(sources), dtype=bool), numpy.zeros(len(sources))
-    others: dict[str, Known] = {}
-    for name in sorted(set(runs.sources)):
+    for name, without in others.items():
         its = sources == name
-        without = known_from(runs.chosen(~its) if not its.all() else runs, least)
         inside[its], widths[its] = _ranges(runs.chosen(its), without)
-        others[name] = without
     kinds = numpy.array(
         [
             f"{name}, {'experts' if experts else 'dense'}"
             for name, experts in zip(runs.generations, runs.experts, strict=True)
         ]
     )
-    found = known_from(runs, least)
+    least = max(told_apart[0], LEAST)
     return Spreads(
-        found,
+        known_from(runs, least),
         uncalibrated(bare, least),
         *told_apart,
         float(inside.mean()),
-        _alike(inside, sources),
+        alike(inside, sources),
         {name: float(widths[kinds == name].mean()) for name in sorted(set(kinds.tolist()))},
-        {count: own for count in OWN_RUNS if (own := with_own_runs(runs, others, count)) is not None},
     )
+
+
+def known_without(runs: Strangers, apart: float) -> dict[str, Known]:
+    """The spreads without each source, by its name; with a single source, its own."""
+    sources = numpy.array(runs.sources)
+    parts = {name: sources != name for name in sorted(set(runs.sources))}
+    return {name: known_from(runs.chosen(its) if its.any() else runs, max(apart, LEAST)) for name, its in parts.items()}
 
 
 def known_from(runs: Strangers, apart: float) -> Known:
@@ -198,7 +182,7 @@ def spread(runs: Strangers, apart: float) -> TimeSpread:
 
 def uncalibrated(bare: Strangers, apart: float) -> TimeSpread:
     """The spread around the median of predictions from published figures alone, sources alike."""
-    center = _alike(bare.off, numpy.array(bare.sources))
+    center = alike(bare.off, numpy.array(bare.sources))
     found = spread(evolve(bare, off=bare.off - center), apart)
     wider = student(len(set(bare.sources)) - 1)
     return evolve(found, between=wider * found.between, median=float(numpy.exp(center)))
@@ -213,35 +197,6 @@ def student(degrees: int) -> float:
     return 1 + (first / count + second / count**2 + third / count**3) / z
 
 
-def with_own_runs(runs: Strangers, known: Mapping[str, Known], count: int) -> OwnRuns | None:
-    """Errors of a cluster's other runs when `count` of its runs are known; None: no cluster has enough.
-
-    Every count is tried on the same clusters, those with more than the largest of `OWN_RUNS`. `known` are the spreads
-    without each source.
-    """
-    clusters, drawn = numpy.array(runs.clusters), numpy.random.default_rng(0)
-    rows: list[tuple[float, float, str]] = []
-    for name in sorted(set(runs.clusters)):
-        its = clusters == name
-        part = runs.chosen(its)
-        if len(part.off) <= max(OWN_RUNS):
-            continue
-        usual = known[part.sources[0]].of(part.generations[0], any(part.experts))
-        errors, inside = [], []
-        for _ in range(DRAWS):
-            chosen = drawn.choice(len(part.off), count, replace=False)
-            center, deviation = level(part.off[chosen].tolist(), usual)
-            rest = numpy.delete(part.off, chosen) - center
-            errors.append(numpy.abs(numpy.expm1(-rest)).mean())
-            inside.append((numpy.abs(rest) <= REACH * deviation).mean())
-        rows.append((float(numpy.mean(errors)), float(numpy.mean(inside)), part.sources[0]))
-    if not rows:
-        return None
-    errors, inside, sources = (numpy.array(each) for each in zip(*rows, strict=True))
-    of_each = {name: float(errors[sources == name].mean()) for name in sorted(set(sources.tolist()))}
-    return OwnRuns(_alike(errors, sources), _alike(inside, sources), of_each)
-
-
 def _ranges(runs: Strangers, known: Known) -> tuple[NDArray[numpy.bool_], Array]:
     """Which runs lie inside their range, and half of each range as a share of the prediction."""
     usual = [known.of(*each).stranger.spread for each in zip(runs.generations, runs.experts, strict=True)]
@@ -249,7 +204,7 @@ def _ranges(runs: Strangers, known: Known) -> tuple[NDArray[numpy.bool_], Array]
     return numpy.abs(runs.off) <= reach, numpy.sinh(reach)
 
 
-def _alike(values: NDArray[numpy.generic], sources: NDArray[numpy.str_]) -> float:
+def alike(values: NDArray[numpy.generic], sources: NDArray[numpy.str_]) -> float:
     """The mean of the means of all sources."""
     return float(numpy.mean([values[sources == name].mean() for name in sorted(set(sources.tolist()))]))
 
@@ -285,28 +240,12 @@ def apart(predicted: Array, measured: Array, tasks: Sequence[str], sources: Sequ
     return found[kept - 1][0] if kept else 1.0, kept, share
 
 
-def own_lines(found: Mapping[int, OwnRuns]) -> list[str]:
-    """Errors with own runs, as lines."""
-    return [
-        f"own runs {count}: mean error {own.mean:.1%} with {len(own.sources)} sources alike, {own.covered:.1%} inside"
-        for count, own in found.items()
-    ]
-
-
-def without_calibration(bare: Strangers) -> dict[int, OwnRuns]:
-    """Errors on devices without a calibration by own runs, `bare` being predicted from published figures."""
-    usual = Known({"": time_spread(calibrated=False)}, None)
-    known = dict.fromkeys(bare.sources, usual)
-    return {count: own for count in OWN_RUNS if (own := with_own_runs(bare, known, count)) is not None}
-
-
 def spread_lines(found: Spreads) -> list[str]:
     """All figures, as lines."""
     lines = [
         f"ranges of {COVERED:.0%}: {found.covered:.1%} of runs inside, {found.covered_alike:.1%} with sources alike"
     ]
     lines += [f"half a range, {name}: {width:.1%} of the time" for name, width in found.half_widths.items()]
-    lines += own_lines(found.own)
     bare = found.bare
     lines += [
         f"uncalibrated devices: {bare.median:.2f} times the time, spread {hypot(bare.between, bare.within):.2f}",

@@ -88,7 +88,7 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
     found = trust.found()
     runs, sources, spreads = sum(row["runs"] for row in found["rows"]), len(found["rows"]), found["spreads"]
     _, alike = found["kinds"]["GPU"]
-    own = spreads["own"]
+    own = found["own"]["plan"]
     ran, failed = re.findall(r"published runs: (\d+) ran, and (\d+) ran out of memory", text)[0]
     rejected, accepted = re.findall(r"rejects (\d+) of the runs that ran\. nest accepts (\d+) of the runs", text)[0]
     even = re.findall(r"^\| 0.5 \| 1 \| (\S+) % \| .*? \| (\S+) % \|", EXPLAINED, re.MULTILINE)[0]
@@ -99,8 +99,8 @@ def test_the_accuracy_quoted_is_what_was_found() -> None:
         f"wrongly accepts {usual[1]} of {failed} published runs that ran out of memory |",
         f"{trust.percent(found['mean'])} off on average, over {runs} published GPU runs of {sources} sources",
         f"{trust.percent(alike)} with every source weighted equally",
-        f"On the {len(own['1']['sources'])} sources with more than three runs, "
-        "one run of the source itself [lowers the error](docs/how-to/calibrate.md#one-number-for-your-cluster) "
+        f"On the {len(own['1']['sources'])} sources with more than three runs on one device, "
+        "one own run [lowers the error](docs/how-to/calibrate.md#the-factor-of-one-plan) "
         f"from {trust.percent(own['0']['mean'])} to {trust.percent(own['1']['mean'])} |",
         f"| 80 % range of the step time | contains {100 * spreads['covered']:.0f} % of the measured times |",
         f"whose predicted times differ by {100 * spreads['apart']:.0f} % or more",

@@ -29,16 +29,16 @@ def percent(share: float, sign: str = "") -> str:
 def summary() -> Iterator[str]:
     """The answer of the page."""
     figures = found()
-    own, covered = figures["spreads"]["own"], figures["spreads"]["covered"]
+    own, covered = figures["own"]["plan"], figures["spreads"]["covered"]
     runs = sum(row["runs"] for row in figures["rows"])
     yield (
         f"On clusters that nest has never seen, predicted step times are off by {percent(figures['mean'])} on average, "
         f"over {runs} published runs. The 80 % range contains the measured time of {percent(covered)} of them."
     )
     errors = [percent(own[count]["mean"]) for count in ("0", "1", "3")]
-    sources = f"{len(own['0']['sources'])} sources with more than three runs"
-    yield f"On the {sources}, the mean error is {errors[0]}. It falls to {errors[1]}"
-    yield f"with one run of your own, and to {errors[2]} with three."
+    sources = f"{len(own['0']['sources'])} sources with more than three runs on one kind of device"
+    yield f"On the {sources}, the mean error is {errors[0]}."
+    yield f"It falls to {errors[1]} with one run of your own, and to {errors[2]} with three."
 
 
 def pairs() -> Iterator[str]:
@@ -53,7 +53,7 @@ def pairs() -> Iterator[str]:
 def errors() -> Iterator[str]:
     """Errors by source, then of all."""
     figures = found()
-    one, three = (figures["spreads"]["own"][count]["sources"] for count in ("1", "3"))
+    one, three = (figures["own"]["plan"][count]["sources"] for count in ("1", "3"))
     yield "| source | runs | left out | median | one own run | three |"
     yield "|---|---|---|---|---|---|"
     for row in figures["rows"]:
@@ -113,13 +113,18 @@ def coverage() -> Iterator[str]:
 
 def own_runs() -> Iterator[str]:
     """Errors with own runs, on the same clusters."""
-    own, bare = found()["spreads"]["own"], found("uncalibrated")
-    (source,) = bare["1"]["sources"]
-    yield f"| own runs | error, mean over {len(own['1']['sources'])} sources | inside the range | `{source}` | inside |"
-    yield "|---|---|---|---|---|"
-    for count in own:
-        shares = " | ".join(percent(each[count][key]) for each in (own, bare) for key in ("mean", "covered"))
-        yield f"| {count} | {shares} |"
+    own, bare = found()["own"], found("uncalibrated")
+    (source,) = bare["plan"]["1"]["sources"]
+    yield f"Mean over {len(own['plan']['1']['sources'])} sources, beside `{source}`:"
+    yield ""
+    yield "| own runs | one factor | inside the range | factor of each plan | inside | " + (
+        f"`{source}`: one factor | factor of each plan | inside |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
+    for count in own["plan"]:
+        shares = [each[count][key] for each in (own["cluster"], own["plan"]) for key in ("mean", "covered")]
+        shares += [bare["cluster"][count]["mean"], *(bare["plan"][count][key] for key in ("mean", "covered"))]
+        yield f"| {count} | {' | '.join(percent(each) for each in shares)} |"
 
 
 def fits() -> Iterator[str]:

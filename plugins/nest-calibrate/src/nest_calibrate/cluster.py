@@ -12,7 +12,8 @@ from nest.catalogue import TimeSpread, estimate_error
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
-from nest.public.planning import device_of, load_model, usual_spread
+from nest.io import structure
+from nest.public.planning import device_of, load_model, read_plan, usual_spread
 from nest.spec import ClusterCalibration, PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement
 from nest.units import percent
@@ -20,12 +21,10 @@ from nest_calibrate.devices import NOISE
 from nest_calibrate.entries import listed
 from nest_calibrate.fit_doubts import doubt_better
 from nest_calibrate.generations import Progress
+from nest_calibrate.likeness import RUN_DEGREES, Shape, factors, shape
 from nest_calibrate.lines import Doubt, Line, doubt_contradictions, no_doubt, timed
 from nest_calibrate.memory import Verdict, evaluated, fit, memory_figures, read_runs, verdict
 from nest_calibrate.plausible import Figure, refuse_impossible
-
-RUN_DEGREES = 2
-"""Degrees of freedom of runs around the level of their cluster: the likeliest for published runs, sources left out."""
 
 LEVEL_DEGREES = 8
 """Degrees of freedom of levels: the four sources as which all generations count, and at least four of their own."""
@@ -47,6 +46,7 @@ class ComparedRun:
     Attributes:
         measured: seconds of its batch; None: not measured.
         predicted: the same, predicted.
+        shape: what its factor has in common with those of like plans.
         verdict: its memory.
     """
 
@@ -54,6 +54,7 @@ class ComparedRun:
     usual: TimeSpread
     measured: float | None
     predicted: float
+    shape: Shape
     verdict: Verdict
 
 
@@ -82,7 +83,7 @@ def seen_runs(
         device = device_of(problem.cluster)
         name, usual = run.id or f"run {number}", usual_spread(device)
         seen = verdict(run, plan, problem.training.stack)
-        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, seen))
+        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, shape_of(plan), seen))
     return result
 
 
@@ -138,8 +139,29 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     return mean, sqrt(float(weights @ (grid - mean) ** 2) + usual.within**2)
 
 
-def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
-    """Calibrate one cluster to its runs, read from `sources`.
+def shape_of(plan: PlanDocument) -> Shape:
+    """Describe the plan of a document; a calibration of its cluster changes nothing of it."""
+    assert plan.candidate is not None
+    tokens = structure(plan.problem, Problem).training.sequence_length
+    return shape(plan.summary["time_shares"], plan.candidate.degrees, tokens)
+
+
+def planned(file: Path) -> Shape:
+    """Describe the plan of a file.
+
+    Raises:
+        InputError: there is no plan in it, or one of a profile, whose times are measured.
+    """
+    plan = read_plan(file)
+    if plan.candidate is None:
+        raise InputError(f"{file} has no plan: {plan.diagnosis}")
+    if plan.problem.get("model") is None:
+        raise InputError(f"{file}: a profile needs no calibration; give a plan of a model.")
+    return shape_of(plan)
+
+
+def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...], plan: Shape | None = None) -> ClusterCalibration:
+    """Calibrate one cluster to its runs, read from `sources`: for any plan, or for one.
 
     The usual spread is the first run's.
 
@@ -148,6 +170,9 @@ def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> Cluster
     """
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     center, spread = level(logarithms, seen[0].usual)
+    if plan is not None and logarithms:
+        shapes = [each.shape for each in seen if each.measured is not None]
+        (center,), (spread,) = (each.tolist() for each in factors(logarithms, shapes, [plan], seen[0].usual))
     if not 0.1 <= exp(center) <= 10:
         raise InputError(
             f"the runs take {exp(center):.3g}x the predicted time, more than any cluster. Check the unit of "
@@ -164,8 +189,8 @@ def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> Cluster
     )
 
 
-def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[str]:
-    """The level by own runs, by published ones, and by both, as ratios to predicted times."""
+def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration, plan: Path | None = None) -> list[str]:
+    """The level by own runs, by published ones, and by both, as ratios to predicted times; of a `plan`, if given."""
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
     usual = seen[0].usual
     low, high = (usual.median * exp(side * usual.between) for side in (-1, 1))
@@ -175,8 +200,8 @@ def level_lines(seen: Sequence[ComparedRun], taken: ClusterCalibration) -> list[
         *lines,
         f"On devices whose coefficients nest {known} fitted, published runs take {usual.median:.3f} times the "
         f"predicted time (two thirds of clusters: {low:.3f} to {high:.3f}).",
-        f"The factor of this cluster is {taken.time:.3f}. Further runs vary by {percent(taken.time_spread)} "
-        "(standard deviation).",
+        f"The factor of {plan or 'this cluster'} is {taken.time:.3f}. Further runs vary by "
+        f"{percent(taken.time_spread)} (standard deviation).",
     ]
 
 
@@ -187,14 +212,18 @@ def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
     return fit([each.verdict for each in seen], estimate_error(seen[0].verdict.stack))
 
 
-def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:
-    """Tell where the level of a cluster makes predictions no better: each run by the level of the others."""
-    usual = usual or seen[0].usual
-    off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+def doubt_level(seen: Sequence[ComparedRun], doubt: Doubt, by_plan: bool = False) -> None:
+    """Tell where the level of a cluster, or factors by plan, make predictions no better: each run by the others."""
+    runs = [each for each in seen if each.measured is not None]
+    off = [log((each.measured or 0.0) / each.predicted) for each in runs]
     if not off:
         doubt("No run has a batch_time; the correction of time stays 1.")
     elif len(off) > 1:
-        others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
+        usual, others = seen[0].usual, []
+        for index, each in enumerate(runs):
+            rest = [*off[:index], *off[index + 1 :]]
+            shapes = [other.shape for other in runs if other is not each]
+            others.append(factors(rest, shapes, [each.shape], usual)[0].item() if by_plan else level(rest, usual)[0])
         after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))
         before = fmean(abs(expm1(-each)) for each in off)
         doubt_better("leaving out one run at a time, the mean error", before, after, doubt)

@@ -192,6 +192,39 @@ def test_from_runs_to_a_calibrated_plan_in_two_commands(tmp_path: Path, call: Ca
     assert nest.check(plan).ok
 
 
+def test_runs_like_a_plan_decide_its_factor(tmp_path: Path, call: Caller) -> None:
+    """One of three runs is slow, and the plan is its own."""
+    runs, plans = runs_file(tmp_path, 1.0), {}
+    lines = [json.loads(line) for line in runs.read_text().splitlines()]
+    lines[0]["measured"]["batch_time"] *= 1.2
+    runs.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for line in (lines[0], lines[2]):
+        plans[line["id"]] = file = tmp_path / f"{line['id']}.json"
+        slower = on_slower(line["problem"], time=1.3)  # A calibration of the plan itself changes nothing.
+        file.write_text(json.dumps(nest.evaluate(slower).to_dict()))
+    found = {}
+    for name, file in plans.items():
+        code, out, _ = call("calibrate", "cluster", str(runs), "--for", str(file), "--json")
+        assert code == 0
+        found[name] = json.loads(out)["calibration"]
+    cluster = json.loads(call("calibrate", "cluster", str(runs), "--json")[1])["calibration"]
+    assert found["tp1"]["time"] > cluster["time"] > found["tp4"]["time"]
+    assert "--for tp1.json" in found["tp1"]["sources"][0]
+    out = " ".join(call("calibrate", "cluster", str(runs), "--for", str(plans["tp1"]))[1].split())
+    assert f"tp1.json is {found['tp1']['time']:.3f}." in out
+
+
+def test_a_factor_is_for_a_plan_of_a_model(tmp_path: Path, call: Caller) -> None:
+    runs, file = runs_file(tmp_path, 1.0), tmp_path / "plan.json"
+    file.write_text(json.dumps(nest.solve(PROFILE).to_dict()))
+    code, _, error = call("calibrate", "cluster", str(runs), "--for", str(file))
+    assert (code, "a profile needs no calibration" in error) == (2, True)
+    tiny = {**SMALL, "cluster": {**SMALL["cluster"], "memory": "1 GB"}}
+    file.write_text(json.dumps(nest.solve(tiny).to_dict()))
+    code, _, error = call("calibrate", "cluster", str(runs), "--for", str(file))
+    assert (code, "has no plan" in error) == (2, True)
+
+
 def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, call: Caller) -> None:
     runs = runs_file(tmp_path, 1.3)
     once = json.loads(call("calibrate", "cluster", str(runs), "--json")[1])["calibration"]

@@ -246,6 +246,9 @@ def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
 
 def cluster(
     files: list[Path] = typer.Argument(..., metavar="RUNS...", help="Runs on one cluster (JSON lines)."),
+    plan: Path | None = typer.Option(
+        None, "--for", metavar="PLAN", help="Fit the factor of this plan; runs like it count most."
+    ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="Write the calibration to this file."
     ),
@@ -259,15 +262,24 @@ def cluster(
     from attrs import asdict
 
     from nest.io import write_text
-    from nest_calibrate.cluster import calibrated, calibration_text, doubt_level, level_lines, memory_of, seen_runs
+    from nest_calibrate.cluster import (
+        calibrated,
+        calibration_text,
+        doubt_level,
+        level_lines,
+        memory_of,
+        planned,
+        seen_runs,
+    )
     from nest_calibrate.memory import doubt_memory_figures
 
     doubts: list[str] = []
+    target = None if plan is None else planned(plan)
     with share_line() as tell:
         seen = seen_runs(files, registry(), tell, doubts.append)
-    names = " ".join(path.name for path in files)
-    figures = calibrated(seen, (f"nest calibrate cluster {names}",))
-    doubt_level(seen, None, doubts.append)
+    names = " ".join([*(path.name for path in files), *([] if plan is None else ["--for", plan.name])])
+    figures = calibrated(seen, (f"nest calibrate cluster {names}",), target)
+    doubt_level(seen, doubts.append, by_plan=target is not None)
     if (memory := memory_of(seen)) is not None:
         doubt_memory_figures([each.verdict for each in seen], memory, doubts.append)
     _warn(doubts)
@@ -276,7 +288,7 @@ def cluster(
         typer.echo(to_json({"calibration": asdict(figures), "runs": runs, "warnings": doubts}))
     else:
         _show_runs(seen)
-        for line in level_lines(seen, figures):
+        for line in level_lines(seen, figures, plan):
             show_paragraph(line)
         if figures.memory is not None:
             spread = f"Other runs vary by {percent(figures.memory_spread or 0.0)} (standard deviation)"
