@@ -90,9 +90,13 @@ def _predicted(each: "Measured") -> float | None:
 
 
 def _row(each: "Measured") -> tuple[str, ...]:
+    """Cells of a run; its peak and estimate are those that a calibration compares."""
+    from nest_calibrate.memory import verdict
+
     seconds, predicted = each.seconds, _predicted(each)
-    peak = None if each.figures.failed else each.figures.peak
-    estimate = None if each.plan is None else max(stage.memory for stage in each.plan.stages)
+    seen = None if each.run is None or each.plan is None else verdict(each.run, each.plan)
+    peak, estimate = (each.figures.peak, None) if seen is None else (seen.peak, seen.estimate)
+    peak = None if each.figures.failed else peak
     return (
         str(each.log),
         each.figures.framework or "-",
