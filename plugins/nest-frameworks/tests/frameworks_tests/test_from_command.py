@@ -47,6 +47,13 @@ class Plugin:
         return [Words()]
 
 
+ULYSSES = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
+FSDP = (
+    "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B data.max_prompt_length=4096"
+)
+
+
 @pytest.fixture
 def problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     known = registry([Plugin()])
@@ -231,3 +238,22 @@ def test_a_release_that_nest_does_not_read_is_refused(reader: str, release: str,
         return
     with pytest.raises(InputError, match=re.escape(told)):
         each.read_launch(each.examples[0], options)
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "text", "key"),
+    [
+        ("verl", "run.sh", f"{FSDP} {ULYSSES}=2\n", ULYSSES),
+        ("deepspeed", "ds.json", '{"train_batch_size": 16, "sequence_parallel_size": 2}', "sequence_parallel_size"),
+    ],
+)
+def test_a_plug_in_that_a_key_takes_is_named_with_it(
+    reader: str, name: str, text: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / name).write_text(text)
+    asked = ("--cluster", "p5.48xlarge", "--nodes", "1", "--model", "qwen3-8b")
+    assert call(monkeypatch, "evaluate", "--from", reader, str(tmp_path / name), *asked) == 2
+    told = capsys.readouterr().err
+    assert f"{key} 2 exchanges tokens for heads" in told
+    assert "`pip install ./plugins/nest-ulysses` adds it." in told

@@ -54,6 +54,8 @@ def test_tokens_are_dispatched_as_the_training_says(
     text = flags(problem(EXPERT_MODEL, training, {"tp": 2, "sp": True, "dp": 8, "zero": 1, **fixed}))
     assert f"--moe-token-dispatcher-type {dispatcher}\n" in text
     assert ("needs HybridEP" in text) == ("hybridep" in dispatcher)  # Which no stock Megatron-LM has.
+    exporter: Any = registry().exporters()["megatron"]
+    assert bool(exporter.needs({"megatron_flags.sh": text})) == ("hybridep" in dispatcher)  # A note as well.
 
 
 def test_a_dense_model_has_no_dispatcher() -> None:
