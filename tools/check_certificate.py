@@ -66,6 +66,15 @@ class Choices(tuple[Choice, ...]):
         """ZeRO stages."""
         return frozenset(zero for _, zero in self)
 
+    @cached_property
+    def families(self) -> list[list[tuple[int, Choice]]]:
+        """Choices that differ in the blocks that they recompute alone, by their number."""
+        found = defaultdict(list)
+        for mode, zero in self:
+            first, *parts = mode.split(":")
+            found[first, *parts[1:], zero].append((int(parts[0]) if parts else 0, (mode, zero)))
+        return [sorted(family) for family in found.values()]
+
 
 class Refused(Exception):  # noqa: N818 - a verdict
     """A certificate that proves nothing; the text says where."""
@@ -761,7 +770,7 @@ class Rules:
         Raises:
             Refused: the rules do not prove the case.
         """
-        needed, left = 0, [(0, len(self.instance.choices(case)))]
+        needed, left = 0, [(0, len(self.instance.choices(case)))] if self.instance.choices(case) else []
         while left:
             low, high = left.pop()
             bound, said = 0.0, ""
@@ -840,10 +849,10 @@ class Rules:
             slowest, filling, sync = self.terms(case, choices, extra)
             return a * slowest + filling + sync
 
-        if bound(0.0) >= self.claim:
-            return bound(0.0)
-        flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
         found, costs = bound(0.0), inst.candidates[case.candidate]
+        if found >= self.claim:
+            return found
+        flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
         for middle in sorted({flying[0], flying[s // 2], flying[-1]}, reverse=True):
             rows = self.weighted(case, choices, middle)
             room = 0.0
@@ -1195,19 +1204,23 @@ class Rules:
         for size in self.sizes(case):
             for exact in (False, True) if few else (False,):
                 splits = self.splits(case, size, exact)
-                bound = min((self.counted(case, choices, stages, known) for stages in splits), default=inf)
+                bound = min((self.counted(case, choices, stages, known, few > exact) for stages in splits), default=inf)
                 if bound >= self.claim:
                     break
             found = min(found, bound)
         return found
 
-    def counted(self, case: Case, choices: Choices, stages: list[tuple[Chunk, ...]], known: dict[Any, Any]) -> float:
-        """Bound of stages whose chunks are known but for their layers of the stretch."""
+    def counted(
+        self, case: Case, choices: Choices, stages: list[tuple[Chunk, ...]], known: dict[Any, Any], roughly: bool
+    ) -> float:
+        """Bound of stages whose chunks are known but for their layers of the stretch; roughly: 0 if these fit."""
         inst = self.instance
         a, *w = inst.weights(case)
         slowest, filling, sync = self.terms(case, choices)
         limit, count = (self.claim - filling - sync) / a if a > 0 else inf, self.stretch(case).count
         fewest, tops, held = [sum(chunk.least for chunk in own) for own in stages], [], []
+        if sum(fewest) > count:
+            return inf
         for stage, own in enumerate(stages):
             moment = max(inst.held(case, stage + 1), key=sum)
             if own not in known:
@@ -1223,8 +1236,8 @@ class Rules:
             held.append(moment)
             if tops[-1] < fewest[stage]:
                 return inf
-        if sum(tops) < count or sum(fewest) > count:
-            return inf
+        if sum(tops) < count or roughly:
+            return inf if sum(tops) < count else 0.0
         labels: dict[int, list[Any]] = {0: [(slowest, 0.0, sync)]}
         for stage, own in enumerate(stages):
             following: dict[int, list[Any]] = defaultdict(list)
@@ -1253,26 +1266,20 @@ class Rules:
     def fastest(self, case: Case, choices: Choices, own: tuple[Chunk, ...], limit: float) -> list[tuple[int, Choice]]:
         """Most layers of the stretch that a stage runs in less than `limit` by each choice, the most first."""
         fewest, most = sum(chunk.least for chunk in own), min(sum(c.most for c in own), self.stretch(case).count)
-        fast, ways, known, last = fewest, [], {}, {}
-        for choice in choices:  # Choices side by side are about as fast.
-            mode, *parts = choice[0].split(":")
-            family = mode, parts[1:], choice[1]
-            if parts and str(family) in last:
-                part, fast = last[str(family)]
-                reach = max(max(c.front[1], len(c.ends)) + min(c.most, fast + 1) for c in own)
-                if min(part, int(parts[0])) >= reach:  # Both recompute all that a chunk of such a stage may hold.
-                    continue
-            key = choice[0], max(self.instance.effective(choice[1]), 1)
-            if key not in known:
-                while fast < most and self.pace(case, choice, own, fast + 1)[0] < limit:
-                    fast += 1
-                while fast >= fewest and self.pace(case, choice, own, fast)[0] >= limit:
-                    fast -= 1
-                known[key] = fast
-            fast = known[key]
-            if parts:
-                last[str(family)] = int(parts[0]), fast
-            ways.append((fast, choice))
+        fast, ways, known = fewest, [], {}
+        for family in choices.families:
+            for part, choice in family:
+                key = choice[0], max(self.instance.effective(choice[1]), 1)
+                if key not in known:  # Choices side by side are about as fast.
+                    while fast < most and self.pace(case, choice, own, fast + 1)[0] < limit:
+                        fast += 1
+                    while fast >= fewest and self.pace(case, choice, own, fast)[0] >= limit:
+                        fast -= 1
+                    known[key] = fast
+                fast = known[key]
+                ways.append((fast, choice))
+                if part >= max(max(c.front[1], len(c.ends)) + min(c.most, fast + 1) for c in own):
+                    break  # Further ones recompute no more: this is all that a chunk of such a stage may hold.
         return sorted(ways, reverse=True)
 
     def added(
@@ -1390,12 +1397,14 @@ def check_tree(rules: Rules, node: Numbers, left: Sequence[Case]) -> None:
         return
     if node["by"] not in ("candidate", "replicas", "order", "schedule", "degree", "stages"):
         raise Refused(f"cases are not split by {node['by']!r}")
-    for ranges, part in node["parts"]:
-        inside = [any(low <= (getattr(case, node["by"]) or 0) <= high for low, high in ranges) for case in left]
-        check_tree(rules, part, [case for case, taken in zip(left, inside) if taken])
-        left = [case for case, taken in zip(left, inside) if not taken]
-    if left:
-        raise Refused(f"no leaf covers the case of {left[0]}")
+    inside = defaultdict(list)
+    for case in left:
+        inside[getattr(case, node["by"]) or 0].append(case)
+    for value, cases in inside.items():
+        part = next((part for ranges, part in node["parts"] if any(low <= value <= high for low, high in ranges)), None)
+        if part is None:
+            raise Refused(f"no leaf covers the case of {cases[0]}")
+        check_tree(rules, part, cases)
 
 
 def read(path: str | PathLike[str]) -> Numbers:

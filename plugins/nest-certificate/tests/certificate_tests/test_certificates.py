@@ -95,6 +95,16 @@ def test_chunked_problems_have_certificates(seed):
     assert "counts" in text
 
 
+def test_chunks_with_more_room_than_equal_layers_are_no_crash():
+    with pytest.raises(proof.NotProved, match="no rule covers"):
+        certificate_of("chunked", 50026)
+
+
+def test_a_case_without_choices_needs_no_rule():
+    instance = rules.Instance(by_hand()["instance"] | {"allowed": {"sets": [], "cases": {}}})
+    assert [rules.Rules(instance, 1e9).prove(case, 0) for case in instance.cases()] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("seed", [0, 2, 5, 13])
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_no_bound_exceeds_the_plan(rule, seed):
