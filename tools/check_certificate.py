@@ -9,10 +9,11 @@ import gzip
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property, wraps
 from itertools import groupby
 from math import fsum, inf
+from operator import attrgetter
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -43,6 +44,23 @@ RULES = ("totals", "counts", "recurrence", "placement", "replay")  # The first t
 MOST_CUTS = 3000  # Closed sets of layers of a graph that is checked.
 MOST_ENDS = 8  # Layers beside the longest row of equal ones, distributed in every way.
 MOST_STATES = 3_000_000  # States of a recurrence or replays of a case.
+
+
+def remembered(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Cache what a method returns, by these decisions of its first argument, a case, and by its other arguments."""
+    decisions = attrgetter(*names) if names else lambda first: first
+
+    def cached(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def found(self: Any, first: Any, *others: Any) -> Any:
+            key = (method, decisions(first), *others)
+            if key not in self.cache:
+                self.cache[key] = method(self, first, *others)
+            return self.cache[key]
+
+        return found
+
+    return cached
 
 
 class Choices(tuple[Choice, ...]):
@@ -106,15 +124,13 @@ class Costs:
             raise Refused("a row of the instance has another length than the layers")
         if not all(0 <= each < 1e31 for row in (sizes, *rows) for each in row):
             raise Refused("a number of the instance is negative or not finite")
-        kinds: dict[Any, list[int]] = {}
-        self.by_layer = list(zip(*rows, strict=True))
-        for layer, column in enumerate(self.by_layer):
-            kinds.setdefault(column, []).append(layer)
-        self.columns = list(kinds)
-        self.kinds, self.numbers = [own[0] for own in kinds.values()], [len(own) for own in kinds.values()]
+        kinds: dict[Any, int] = {}
+        self.by_layer = [kinds.setdefault(column, layer) for layer, column in enumerate(zip(*rows, strict=True))]
+        self.kinds = list(kinds.values())  # First layer of each class of equal ones.
+        self.numbers = [self.by_layer.count(kind) for kind in self.kinds]
         pairs = list(zip(tensors, sizes, strict=True))
         self.cut = [sum(size for (maker, readers), size in pairs if crosses(cut, maker, readers)) for cut in cuts]
-        self.cuts, self.sums, self.members, self.gathered = cuts, {}, {}, data.get("gathered", 0.0)
+        self.cuts, self.sums, self.cache, self.gathered = cuts, {}, {}, data.get("gathered", 0.0)
 
     def over(self, key: Hashable, row: Sequence[float], runs: Runs) -> float:
         """Sum of a row over runs of layers, each from one closed set to a larger one; rounded once a run."""
@@ -125,12 +141,11 @@ class Costs:
             total += self.sums[key, run]
         return total
 
+    @remembered()
     def inside(self, run: Run) -> list[int]:
         """Layers of a run."""
-        if run not in self.members:
-            inside = self.cuts[run[1]] & ~self.cuts[run[0]]
-            self.members[run] = [layer for layer in range(self.layers) if inside >> layer & 1]
-        return self.members[run]
+        inside = self.cuts[run[1]] & ~self.cuts[run[0]]
+        return [layer for layer in range(self.layers) if inside >> layer & 1]
 
 
 def crosses(cut: int, maker: int, readers: Sequence[int]) -> bool:
@@ -176,6 +191,8 @@ class Instance:
         self.candidates = [Costs(each, self.cuts, self.tensors, self.levels) for each in data["candidates"]]
         self.schedules, self.orders = data["schedules"], data["rank_orders"]
         self.larger = self.pairs()
+        self.units = [sum(1 << layer for layer in unit) for unit in data["recomputed_units"]]  # Blocks, as bits.
+        self.unit_of = {layer: number for number, unit in enumerate(data["recomputed_units"]) for layer in unit}
 
     def closed_sets(self) -> list[int]:
         """Sets of layers that hold all readers of what they make, as bits, small ones first."""
@@ -234,14 +251,11 @@ class Instance:
             below = capacity
         return tuple(found)
 
+    @remembered()
     def lines(self, kind: str, shape: tuple[int, ...], members: int) -> Ways:
         """Ways to run a collective, as seconds, seconds per byte, and both for the port of each level."""
-        key = (kind, shape, members)
-        if key in self.cache:
-            return self.cache[key]
         if self.data.get("collectives") is not None:
-            self.cache[key] = self.measured(f"{kind} {members} in {' x '.join(map(str, shape))}")
-            return self.cache[key]
+            return self.measured(f"{kind} {members} in {' x '.join(map(str, shape))}")
         phases = 2 if kind == "all_reduce" else 1
         ports, inside, narrowest, flat = [], 1, inf, []
         for level, (count, (_, bandwidth, latency)) in enumerate(zip(shape, self.levels)):
@@ -250,9 +264,7 @@ class Instance:
             if count > 1:
                 flat = [(0.0, 0.0)] * len(self.levels)
                 flat[level] = (phases * (members - 1) * latency, phases * (members - 1) / members / narrowest)
-        ways = [(sum(a for a, _ in each), sum(b for _, b in each), each) for each in (ports, flat)]
-        self.cache[key] = ways
-        return ways
+        return [(sum(a for a, _ in each), sum(b for _, b in each), each) for each in (ports, flat)]
 
     def measured(self, name: str) -> Ways:
         """Ways to run a collective whose costs the instance lists; affine in its bytes, with nothing negative."""
@@ -281,25 +293,24 @@ class Instance:
                 worst = [max(pair) for pair in zip(worst, taken)]
         return worst
 
+    @remembered("candidate", "replicas", "order", "degree")
     def groups(self, case: Case) -> list[tuple[Group, Group, Group]]:
         """For each parameter group: all its devices, those that shard, and those with the same shard."""
-        costs, d, degree = self.candidates[case.candidate], case.replicas, case.degree
+        costs = self.candidates[case.candidate]
         step = case.size if self.orders[case.order] == "pp-inner" else costs.width
-        found = []
-        for ranks in (tuple(group["ranks"]) for group in costs.state):
-            key = (ranks, step, d, degree)
-            if key not in self.cache:
-                members = sorted(replica * step + rank for replica in range(d) for rank in ranks)
-                count = len(members)
-                whole = ((self.shape(members),), count)
-                if degree is None or count <= degree:
-                    self.cache[key] = whole, whole, ((), 1)
-                else:
-                    shards = {self.shape(members[i : i + degree]) for i in range(0, count, degree)}
-                    same = {self.shape(members[i::degree]) for i in range(degree)}
-                    self.cache[key] = whole, (tuple(shards), degree), (tuple(same), count // degree)
-            found.append(self.cache[key])
-        return found
+        return [self.group(tuple(group["ranks"]), step, case.replicas, case.degree) for group in costs.state]
+
+    @remembered()
+    def group(self, ranks: tuple[int, ...], step: int, replicas: int, degree: int | None) -> tuple[Group, Group, Group]:
+        """Groups of devices for one parameter group, whose replicas are `step` devices apart."""
+        members = sorted(replica * step + rank for replica in range(replicas) for rank in ranks)
+        count = len(members)
+        whole = ((self.shape(members),), count)
+        if degree is None or count <= degree:
+            return whole, whole, ((), 1)
+        shards = {self.shape(members[i : i + degree]) for i in range(0, count, degree)}
+        same = {self.shape(members[i::degree]) for i in range(degree)}
+        return whole, (tuple(shards), degree), (tuple(same), count // degree)
 
     # Section 3: the cases of the plan space.
 
@@ -354,56 +365,57 @@ class Instance:
 
     def choices(self, case: Case) -> Sequence[Choices]:
         """Sets of allowed choices: a plan takes one set, and each of its stages a mode and a ZeRO stage of it."""
-        key = self.sets(case)
-        if key not in self.cache:
-            if key[0] == "all":
-                names = self.candidates[case.candidate].data["choices"]
-                sets = [[(mode, zero) for mode in names for zero in self.data["zero"]]]
-            else:
-                sets = [] if key[1] is None else self.data["allowed"]["sets"][key[1]]
-            self.cache[key] = [Choices((str(mode), int(zero)) for mode, zero in some) for some in sets if some]
-        return self.cache[key]
+        return self.sets(*self.listed(case))
 
-    def sets(self, case: Case) -> tuple[str, Any]:
-        """Name of the sets of choices of a case."""
-        allowed = self.data.get("allowed")
-        if allowed is None:
-            return "all", case.candidate
-        key = ",".join(map(str, (case.candidate, case.replicas, case.order, case.schedule, case.degree)))
-        return "set", allowed["cases"].get(key, {}).get(str(case.stages))
+    def listed(self, case: Case) -> tuple[int | None, int | None]:
+        """Candidate whose choices are all allowed, or the number of the sets that the instance lists for a case."""
+        if self.data.get("allowed") is None:
+            return case.candidate, None
+        return None, self.by_stages(case).get(str(case.stages))
 
-    def together(self, case: Case, low: int, high: int) -> Choices:
-        """Choices of some of the sets, by number."""
-        key = ("together", self.sets(case), low, high)
-        if key not in self.cache:
-            self.cache[key] = Choices(dict.fromkeys(choice for some in self.choices(case)[low:high] for choice in some))
-        return self.cache[key]
+    @remembered("candidate", "replicas", "order", "schedule", "degree")
+    def by_stages(self, case: Case) -> Numbers:
+        """For each number of stages, the number of the sets of choices."""
+        return self.data["allowed"]["cases"].get(",".join(map(str, case[:5])), {})
+
+    @remembered()
+    def sets(self, candidate: int | None, number: int | None) -> list[Choices]:
+        """Sets of choices by what `listed` names."""
+        if candidate is not None:
+            names = self.candidates[candidate].data["choices"]
+            return [Choices((str(mode), int(zero)) for mode in names for zero in self.data["zero"])]
+        sets = [] if number is None else self.data["allowed"]["sets"][number]
+        return [Choices((str(mode), int(zero)) for mode, zero in some) for some in sets if some]
+
+    @remembered()
+    def together(self, listed: tuple[int | None, int | None], low: int, high: int) -> Choices:
+        """Choices of some of the sets that `listed` names."""
+        return Choices(dict.fromkeys(choice for some in self.sets(*listed)[low:high] for choice in some))
 
     # Section 4: weights, micro-batches in flight, stages.
 
+    @remembered("schedule", "batches", "stages")
     def weights(self, case: Case) -> list[float]:
         """`A`, then `B` of forward passes, input and weight gradients, arriving and returning messages."""
         schedule, m, s = self.schedules[case.schedule], case.batches, case.stages
-        key = ("weights", case.schedule, m, s)
-        if key not in self.cache:
-            name, v = schedule["name"], schedule["chunks"]
-            if name in ("1f1b", "gpipe"):
-                row = [m - 1.0, 1.0, 1.0, 1.0]
-            elif name == "nest":
-                row = [m + s - 1.0, 0.0, 0.0, 0.0]
-            elif name == "interleaved":
-                row = [m - 1 / v, 1 / v, 1 / v, 1 / v]
-            else:
-                row = self.table(case.schedule, m, s)["weights"]
-            self.cache[key] = [*row, *((1.0, 1.0) if schedule["hides"] else row[1:3])]
-        return self.cache[key]
+        name, v = schedule["name"], schedule["chunks"]
+        if name in ("1f1b", "gpipe"):
+            row = [m - 1.0, 1.0, 1.0, 1.0]
+        elif name == "nest":
+            row = [m + s - 1.0, 0.0, 0.0, 0.0]
+        elif name == "interleaved":
+            row = [m - 1 / v, 1 / v, 1 / v, 1 / v]
+        else:
+            row = self.table(case.schedule, m, s)["weights"]
+        return [*row, *((1.0, 1.0) if schedule["hides"] else row[1:3])]
 
+    @remembered("schedule", "batches", "stages")
     def held(self, case: Case, stage: int) -> Sequence[Moment]:
         """Micro-batches in flight of the chunks of a stage, from 1, at its fullest moments."""
         name, m, s = self.schedules[case.schedule]["name"], case.batches, case.stages
         if name in ("1f1b", "nest"):
-            return [[min(m, s - stage + 1)]]
-        return [[m]] if name == "gpipe" else self.table(case.schedule, m, s)["held"][stage - 1]
+            return ((min(m, s - stage + 1),),)
+        return ((m,),) if name == "gpipe" else tuple(map(tuple, self.table(case.schedule, m, s)["held"][stage - 1]))
 
     def split(self, mode: str, runs: Runs) -> Sequence[tuple[str, Runs]]:
         """Runs of layers of each pure mode of a stage, by the first blocks that a partial mode recomputes."""
@@ -413,7 +425,7 @@ class Instance:
         parts = {first: [], rest: []}
         for smaller, larger in runs:
             inside, taken, done = self.cuts[larger] & ~self.cuts[smaller], 0, 0
-            for unit in self.unit_bits():
+            for unit in self.units:
                 if unit & inside and done < int(count):
                     taken, done = taken | unit & inside, done + 1
             # Layers behind the recomputed blocks, these, and layers in front of them, such as the embedding.
@@ -427,19 +439,10 @@ class Instance:
             parts[rest] += [(ends[0], ends[1]), (ends[2], ends[3])]
         return [(name, [run for run in own if run[0] != run[1]]) for name, own in parts.items()]
 
+    @remembered()
     def behind(self, layers: int) -> int:
         """Readers of what some layers make."""
-        key = ("behind", layers)
-        if key not in self.cache:
-            others = (other for maker, readers in self.tensors if layers >> maker & 1 for other in readers)
-            self.cache[key] = sum(1 << other for other in set(others))
-        return self.cache[key]
-
-    def unit_bits(self) -> list[int]:
-        """Transformer blocks in pipeline order, as bits."""
-        if "bits" not in self.cache:
-            self.cache["bits"] = [sum(1 << layer for layer in unit) for unit in self.data["recomputed_units"]]
-        return self.cache["bits"]
+        return sum(1 << i for i in {i for maker, readers in self.tensors if layers >> maker & 1 for i in readers})
 
     def effective(self, zero: int) -> int:
         """ZeRO stage whose costs count."""
@@ -447,42 +450,30 @@ class Instance:
             return 0
         return 1 if zero == 2 and self.data["whole_gradients"] else zero
 
+    @remembered("candidate", "replicas", "order", "degree")
     def sharding(self, case: Case, runs: Runs, zero: int) -> Sharding:
-        """Seconds of ZeRO per micro-batch with ports, its part in forward passes, once per batch, update, bytes."""
+        """Seconds of ZeRO per micro-batch and port, its part in forward passes, once per batch, update; bytes."""
         costs, data = self.candidates[case.candidate], self.data
-        zero = self.effective(zero)
-        count, copies = 1 + len(self.levels), self.schedules[case.schedule]["copies"]
+        zero, count = self.effective(zero), 1 + len(self.levels)
         often, once, gathering, update, held = [0.0] * count, [0.0] * count, 0.0, 0.0, 0.0
         for number, (group, (whole, shards, same)) in enumerate(zip(costs.state, self.groups(case))):
-            weights, gradients, optimizer, updating = (
-                costs.over((number, name), group[name], runs)
-                for name in ("weights", "gradients", "optimizer", "update")
-            )
-            z, terms, frequent = shards[1], [], []
-            if zero == 0:
-                terms.append(self.collective("all_reduce", gradients, whole))
-            else:
-                terms.append(self.collective("all_reduce", gradients / z, same))
+            rows = ("weights", "gradients", "optimizer", "update")
+            weights, gradients, optimizer, updating = (costs.over((number, row), group[row], runs) for row in rows)
             pieces = max(1.0, costs.over((number, "pieces"), group["pieces"], runs)) if group.get("pieces") else 1.0
-            if zero == 1:
-                terms.append(self.collective("reduce_scatter", gradients, shards))
-            elif zero > 1:
-                frequent.append((1, self.collective("reduce_scatter", gradients / pieces, shards)))
-            if 0 < zero < 3:
-                terms.append(self.collective("all_gather", weights, shards))
-            elif zero == 3:
-                gather = self.collective("all_gather", weights / pieces, shards)
-                frequent.append((2, gather))
-                gathering += pieces * gather[0]
-            once = [sum(each) for each in zip(once, *terms)]
-            for times, taken in frequent:
-                often = [a + times * pieces * b for a, b in zip(often, taken)]
-            update += updating / (z if zero else 1)
-            held += (
-                weights / (z if zero > 2 else 1) + gradients / (z if zero > 1 else 1) + optimizer / (z if zero else 1)
-            )
+            z = shards[1] if zero else 1
+            reduced = self.collective("all_reduce", gradients / z, same if zero else whole)
+            scattered = gradients / (pieces if zero > 1 else 1) if zero else 0.0
+            scatter = self.collective("reduce_scatter", scattered, shards)
+            gathered = weights / (pieces if zero > 2 else 1) if zero else 0.0
+            gather = self.collective("all_gather", gathered, shards)
+            for i, (a, b, c) in enumerate(zip(reduced, scatter, gather)):
+                once[i] += a + (b if zero == 1 else 0.0) + (c if zero < 3 else 0.0)
+                often[i] += pieces * ((b if zero > 1 else 0.0) + (2 * c if zero > 2 else 0.0))
+            gathering += pieces * gather[0] if zero > 2 else 0.0
+            update += updating / z
+            held += weights / (z if zero > 2 else 1) + gradients / (z if zero > 1 else 1) + optimizer / z
         once[0] *= data["synchronisation"] * (data["sharded_synchronisation"] if zero else 1.0)
-        return often, gathering, once, update, copies * held
+        return often, gathering, once, update, held
 
     def stage(self, case: Case, runs: Runs, choice: Choice, around: Around) -> tuple[float, float, float, Parts]:
         """Times of a stage: `t`, its part of the sum, `y`, and seconds of the passes of its chunks.
@@ -535,9 +526,9 @@ class Instance:
         costs, parts = self.candidates[case.candidate], self.split(choice[0], runs)
         if any(costs.over(("bad", mode), costs.modes[mode]["bad"], own) > 0.5 for mode, own in parts):
             return inf, [0.0] * len(runs)
-        held = self.sharding(case, runs, choice[1])[4]
+        held = self.schedules[case.schedule]["copies"] * self.sharding(case, runs, choice[1])[4]
         first = sum(costs.over(("first", mode), costs.modes[mode]["first"], own) for mode, own in parts)
-        peak = max(self.peak(case.candidate, mode, run) for mode, own in parts for run in own)
+        peak = max(costs.modes[mode]["peak"][i] for mode, own in parts for run in own for i in costs.inside(run))
         stash = any(costs.modes[mode].get("stash_inputs") for mode, own in parts if own)
         further = []
         for run in runs:
@@ -546,37 +537,21 @@ class Instance:
             further.append(more + (costs.cut[run[1]] if stash else 0.0))
         return held + first + peak + (costs.gathered if choice[1] > 2 else 0.0), further
 
-    def peak(self, candidate: int, mode: str, run: Run) -> float:
-        """Largest transient bytes of the layers of a run."""
-        key = ("peak", candidate, mode, run)
-        if key not in self.cache:
-            row, inside = self.candidates[candidate].modes[mode]["peak"], self.cuts[run[1]] & ~self.cuts[run[0]]
-            self.cache[key] = max(row[layer] for layer in range(self.layers) if inside >> layer & 1)
-        return self.cache[key]
-
-    def fits(self, case: Case, memory: tuple[float, Sequence[float]], moments: Iterable[Moment]) -> bool:
+    def fits(self, memory: tuple[float, Sequence[float]], moments: Iterable[Moment]) -> bool:
         """Return whether a stage fits at each of its fullest moments."""
         first, further = memory
         most = max(sum((count - 1) * more for count, more in zip(moment, further)) for moment in moments)
         return first + most <= self.room
 
+    @remembered("candidate", "replicas", "order")
     def level(self, case: Case, one: int, two: int) -> int:
         """Level of the boundary between blocks at two slots: the worst over the replicas."""
-        first, last = sorted((one, two))
-        width, d = self.candidates[case.candidate].width, case.replicas
-        key = ("level", width, d, case.order, case.size, first, last)
-        if key not in self.cache:
-            if self.orders[case.order] == "pp-inner":
-                starts = [(r * case.size + first * width, r * case.size + last * width) for r in range(d)]
-            else:
-                starts = [(first * width * d + r * width, last * width * d + r * width) for r in range(d)]
-            fits = (
-                level
-                for level, size in enumerate(self.capacity)
-                if all(begin // size == (end + width - 1) // size for begin, end in starts)
-            )
-            self.cache[key] = next(fits)
-        return self.cache[key]
+        inner, width = self.orders[case.order] == "pp-inner", self.candidates[case.candidate].width
+        apart, step = (case.size, width) if inner else (width, width * case.replicas)
+        first, last = (slot * step for slot in sorted((one, two)))
+        starts = [(r * apart + first, r * apart + last + width - 1) for r in range(case.replicas)]
+        fits = (i for i, size in enumerate(self.capacity) if all(one // size == two // size for one, two in starts))
+        return next(fits)
 
     # Section 4: the price of a plan.
 
@@ -708,7 +683,7 @@ class Instance:
         slots = [stage["slot"] for stage in stages]
         if slots != sorted(set(slots)) or slots[0] < 0 or slots[-1] * width + width > found.size:
             raise Refused("the plan's blocks are not in order")
-        following, cut, runs = [list(stage["chunks"]) for stage in stages], self.cuts[-1], [[] for _ in stages]
+        following, cut, runs = [list(stage["chunks"]) for stage in stages], self.cuts[-1], [() for _ in stages]
         around, chunks = [[] for _ in stages], []
         for stage in route:
             layers = following[stage].pop(0) if following[stage] else []
@@ -727,9 +702,9 @@ class Instance:
         for number, (stage, run) in enumerate(chunks):
             near = [chunks[i][0] if 0 <= i < len(chunks) else stage for i in (number - 1, number + 1)]
             around[stage].append(tuple(END if o == stage else self.level(found, slots[stage], slots[o]) for o in near))
-            runs[stage].append(run)
+            runs[stage] += (run,)
         for number, (own, choice) in enumerate(zip(runs, chosen), 1):
-            if not self.fits(found, self.memory(found, own, choice), self.held(found, number)):
+            if not self.fits(self.memory(found, own, choice), self.held(found, number)):
                 raise Refused(f"stage {number} of the plan does not fit")
         return self.priced(found, list(zip(runs, chosen, around)), route)[1]
 
@@ -770,14 +745,15 @@ class Rules:
         Raises:
             Refused: the rules do not prove the case.
         """
-        needed, left = 0, [(0, len(self.instance.choices(case)))] if self.instance.choices(case) else []
+        listed, count = self.instance.listed(case), len(self.instance.choices(case))
+        needed, left = 0, [(0, count)] if count else []
         while left:
             low, high = left.pop()
             bound, said = 0.0, ""
             for number in range(last + 1 if high - low == 1 else min(last + 1, 2)):
                 self.states = 0
                 try:
-                    bound = getattr(self, RULES[number])(case, self.instance.together(case, low, high))
+                    bound = getattr(self, RULES[number])(case, self.instance.together(listed, low, high))
                 except Refused as refused:
                     said = f": {refused}"
                 if bound >= self.claim:
@@ -789,57 +765,49 @@ class Rules:
                 left += [((low + high) // 2, high), (low, (low + high) // 2)]
         return needed
 
-    def pure(self, case: Case, choices: Choices) -> tuple[Choice, ...]:
+    @remembered()
+    def pure(self, choices: Choices) -> Choices:
         """Choices of layers: each pure mode with each ZeRO stage as it counts."""
-        key = ("pure", choices)
-        if key not in self.cache:
-            own = {(name, self.instance.effective(z)) for mode, z in choices for name in mode.split(":")[::2]}
-            self.cache[key] = tuple(sorted(own))
-        return self.cache[key]
+        own = {(name, self.instance.effective(zero)) for mode, zero in choices for name in mode.split(":")[::2]}
+        return Choices(sorted(own))
 
-    def lean(self, case: Case, choices: Choices) -> tuple[list[float], float, list[float], list[float]]:
-        """Least seconds of each class of layers over some choices, and sums over all layers."""
-        inst, costs = self.instance, self.instance.candidates[case.candidate]
-        key = ("lean", case.candidate, choices.names)
-        if key not in self.cache:
-            modes = [costs.modes[name] for name in sorted(key[2])]
-            extra = [min(mode["extra"][i] for mode in modes) for i in range(inst.layers)]
-            work = [f + b + e for f, b, e in zip(costs.forward, costs.backward, extra, strict=True)]
-            busy = [
-                sum(row[i] + min(mode["busy"][level][i] for mode in modes) for i in range(inst.layers))
-                for level, row in enumerate(costs.busy or ())
-            ]
-            totals = [sum(row) for row in (costs.forward, costs.backward, costs.weights, extra)]
-            self.cache[key] = work, max(work), busy, totals
-        return self.cache[key]
+    @remembered("candidate")
+    def lean(self, case: Case, names: frozenset[str]) -> tuple[list[float], float, float, list[float]]:
+        """Least seconds of each layer over some modes, the largest, the busiest port, and sums over all layers."""
+        costs = self.instance.candidates[case.candidate]
+        modes, layers = [costs.modes[name] for name in sorted(names)], range(costs.layers)
+        extra = [min(mode["extra"][i] for mode in modes) for i in layers]
+        work = [f + b + e for f, b, e in zip(costs.forward, costs.backward, extra, strict=True)]
+        busy = [
+            sum(row[i] + min(mode["busy"][level][i] for mode in modes) for i in layers)
+            for level, row in enumerate(costs.busy or ())
+        ]
+        sums = [sum(row) for row in (costs.forward, costs.backward, costs.weights, extra)]
+        return work, max(work), max(busy, default=0.0), sums
 
-    def sync(self, case: Case, choices: Choices) -> float:
-        """Seconds once per batch of the slowest stage: a stage of all layers takes no more than all stages together."""
-        inst = self.instance
-        key = ("sync", case.candidate, case.replicas, case.order, case.size, case.degree, choices.zeros)
-        if key not in self.cache:
-            found = inf
-            for zero in choices.zeros:
-                _, _, once, update, _ = inst.sharding(case, [(0, len(inst.cuts) - 1)], zero)
-                # Sets of one shape: a collective's seconds are concave in its bytes.
-                found = min(found, update + (inst.data["exposed"] * once[0] if case.degree is None else 0.0))
-            self.cache[key] = found
-        return self.cache[key] / case.stages
+    @remembered("candidate", "replicas", "order", "degree", "schedule")
+    def whole(self, case: Case, choices: Choices) -> tuple[Any, ...]:
+        """Sums over all layers, the least message, and the least seconds once per batch of a stage of all layers."""
+        inst, found = self.instance, []
+        for zero in choices.zeros:
+            _, _, once, update, _ = inst.sharding(case, ((0, len(inst.cuts) - 1),), zero)
+            # Sets of one shape: a collective's seconds are concave in its bytes.
+            found.append(update + (inst.data["exposed"] * once[0] if case.degree is None else 0.0))
+        return *self.lean(case, choices.names)[1:], self.hop(case), min(found), inst.schedules[case.schedule]
 
     def terms(self, case: Case, choices: Choices, extra: float = 0.0) -> tuple[float, float, float]:
         """Lower bounds on the slowest stage, the sum and the time once per batch, from all layers together.
 
         `extra` is what all layers recompute, at least.
         """
-        inst, schedule = self.instance, self.instance.schedules[case.schedule]
-        _, largest, busy, (forward, backward, gradients, least) = self.lean(case, choices)
-        _, first, inputs, weights, arriving, returning = inst.weights(case)
-        extra, s, hop = max(extra, least), case.stages, self.hop(case)
+        largest, busy, (forward, backward, gradients, least), hop, sync, schedule = self.whole(case, choices)
+        _, first, inputs, weights, arriving, returning = self.instance.weights(case)
+        extra, s = max(extra, least), case.stages
         hops = s * schedule["chunks"] - 1 if schedule["chunks"] == 1 or schedule["name"] == "interleaved" else 0
         messages = 0.0 if schedule["hides"] else 2 * hops * hop
-        slowest = max([(forward + backward + extra + messages) / s, largest, *(each / s for each in busy)])
+        slowest = max((forward + backward + extra + messages) / s, largest, busy / s)
         filling = first * forward + inputs * (backward + extra - gradients) + weights * gradients
-        return slowest, filling + (arriving + returning) * hops * hop, self.sync(case, choices)
+        return slowest, filling + (arriving + returning) * hops * hop, sync / s
 
     def totals(self, case: Case, choices: Choices) -> float:
         """Rule 1: the slowest stage takes the mean at least; memory of all stages leaves only so much unrecomputed."""
@@ -849,103 +817,86 @@ class Rules:
             slowest, filling, sync = self.terms(case, choices, extra)
             return a * slowest + filling + sync
 
-        found, costs = bound(0.0), inst.candidates[case.candidate]
+        found, costs, pure = bound(0.0), inst.candidates[case.candidate], self.pure(choices)
         if found >= self.claim:
             return found
         flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
+        extra = [costs.modes[name]["extra"] for name, _ in pure]
+        spent = [sum(n * row[i] for n, i in zip(costs.numbers, costs.kinds, strict=True)) for row in extra]
         for middle in sorted({flying[0], flying[s // 2], flying[-1]}, reverse=True):
-            rows = self.weighted(case, choices, middle)
-            room = 0.0
-            for count in flying:
-                key = ("ratio", case.candidate, case.replicas, case.degree, case.schedule, choices, middle, count)
-                if key not in self.cache:
-                    pairs = zip(self.weighted(case, choices, count), rows, strict=True)
-                    both = [(one, two) for own, other in pairs for one, two in zip(own, other, strict=True)]
-                    self.cache[key] = min((one / two for one, two in both if 0 < two < inf), default=1.0)
-                room += inst.room / self.cache[key] if self.cache[key] > 0 else inf
+            rows = self.weighted(case, pure, middle)
+            ratios = [self.ratio(case, pure, middle, count) for count in flying]
+            room = sum(inst.room / ratio if ratio > 0 else inf for ratio in ratios)
             totals = [sum(n * each for n, each in zip(costs.numbers, row, strict=True)) for row in rows]
             lightest = sum(n * min(each) for n, each in zip(costs.numbers, zip(*rows, strict=True), strict=True))
             if lightest > room * (1 + ROUND):
                 return inf
-            extra = [costs.modes[name]["extra"] for name, _ in self.pure(case, choices)]
-            spent = [sum(n * row[i] for n, i in zip(costs.numbers, costs.kinds, strict=True)) for row in extra]
-            prices = {
-                (e - f) / (m - n)
-                for e, n in zip(spent, totals, strict=True)
-                for f, m in zip(spent, totals, strict=True)
-                if e > f and n < m < inf
-            }
-            for price in prices:
+            pairs = list(zip(spent, totals, strict=True))
+            for price in {(e - f) / (m - n) for e, n in pairs for f, m in pairs if e > f and n < m < inf}:
                 least = -price * room
                 for place, (number, kind) in enumerate(zip(costs.numbers, costs.kinds, strict=True)):
                     ways = zip(extra, rows, strict=True)
                     least += number * min(row[kind] + price * held[place] for row, held in ways)
                 found = max(found, bound(least * (1 - ROUND)))
+            if found >= self.claim:
+                break
         return found
 
-    def weighted(self, case: Case, choices: Choices, flying: float) -> list[list[float]]:
+    @remembered("candidate", "replicas", "degree", "schedule")
+    def ratio(self, case: Case, pure: Choices, middle: float, flying: float) -> float:
+        """Least share of the bytes with `middle` micro-batches in flight that a layer needs with `flying`."""
+        pairs = zip(self.weighted(case, pure, flying), self.weighted(case, pure, middle), strict=True)
+        both = [(one, two) for own, other in pairs for one, two in zip(own, other, strict=True)]
+        return min((one / two for one, two in both if 0 < two < inf), default=1.0)
+
+    @remembered("candidate", "replicas", "degree", "schedule")
+    def weighted(self, case: Case, pure: Choices, flying: float) -> list[list[float]]:
         """Bytes of each class of layers by choice, at least, with so many micro-batches in flight."""
-        costs = self.instance.candidates[case.candidate]
-        key = ("weighted", case.candidate, case.replicas, case.degree, case.schedule, choices, flying)
-        if key not in self.cache:
-            rows = []
-            for name, zero in self.pure(case, choices):
-                mode, row = costs.modes[name], []
-                for i in costs.kinds:
-                    size = mode["first"][i] + (flying - 1) * mode["more"][i] if not mode["bad"][i] else inf
-                    row.append(size + self.state(case, i, zero))
-                rows.append(row)
-            self.cache[key] = rows
-        return self.cache[key]
+        costs, rows = self.instance.candidates[case.candidate], []
+        for name, zero in pure:
+            mode, row = costs.modes[name], []
+            for i in costs.kinds:
+                size = mode["first"][i] + (flying - 1) * mode["more"][i] if not mode["bad"][i] else inf
+                row.append(size + self.state(case, i, zero))
+            rows.append(row)
+        return rows
 
-    def word(self, case: Case, run: Run) -> int:
-        """Number of all runs whose layers cost the same in the same blocks, between cuts of as many bytes."""
+    @remembered("candidate")
+    def alike(self, case: Case, run: Run) -> Run:
+        """First of all runs whose layers cost the same in the same blocks, between cuts of as many bytes."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
-        key = ("word", case.candidate, run)
-        if key not in self.cache:
-            if case.candidate not in self.cache:
-                columns = {column: number for number, column in enumerate(costs.columns)}
-                units = {layer: i for i, unit in enumerate(inst.data["recomputed_units"]) for layer in unit}
-                self.cache[case.candidate] = [columns[each] for each in costs.by_layer], units
-            (kinds, units), layers = self.cache[case.candidate], costs.inside(run)
-            ranks = {unit: rank for rank, unit in enumerate(sorted({units.get(layer, -1) for layer in layers}))}
-            word = tuple((kinds[layer], ranks[units.get(layer, -1)], layer in units) for layer in layers)
-            ends = (run[0] == 0, run[1] == len(inst.cuts) - 1, costs.cut[run[0]], costs.cut[run[1]])
-            self.cache[key] = self.cache.setdefault(("number", case.candidate, word, ends), len(self.cache))
-        return self.cache[key]
+        layers, units = costs.inside(run), [inst.unit_of.get(layer, -1) for layer in costs.inside(run)]
+        ranks = {unit: rank for rank, unit in enumerate(sorted(set(units)))}
+        word = tuple((costs.by_layer[layer], ranks[unit], unit >= 0) for layer, unit in zip(layers, units))
+        ends = (run[0] == 0, run[1] == len(inst.cuts) - 1, costs.cut[run[0]], costs.cut[run[1]])
+        return self.cache.setdefault((case.candidate, word, ends), run)
 
+    @remembered("candidate", "replicas", "degree", "schedule")
     def held(self, case: Case, run: Run, choice: Choice) -> tuple[float, float]:
         """Bytes of a stage with one micro-batch in flight, and of each further one."""
-        key = ("held", case.candidate, case.replicas, case.degree, case.schedule, self.word(case, run), choice)
-        if key not in self.cache:
-            first, (more,) = self.instance.memory(case, [run], choice)
-            self.cache[key] = first, more
-        return self.cache[key]
+        first, (more,) = self.instance.memory(case, (run,), choice)
+        return first, more
 
-    def options(self, case: Case, choices: Choices, run: Run) -> list[Option]:
+    @remembered("candidate", "replicas", "order", "schedule", "degree")
+    def options(self, case: Case, choices: Choices, run: Run, weights: tuple[float, ...]) -> list[Option]:
         """Choices of a stage between the cheapest boundaries: `t`, sum, `y`, bytes; none without memory."""
-        key = ("option", case.candidate, case.replicas, case.order, case.schedule, case.degree, self.word(case, run))
-        key = (*key, choices, tuple(self.instance.weights(case)[1:]))
-        self.states += 1
-        if key not in self.cache:
-            whole, found = len(self.instance.cuts) - 1, []
-            around = [(END if run[1] == whole else ANY, END if run[0] == 0 else ANY)]
-            for choice in choices:
-                first, more = self.held(case, run, choice)
-                if first <= self.instance.room:
-                    found.append((*self.instance.stage(case, [run], choice, around)[:3], first, more, choice))
-            self.cache[key] = found
-        return self.cache[key]
+        whole, found = len(self.instance.cuts) - 1, []
+        around = [(END if run[1] == whole else ANY, END if run[0] == 0 else ANY)]
+        for choice in choices:
+            first, more = self.held(case, run, choice)
+            if first <= self.instance.room:
+                found.append((*self.instance.stage(case, (run,), choice, around)[:3], first, more, choice))
+        return found
 
     def tables(self, case: Case, choices: Choices) -> tuple[float, list[dict[int, Terms]], list[list[Link]]]:
         """Rule 3's recurrence: least largest `t`, sum and largest `y`, each alone, of the last and first stages.
 
         What exceeds what the other terms leave of the claim is left out, until nothing more is.
         """
-        inst, a, s = self.instance, self.instance.weights(case)[0], case.stages
+        inst, (a, *weights), s = self.instance, self.instance.weights(case), case.stages
         slowest, filling, sync = self.terms(case, choices)
         whole, lean = len(inst.cuts) - 1, ("work", choices.names)
-        work, over = self.lean(case, choices)[0], inst.candidates[case.candidate].over
+        work, over = self.lean(case, choices.names)[0], inst.candidates[case.candidate].over
         left = {cut: over(lean, work, [(cut, whole)]) if cut != whole else 0.0 for cut in inst.free}
         for _ in range(6):
             limit, most = (self.claim - filling - sync) / a if a > 0 else inf, self.claim - a * slowest - filling
@@ -962,12 +913,13 @@ class Rules:
                         run = (smaller, larger)
                         if over(lean, work, [run]) >= limit:
                             continue
-                        key = (self.word(case, run), str(moments))
+                        key = self.alike(case, run), moments
                         if key not in known:
+                            self.states += 1
                             fit = [
                                 o
-                                for o in self.options(case, choices, run)
-                                if o[0] < limit and o[2] < most and inst.fits(case, (o[3], [o[4]]), moments)
+                                for o in self.options(case, choices, key[0], tuple(weights))
+                                if o[0] < limit and o[2] < most and inst.fits((o[3], [o[4]]), moments)
                             ]
                             known[key] = fit, [min(column, default=inf) for column in zip(*(o[:3] for o in fit))]
                         fit, least = known[key]
@@ -992,26 +944,21 @@ class Rules:
                 break
         return bound, front, links
 
+    @remembered("candidate")
     def stretch(self, case: Case) -> Stretch:
         """Longest row of equal layers of a chain."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
-        key = ("stretch", case.candidate)
-        if key not in self.cache:
-            order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
-            start = count = place = 0
-            for row in (sum(1 for _ in same) for _, same in groupby(costs.by_layer[layer] for layer in order)):
-                start, count, place = *((place, row) if row > count else (start, count)), place + row
-            inside, units, blocks = (
-                order[start : start + count],
-                inst.data["recomputed_units"],
-                inst.data.get("blocks", ()),
-            )
-            others = len(units) - count if all([layer] in units for layer in inside) else None
-            layers = [unit[0] for unit in units if len(unit) == 1]
-            known = len(layers) == len(units) and layers == [layer for layer in order[::-1] if layer in layers]
-            sized = {block[0] for block in blocks} if all([layer] in blocks for layer in inside) else None
-            self.cache[key] = Stretch(order, start, count, others, set(layers) if known else None, sized)
-        return self.cache[key]
+        units, blocks = inst.data["recomputed_units"], inst.data.get("blocks", ())
+        order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
+        start = count = place = 0
+        for row in (sum(1 for _ in same) for _, same in groupby(costs.by_layer[layer] for layer in order)):
+            start, count, place = *((place, row) if row > count else (start, count)), place + row
+        inside = order[start : start + count]
+        others = len(units) - count if all([layer] in units for layer in inside) else None
+        layers = [unit[0] for unit in units if len(unit) == 1]
+        known = len(layers) == len(units) and layers == [layer for layer in order[::-1] if layer in layers]
+        sized = {block[0] for block in blocks} if all([layer] in blocks for layer in inside) else None
+        return Stretch(order, start, count, others, set(layers) if known else None, sized)
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Most blocks of a chunk in any plan: one of these; chunks but the first and last may have one less."""
@@ -1064,34 +1011,27 @@ class Rules:
                 else:
                     yield [tuple(own) for own in parts]
 
+    @remembered("candidate", "replicas", "degree", "schedule")
     def state(self, case: Case, layer: int, zero: int) -> float:
         """Bytes of weights, gradients and optimizer of a layer."""
-        costs, copies = self.instance.candidates[case.candidate], self.instance.schedules[case.schedule]["copies"]
-        key = ("state", case.candidate, case.replicas, case.degree, copies, layer, zero)
-        if key not in self.cache:
-            size = 0.0
-            for group, (_, (_, z), _) in zip(costs.state, self.instance.groups(case), strict=True):
-                held = zip(("weights", "gradients", "optimizer"), (3, 2, 1), strict=True)
-                size += copies * sum(group[each][layer] / (z if zero >= least else 1) for each, least in held)
-            self.cache[key] = size
-        return self.cache[key]
+        costs, size = self.instance.candidates[case.candidate], 0.0
+        for group, (_, (_, z), _) in zip(costs.state, self.instance.groups(case), strict=True):
+            held = zip(("weights", "gradients", "optimizer"), (3, 2, 1), strict=True)
+            size += sum(group[each][layer] / (z if zero >= least else 1) for each, least in held)
+        return self.instance.schedules[case.schedule]["copies"] * size
 
+    @remembered("candidate", "replicas", "degree", "schedule")
     def capacity(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment) -> int:
         """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
         inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
         zero, layer = inst.effective(choice[1]), stretch.order[stretch.start]
-        state = self.state(case, layer, zero)
-        ends = [self.state(case, stretch.order[place], zero) for chunk in chunks for place, _ in chunk.ends]
-        key = ("capacity", case.candidate, choice, state, *ends, chunks, tuple(moment))
-        if key in self.cache:
-            return self.cache[key]
-        modes = [costs.modes[name] for name in choice[0].split(":")[::2]]
-        room, peak = inst.room - sum(ends) - (costs.gathered if choice[1] > 2 else 0.0), 0.0
-        steps, found = [], 0
+        state, modes = self.state(case, layer, zero), [costs.modes[name] for name in choice[0].split(":")[::2]]
+        room, peak, steps, found = inst.room - (costs.gathered if choice[1] > 2 else 0.0), 0.0, [], 0
         for chunk, count in zip(chunks, moment, strict=True):
             for place, passed in chunk.ends:
                 end, own = stretch.order[place], self.of_end(case, choice, place, passed)
-                room -= min(mode["first"][end] + (count - 1) * mode["more"][end] for mode in own)
+                least = min(mode["first"][end] + (count - 1) * mode["more"][end] for mode in own)
+                room -= least + self.state(case, end, zero)
                 peak = max(peak, min(mode["peak"][end] for mode in own))
             each = [mode["first"][layer] + (count - 1) * mode["more"][layer] + state for mode in modes]
             base, heavy, light = chunk.least, each[0], each[-1]
@@ -1107,8 +1047,7 @@ class Rules:
             whole, held = whole - taken * step, held + taken
             if taken < most:
                 break
-        self.cache[key] = stretch.count if min(steps)[0] < 0 else held
-        return self.cache[key]
+        return stretch.count if min(steps)[0] < 0 else held
 
     def recomputed(self, case: Case, choice: Choice, chunk: Chunk) -> tuple[int, int]:
         """Fewest and most layers of the stretch that a chunk of a partial choice recomputes, if it has them."""
@@ -1120,46 +1059,39 @@ class Rules:
     def of_end(self, case: Case, choice: Choice, place: int, passed: int | None) -> list[Numbers]:
         """Modes that a layer beside the stretch may be in, with so many blocks in front of it in its chunk."""
         names, bit = choice[0].split(":")[::2], 1 << self.stretch(case).order[place]
-        if not any(unit & bit for unit in self.instance.unit_bits()):
+        if not any(unit & bit for unit in self.instance.units):
             names = names[-1:]
         elif passed is not None and len(names) > 1:
             names = names[:1] if passed < int(choice[0].split(":")[1]) else names[1:]
         return [self.instance.candidates[case.candidate].modes[name] for name in names]
 
-    def rates(
-        self, case: Case, choice: Choice, ends: Ends
-    ) -> tuple[float, float, float, float, list[tuple[float, float]]]:
-        """Seconds per micro-batch of a layer of the stretch, of its recomputation, and of ends; the same of ports."""
-        key = ("rates", case.candidate, choice[0], ends)
-        if key not in self.cache:
-            costs, stretch = self.instance.candidates[case.candidate], self.stretch(case)
-            layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in choice[0].split(":")[::2]]
-            own = [(stretch.order[place], self.of_end(case, choice, place, passed)) for place, passed in ends]
-            fixed = sum(
-                costs.forward[e] + costs.backward[e] + min(mode["extra"][e] for mode in each) for e, each in own
-            )
-            ports = [
-                [row[e] + min(mode["busy"][level][e] for mode in each) for e, each in ((layer, modes), *own)]
-                for level, row in enumerate(costs.busy or ())
-            ]
-            extra = modes[0]["extra"][layer], modes[-1]["extra"][layer]
-            work = costs.forward[layer] + costs.backward[layer]
-            self.cache[key] = work, *extra, fixed, [(each, sum(rest)) for each, *rest in ports]
-        return self.cache[key]
+    @remembered("candidate")
+    def rates(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...]) -> tuple[Any, ...]:
+        """Ends of a stage; seconds of a layer of the stretch, of its recomputation, of ends and ports; `recomputed`."""
+        costs, stretch = self.instance.candidates[case.candidate], self.stretch(case)
+        layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in choice[0].split(":")[::2]]
+        ends = tuple(end for chunk in chunks for end in chunk.ends)
+        own = [(stretch.order[place], self.of_end(case, choice, place, passed)) for place, passed in ends]
+        fixed = sum(costs.forward[e] + costs.backward[e] + min(mode["extra"][e] for mode in each) for e, each in own)
+        ports = [
+            [row[e] + min(mode["busy"][level][e] for mode in each) for e, each in ((layer, modes), *own)]
+            for level, row in enumerate(costs.busy or ())
+        ]
+        heavy, light = modes[0]["extra"][layer], modes[-1]["extra"][layer]
+        bounds = [self.recomputed(case, choice, chunk) for chunk in chunks] if heavy != light else []
+        partly = any(few < chunk.most for (few, _), chunk in zip(bounds, chunks))
+        work = costs.forward[layer] + costs.backward[layer]
+        return ends, work, light, heavy - light, fixed, [(each, sum(rest)) for each, *rest in ports], bounds, partly
 
     def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Terms:
         """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
-        inst, ends = self.instance, tuple(end for chunk in chunks for end in chunk.ends)
-        work, heavy, light, fixed, ports = self.rates(case, choice, ends)
-        extra = count * light
-        if heavy != light:
-            bounds = [self.recomputed(case, choice, chunk) for chunk in chunks]
-            most, low = sum(chunk.most for chunk in chunks), count
-            if any(few < chunk.most for (few, _), chunk in zip(bounds, chunks)):
-                own = (max(chunk.least, count - most + chunk.most) for chunk in chunks)
-                low = sum(min(few, each) for (few, _), each in zip(bounds, own))
-            high = min(count, sum(many for _, many in bounds))
-            extra += min(low * (heavy - light), high * (heavy - light))
+        inst, (ends, work, light, more, fixed, ports, bounds, partly) = self.instance, self.rates(case, choice, chunks)
+        extra, low = count * light, count
+        if partly:
+            rest = count - sum(chunk.most for chunk in chunks)
+            low = sum(min(few, max(c.least, rest + c.most)) for (few, _), c in zip(bounds, chunks))
+        if more:
+            extra += min(low * more, min(count, sum(many for _, many in bounds)) * more)
         often, messages = [0.0] * (1 + len(inst.levels)), self.hop(case) * sum(chunk.sides for chunk in chunks)
         if inst.effective(choice[1]) > 1:
             often = self.shared(case, choice, ends, count)[0]
@@ -1176,24 +1108,17 @@ class Rules:
         """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
         start = self.stretch(case).start
         runs = (*([(start, start + count)] if count else []), *((place, place + 1) for place, _ in ends))
-        placed = case.candidate, case.replicas, case.order, case.size, case.degree, case.schedule
-        key = ("shared", placed, choice[1], runs)
-        if key not in self.cache:
-            self.cache[key] = self.instance.sharding(case, runs, choice[1])
-        return self.cache[key]
+        return self.instance.sharding(case, runs, choice[1])
 
+    @remembered("candidate", "replicas", "order")
     def hop(self, case: Case) -> float:
         """Least seconds of a message between two blocks of a case."""
-        inst, width = self.instance, self.instance.candidates[case.candidate].width
+        inst, costs = self.instance, self.instance.candidates[case.candidate]
         # A group of devices that holds both holds all between.
-        span = width * (2 if inst.orders[case.order] == "pp-inner" else case.replicas + 1)
-        key = ("hop", case.candidate, span)
-        if key not in self.cache:
-            costs = inst.candidates[case.candidate]
-            size = min((costs.cut[i] for i in inst.free if 0 < i < len(inst.cuts) - 1), default=0.0)
-            levels = [level for level, capacity in enumerate(inst.capacity) if capacity >= span]
-            self.cache[key] = min((inst.message(size, level) for level in levels), default=0.0)
-        return self.cache[key]
+        span = costs.width * (2 if inst.orders[case.order] == "pp-inner" else case.replicas + 1)
+        size = min((costs.cut[i] for i in inst.free if 0 < i < len(inst.cuts) - 1), default=0.0)
+        levels = [level for level, capacity in enumerate(inst.capacity) if capacity >= span]
+        return min((inst.message(size, level) for level in levels), default=0.0)
 
     def counts(self, case: Case, choices: Choices) -> float:
         """Rule 2: stages by their numbers of layers of one kind, with memory and time for each."""
@@ -1225,7 +1150,7 @@ class Rules:
             moment = max(inst.held(case, stage + 1), key=sum)
             if own not in known:
                 known[own] = self.fastest(case, choices, own, limit)
-            key, top = (own, tuple(moment)), -1
+            key, top = (own, moment), -1
             if key not in known:
                 for fast, choice in known[own]:
                     if fast <= top:
@@ -1246,7 +1171,7 @@ class Rules:
                 for number in range(fewest[stage], tops[stage] + 1):
                     if not behind[1] <= count - used - number <= behind[0]:
                         continue
-                    key = (own, tuple(held[stage]), number)
+                    key = (own, held[stage], number)
                     if key not in known:
                         known[key] = []
                         for fast, choice in known[own]:
@@ -1330,7 +1255,7 @@ class Rules:
                             for *_, choice in fit:
                                 key = (smaller, larger, choice, near, level)
                                 if key not in exact:
-                                    exact[key] = inst.stage(case, [(smaller, larger)], choice, [(near, level)])
+                                    exact[key] = inst.stage(case, ((smaller, larger),), choice, [(near, level)])
                                 t, filling, y, _ = exact[key]
                                 for mt, mf, my, path in own:
                                     self.states += 1
@@ -1347,7 +1272,7 @@ class Rules:
                 value, stages = a * mt + mf + my, []
                 while path is not None:
                     path, (smaller, larger, choice, near, level) = path
-                    stages.append(([(smaller, larger)], choice, [(near, level)]))
+                    stages.append((((smaller, larger),), choice, [(near, level)]))
                 key = tuple((runs[0], choice, around[0]) for runs, choice, around in stages)
                 if replay and key not in seen:
                     seen.add(key)
