@@ -171,10 +171,8 @@ def _read_model(source: str, base: Path | None) -> Model:
     if there_is(path) != "file":
         raise _no_model(source, path)
     content = read_mapping(path, listed=GRAPH).mapping
-    if _describes(content):
-        return read(path, DescribedModel).transformer
     # The path of a graph in a file starts from that file.
-    return _with_graph(content, path.parent)
+    return read(path, DescribedModel).transformer if _describes(content) else _with_graph(content, path.parent)
 
 
 def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,6 +192,8 @@ def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     """`value` with words for infinite numbers and numbered keys, which no format shares."""
     if isinstance(value, Mapping):
+        if twice := [key for key in value if not isinstance(key, str) and str(key) in value]:
+            raise InputError(f"model has the key {twice[0]!r} as a number and as text; keep one.")
         return {str(key): _written(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_written(each) for each in value]
@@ -203,8 +203,7 @@ def _written(value: Any) -> Any:
 def _no_model(source: str, path: Path) -> InputError:
     """Error for a model that is neither a file nor a name: alternatives, and how to get its file."""
     close = near(source, library_models())
-    named = plain(source)
-    if any(plain(each) in named for each in close):
+    if any(plain(each) in plain(source) for each in close):
         return InputError(f"model: there is no file or model called {source!r:.80}. Did you mean {close[0]!r}?")
     if re.fullmatch(_ON_THE_HUB, source) and path.suffix not in SUFFIXES:
         other = f" The nearest known model is {close[0]!r}." if close else ""

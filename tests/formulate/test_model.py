@@ -128,6 +128,8 @@ def test_numbered_labels_of_a_configuration_written_by_transformers_are_read():
     model = complete_problem(problem, registry()).model
     assert model["id2label"] == {"0": "LABEL_0", "1": "LABEL_1"}
     assert load(model).operators == load(CONFIG).operators
+    with pytest.raises(InputError, match="model has the key 1 as a number and as text"):
+        complete_problem({**problem, "model": {**CONFIG, "id2label": {1: "LABEL_1", "1": "one"}}}, registry())
     with pytest.raises(InputError, match=r"training has the key 1, which is not text"):
         complete_problem({**problem, "training": {**problem["training"], 1: 2}}, registry())
 

@@ -93,12 +93,15 @@ def hang(number: int, frame: FrameType | None) -> None:
 def examine(name: str, draws: list[Drawn]) -> tuple[str, Counter[str], list[str]]:
     """Count verdicts on the answers that a planted fault gives; list what the checker accepts."""
     plant(name)
+    from tests.agreement.drawn_schedules import counts_of_no_order
+
     signal.signal(signal.SIGALRM, hang)
     counts, wrong = Counter[str](), []
     for title, problem, least in draws:
         signal.alarm(LONGEST)
         try:
-            verdict, said = judged(problem, least)
+            with counts_of_no_order():
+                verdict, said = judged(problem, least)
         except TimeoutError:
             verdict, said = "hung", ""
         finally:

@@ -1,6 +1,8 @@
 """Every fault fails the test that its table names, and every table keeps up with what it plants faults in."""
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -21,6 +23,16 @@ LEFT_OUT = {"longer", "slow", "mutants", "conformance", "browser"}
 def test_it_is_caught(fault: Fault) -> None:
     done = run(fault, *fault.catching, timeout=LONGEST)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+
+
+@pytest.mark.slow
+def test_the_checker_of_certificates_refuses_what_faults_of_searches_lose() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants.certified", "--count", "30"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost, refused" in done.stdout
 
 
 def test_there_are_enough_and_no_two_of_a_name() -> None:
