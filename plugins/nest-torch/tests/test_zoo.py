@@ -132,7 +132,7 @@ def test_every_plan_of_the_zoo_trains_as_one_process_does(tmp_path: Path) -> Non
     seen = {case: verdict(rows["-".join(case)]) for case in cases}
     for name in dict.fromkeys(name for name, _ in cases):
         print(f"{name:18}", *(f"{key} {ended}".ljust(20) for (each, key), ended in seen.items() if each == name))
-    strange = {case: rows["-".join(case)] for case, ended in seen.items() if ended in ("wrong", "crashed")}
+    strange = {case: rows["-".join(case)] for case, ended in seen.items() if ended not in ("right", "none")}
     right = {kind: {n for (n, k), e in seen.items() if e == "right" and k in zoo.PLANS[kind]} for kind in zoo.PLANS}
     print(Counter(seen.values()), {kind: len(names) for kind, names in right.items()})
     assert not strange, strange
@@ -201,6 +201,7 @@ def test_a_plan_without_demands_leaves_out_what_the_code_has_no_room_for() -> No
         ("noisy", "zero", r"it draws random numbers, also after eval\(\) \(randn_like\)"),
         ("own_loss", "pp", "a first tensor without a row for each sample"),
         ("average", "zero", "fixed.dp: .* changes average, of which each rank would keep another"),
+        ("statistics", "recompute", "fixed.recompute: .* a second forward pass of a block would change layers"),
         ("average", "pp", "fixed.pp: .* changes average, of which each stage would keep another"),
     ],
 )

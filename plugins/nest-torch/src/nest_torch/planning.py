@@ -73,6 +73,7 @@ def plan(
     constraints = [
         *_constraints(graph),
         *(f"{name} == 1" for name in ("pp", "dp") if name in why),
+        *(["recompute == 'none'"] if "recompute" in why else []),
         *problem.get("constraints", []),
     ]
     asked = {
@@ -83,7 +84,7 @@ def plan(
         "training": training,
         "search": {"target": TARGET, **problem.get("search", {})},
         "strategies": {
-            **{name: [1] for name in why if name not in ("pp", "dp")},
+            **{name: [1] for name in why if name not in ("pp", "dp", "recompute")},
             **problem.get("strategies", {}),
         },
     }
@@ -157,6 +158,9 @@ def _strategies(rehearsal: Rehearsal, graph: OperatorGraph, split: Mapping[str, 
     if written:
         told = f"its forward pass changes {written[0]}, of which each rank would keep another"
         found |= dict.fromkeys(("dp", "batch", "cp"), told)
+    again = [n for n in rehearsal.written_buffers(True) if n.startswith(tuple(f"{path}." for path in blocks.values()))]
+    if again:
+        found["recompute"] = f"a second forward pass of a block would change {again[0]} once more"
     try:
         flow = recorded(model, inputs, blocks)
     except InputError as error:
@@ -174,7 +178,7 @@ def _refuse(asked: Mapping[str, Any], why: Mapping[str, str]) -> None:
         for section in ("fixed", "strategies"):
             degrees = (asked.get(section) or {}).get(name, 1)
             every = degrees if isinstance(degrees, (list, tuple)) else [degrees]
-            if any(isinstance(each, int) and each > 1 for each in every):
+            if any(each > 1 if isinstance(each, int) else each != "none" for each in every):
                 raise InputError(f"{section}.{name}: the module cannot be split so, because {reason}.")
 
 

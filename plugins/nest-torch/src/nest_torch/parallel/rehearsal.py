@@ -74,8 +74,8 @@ class Rehearsal:
             return "returns a first tensor without a row for each sample; return logits, and compute the loss in `loss`"
         return None
 
-    def written_buffers(self) -> list[str]:
-        """Names of buffers that a forward pass changes and a state keeps, other than statistics of batch norms."""
+    def written_buffers(self, norms: bool = False) -> list[str]:
+        """Names of buffers that a forward pass changes and a state keeps; `norms`: of batch norms too."""
         if not self.runs:
             return []
         model = self._copy()
@@ -85,7 +85,7 @@ class Rehearsal:
             for name, each in module._buffers.items()
             if each is not None
             and name not in module._non_persistent_buffers_set
-            and not isinstance(module, _BatchNorm)
+            and (norms or not isinstance(module, _BatchNorm))
         }
         with self._alone(), torch.no_grad():
             model(**self.inputs)
