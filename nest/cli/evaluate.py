@@ -211,23 +211,25 @@ def started_run(
 
 
 def changes_of_run(
-    run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None, file: Path | None
+    run: "Problem", plan: "PlanDocument", fits: bool, target: str | None, devices: int | None, file: Path | None
 ) -> list[dict[str, Any]]:
-    """Return the nearest changes that fit or, if the run fits, those that gain."""
+    """Return the nearest changes that fit or, if the run `fits`, those that gain."""
     from nest.whatif.changes import changes_of
 
     changes = changes_of(run, plan, target, registry(), devices, file)
-    return registry().run(lambda: [each.to_dict() for each in (changes.gaining if plan.fits else changes.fitting)()])
+    return registry().run(lambda: [each.to_dict() for each in (changes.gaining if fits else changes.fitting)()])
 
 
 def told_changes(
     run: "Problem", plan: "PlanDocument", target: str | None, devices: int | None = None, file: Path | None = None
 ) -> str:
     """Describe these changes in text."""
+    from nest.formulate.risk import accepted_risk
     from nest.report.text.changes import changes_text
 
-    changes = changes_of_run(run, plan, target, devices, file)
-    return changes_text(bool(plan.fits), changes, plan.batch_time or 0.0, screen())
+    changes = changes_of_run(run, plan, plan.fits, target, devices, file)
+    risk = accepted_risk(run.training, run.model)
+    return changes_text(plan.fits, risk, changes, plan.batch_time or 0.0, screen())
 
 
 def _compared(today: float, best: float | None) -> str:

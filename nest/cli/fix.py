@@ -54,6 +54,7 @@ def fix(
     changes that gain more than 1 %. Arguments of the script follow `--`. Exit code 0: done; 1: no change fits; 2: bad
     input.
     """
+    from nest.formulate.risk import accepted_risk, admits
     from nest.report.text.changes import changes_text
     from nest.report.text.first_screen import first_screen
 
@@ -63,10 +64,11 @@ def fix(
         raise InputError(f"{file}: of {file.suffix} files nest does not know the framework; give --from NAME.")
     started = started_run(framework, file, [problem] if problem else [], cluster, options, vocabulary, model)
     plan = api.evaluate(started.problem)
-    changes = changes_of_run(started.problem, plan, framework, started.devices, file)
+    fits = admits(started.problem, plan)
+    changes = changes_of_run(started.problem, plan, fits, framework, started.devices, file)
     warn_of_plugins()
-    document = {"plan": plan.to_dict(), "fits": bool(plan.fits), "changes": changes}
-    now = plan.batch_time or 0.0
-    show(as_json, document, lambda on: f"{first_screen(plan, on)}\n\n{changes_text(bool(plan.fits), changes, now, on)}")
-    if not plan.fits and not changes:
+    document = {"plan": plan.to_dict(), "fits": fits, "changes": changes}
+    risk, now = accepted_risk(started.problem.training, started.problem.model), plan.batch_time or 0.0
+    show(as_json, document, lambda on: f"{first_screen(plan, on)}\n\n{changes_text(fits, risk, changes, now, on)}")
+    if not fits and not changes:
         raise typer.Exit(NO_PLAN)

@@ -22,6 +22,7 @@ from nest.tolerances import AGREEMENT
 
 if TYPE_CHECKING:
     from nest.formulate.options import Options
+    from nest.plan.priced import PricedPlan
 
 RISK = 0.2
 """Default share of launches that may run out of memory (`training.memory_risk`).
@@ -126,7 +127,7 @@ def at_risk_of(problem: Problem, plan: PlanDocument) -> Problem:
     return problem if risk is None else at_risk(problem, risk)
 
 
-def admits(problem: Problem, plan: PlanDocument) -> bool:
+def admits(problem: Problem, plan: PlanDocument | PricedPlan) -> bool:
     """True if a search of the problem has the memory for its plan; fitting is another question."""
     risk = accepted_risk(problem.training, problem.model)
     if risk is None or plan.fit_probability is None:

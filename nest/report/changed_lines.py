@@ -2,7 +2,7 @@
 
 import re
 
-MOST_LINES = 8  # Lines that show a change.
+MOST_LINES = 12  # Lines that show a change.
 
 _FRAME = re.compile(r'#.*|"?\$\{\w+\[@\]\}"?|\w+=\(|[\[\]{}()]*')
 """Lines of a file without content: comments, and frames of an array."""
@@ -43,7 +43,8 @@ def changed_lines(before: Files, after: Files, own: str | None, *, batches: bool
     unseen = {line for line in removed if not _has(own, line)}
     removed = [_as_own(line, own or "") for line in removed if line not in unseen]
     many = not 0 < len(removed) + len(added) <= MOST_LINES
-    elsewhere = old_named != new_named or any(flag_of(line) not in replaced for line in unseen)
+    lost = (line for line in unseen if flag_of(line) not in replaced and not _BATCH.search(line))
+    elsewhere = old_named != new_named or any(lost)
     return None if many or elsewhere else (tuple(removed), tuple(added))
 
 

@@ -7,18 +7,19 @@ exporter writes one for both plans and the run's own file has the removed ones. 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, frozen
 
-from nest.deployment import violations
+from nest.deployment import Limits, violations
 from nest.documents.document import fixed_document
 from nest.errors import InputError
 from nest.formulate.fixed_plan import fixed_plan
 from nest.formulate.launched import launched_with
 from nest.formulate.problem import decided_problem
-from nest.formulate.risk import likely_enough
+from nest.formulate.risk import admits
 from nest.formulate.target import limits_of
 from nest.hooks.registry import Registry
 from nest.io.source import read_text_of
@@ -58,13 +59,12 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change in plain mappings, lists and numbers."""
-        plan = self.plan
         return {
             "decided": dict(self.decided),
             "flags": {"removed": list(self.removed), "added": list(self.added)},
-            "batch_time": plan.batch_time,
-            "memory": max(stage.memory for stage in plan.stages),
-            "fit_probability": plan.fit_probability,
+            "batch_time": self.plan.batch_time,
+            "memory": max(stage.memory for stage in self.plan.stages),
+            "fit_probability": self.plan.fit_probability,
         }
 
 
@@ -103,7 +103,8 @@ class Changes:
                     found.setdefault(frozenset(made.decided), made)
             if len(found) >= FITTING or count == 3:
                 break
-            tried = list(self._further([each for (need, _), _, each in priced if 0 < need < float("inf")][:WIDEST]))
+            short = (each for (need, _), _, each in priced if 0 < need < float("inf") and self._made(each) is not None)
+            tried = list(self._further([*islice(short, WIDEST)]))
         return sorted(found.values(), key=lambda each: (each.flags, each.plan.batch_time or 0.0))[:FITTING]
 
     def gaining(self) -> list[Change]:
@@ -143,7 +144,8 @@ class Changes:
         return [{OVERLAP + name: True} for name in ("data", "tensor", "experts") if not getattr(overlap, name)]
 
     def _decisions(self) -> Iterator[Decided]:
-        values = self.plan_values
+        values, limits = self.plan_values, self._limits(self.problem)
+        sequence = limits is None or limits.strategies is None or "sp" in limits.strategies
         powers = [2**power for power in range(11)]
         choices: dict[str, Sequence[Any]] = {
             "recompute": ("none", "selective", "full"),
@@ -160,15 +162,21 @@ class Changes:
             if name == "chunks" and values["pp"] > 1:
                 yield {"chunks": value, "schedule": "interleaved" if value > 1 else "1f1b"}
             elif name == "tp" and values.get("tp", 1) == 1:
-                yield {"tp": value, "sp": True}
+                yield {"tp": value, "sp": True} if sequence else {"tp": value}
             elif name != "chunks" and (name not in ("tp", "pp", "cp") or self.devices % value == 0):
                 yield {name: value}
+
+    def _limits(self, problem: Problem) -> Limits | None:
+        """Limits of the framework; None: no exporter writes its files, or none of this model."""
+        try:
+            return self.known.run(lambda: limits_of(self.target or "", problem, self.known, "search.target"))
+        except InputError:
+            return None
 
     @cached_property
     def plan_values(self) -> dict[str, Any]:
         """Values of the run's decisions."""
-        fixed = self.problem.fixed
-        values = dict(fixed.values) if fixed is not None else {}
+        values = self.problem.fixed.values if self.problem.fixed is not None else {}
         return {"pp": len(self.plan.stages), "recompute": "none", "zero": 0, **values}
 
     def _problem(self, decided: Sequence[Decided]) -> Problem:
@@ -187,7 +195,7 @@ class Changes:
         except (InputError, ValueError):
             return float("inf"), float("inf")
         need = max(stage.memory for stage in priced.stages)
-        return 0.0 if likely_enough(priced.fit_probability) else need, priced.batch_time
+        return 0.0 if admits(self.problem, priced) else need, priced.batch_time
 
     def _made(self, decided: Sequence[Decided]) -> Change | None:
         """The change with its plan; None: the framework cannot run it, or the problem does not allow it."""
@@ -196,12 +204,9 @@ class Changes:
         if _breaches(plan) - _breaches(self.plan):
             return None
         every = _together(decided)
-        target = self.target or ""
-        try:
-            limits = self.known.run(lambda: limits_of(target, problem, self.known, "search.target"))
-        except InputError:  # No exporter writes the framework's files, or none of this model.
+        if (limits := self._limits(problem)) is None:
             return self._shown(every, plan, problem, None)
-        if {*violations(plan, limits, target)} - {*violations(self.plan, limits, target)}:
+        if {*violations(plan, limits, "")} - {*violations(self.plan, limits, "")}:
             return None
         (before, plain), after = self._lines, self._lines_of(plan)
         after = after or (self._plain(decided) if plain else None)
@@ -234,10 +239,14 @@ class Changes:
 
     def _in_words(self, decided: Decided, plan: PlanDocument, problem: Problem) -> Change:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
-        removed = {name: before.values[name] for name in decided if name in before.values}
         even = ("stages even",) if before.stages is not None and after.stages is None else ()
         steps = (f"micro-batches {plan.micro_batches}",) if plan.micro_batches != self.plan.micro_batches else ()
-        return Change(decided, plan, _worded(removed), (*_worded(decided), *steps, *even))
+        return Change(
+            decided,
+            plan,
+            _worded({name: before.values[name] for name in decided if name in before.values}),
+            (*_worded(decided), *steps, *even),
+        )
 
     @cached_property
     def _lines(self) -> tuple[Files | None, bool]:

@@ -106,13 +106,10 @@ def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[
     if devices >= size:
         return problem, ""
     nodes = Nodes.of(problem.cluster)
-    fewer = None
-    if nodes is not None and nodes.count * nodes.devices == size and devices % nodes.devices == 0:
-        fewer = nodes.on(problem, devices // nodes.devices)
+    whole = nodes is not None and nodes.count * nodes.devices == size and devices % nodes.devices == 0
+    fewer = nodes.on(problem, devices // nodes.devices) if nodes is not None and whole else None
     told = f"searching the best plan on the {devices} devices of the run (the cluster has {size})."
-    if fewer is None:
-        fewer = at_most(problem, devices)
-    return fewer, told
+    return fewer or at_most(problem, devices), told
 
 
 def _even(count: int, fanouts: Sequence[int]) -> tuple[int, ...] | None:

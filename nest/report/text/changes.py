@@ -3,20 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nest.formulate.risk import RISK
 from nest.report.text.layout import WIDE, Screen, paragraph
 from nest.units import format_bytes, format_seconds, likelihood, percent
 
-NOTHING_FITS = (
-    f"No change of up to three flags is {likelihood(1 - RISK)} likely to fit. Run `nest solve`, or use more devices."
-)
-NOTHING_GAINS = f"No single change that is {likelihood(1 - RISK)} likely to fit gains more than 1 %."
 
+def changes_text(
+    fits: bool, risk: float | None, changes: Sequence[Mapping[str, Any]], now: float, screen: Screen = WIDE
+) -> str:
+    """Describe changes of a run of `now` seconds a step: the nearest that fit or, if it fits, those that gain.
 
-def changes_text(fits: bool, changes: Sequence[Mapping[str, Any]], now: float, screen: Screen = WIDE) -> str:
-    """Describe changes of a run of `now` seconds a step: the nearest that fit or, if it fits, those that gain."""
+    Args:
+        risk: accepted probability that a change does not fit; None: bytes or a margin decide.
+    """
+    likely = "fits" if risk is None else f"is {likelihood(1 - risk)} likely to fit"
+    if not changes and fits:
+        return paragraph(f"No single change that {likely} gains more than 1 %.", screen)
     if not changes:
-        return paragraph(NOTHING_GAINS if fits else NOTHING_FITS, screen)
+        return paragraph(f"No change of up to three flags {likely}. Run `nest solve`, or use more devices.", screen)
     head = "Single changes that gain more than 1 %:" if fits else "Nearest changes that fit:"
     return "\n".join([head, *(line for each in changes for line in _lines(each, now if fits else None, screen))])
 

@@ -341,3 +341,47 @@ def test_uneven_stages_are_those_of_the_model_that_is_given(
     assert call(monkeypatch, *arguments) == 0
     plan = json.loads(capsys.readouterr().out)
     assert [len(stage["layers"]) for stage in plan["stages"]] == [13, 17]
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("risk", [0.05, 0.5])
+def test_changes_are_as_likely_to_fit_as_the_problem_asks(fixed: Fixed, risk: float) -> None:
+    code, document, _ = fixed(FULL, "4 GiB", f"training: {{memory_risk: {risk}}}\n", told=False)
+    assert code == 0
+    likely = [each["fit_probability"] for each in document["changes"]]
+    assert min(likely) >= 1 - risk - 1e-9
+    assert (min(likely) < 0.8) == (risk > 0.2)
+
+
+@pytest.mark.longer
+def test_a_run_less_likely_to_fit_than_asked_gets_changes_that_fit(fixed: Fixed) -> None:
+    """A run that ran out of memory may be more likely than not to fit."""
+    _, document, _ = fixed(FULL, "4.8 GiB", told=False)
+    assert 0.5 < document["plan"]["fit_probability"] < 0.8
+    assert not document["fits"]
+    assert document["changes"]
+    assert all(each["fit_probability"] >= 0.8 - 1e-9 for each in document["changes"])
+
+
+@pytest.mark.longer
+def test_changes_of_deepspeed_split_tensors_without_sequence_parallelism(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ds.json").write_text(
+        json.dumps(
+            {
+                "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 8, "bf16": {"enabled": True},
+                "zero_optimization": {"stage": 2},
+            }
+        )
+    )  # fmt: skip
+    (tmp_path / "problem.yaml").write_text(
+        "nest: 1\nmodel: llama-2-13b\ntraining: {global_batch: 512, sequence_length: 4096}\n"
+        "cluster: {device: a100-sxm-40g, levels: [{fanout: 8, link: nvlink3}]}\n"
+    )
+    files = (str(tmp_path / "ds.json"), str(tmp_path / "problem.yaml"))
+    assert call(monkeypatch, "fix", *files, "--from", "deepspeed", "--nodes", "1", "--json") == 0
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    split = next(each for each in changes if each["decided"].get("tp", 1) > 1)
+    assert "sp" not in split["decided"]
+    assert f'"autotp_size": {split["decided"]["tp"]}' in split["flags"]["added"]
