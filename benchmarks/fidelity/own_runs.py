@@ -1,5 +1,6 @@
 """Errors on a cluster some of whose runs are known: by one factor for all plans, and by a factor for each plan."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -73,8 +74,7 @@ def with_own_runs(runs: Strangers, known: Mapping[str, Known]) -> Own:
     """
     by_cluster = {count: _drawn(runs, known, count, _by_cluster) for count in OWN_RUNS}
     tried = {each: {count: _drawn(runs, known, count, _by_plan(each)) for count in OWN_RUNS[1:]} for each in LIKENESSES}
-    names = sorted({each.source for each in by_cluster[0]})
-    best = {name: min(LIKENESSES, key=lambda each: _cost(tried[each], by_cluster, runs, name)) for name in names}
+    best = _best(tried, by_cluster, runs) if by_cluster[0] else {}
     by_plan = {
         count: [tried[best[row.source]][count][index] for index, row in enumerate(by_cluster[count])]
         for count in OWN_RUNS[1:]
@@ -133,18 +133,23 @@ def _own(rows: Sequence[Drawn]) -> OwnRuns:
     return OwnRuns(alike(errors, sources), alike(inside, sources), of_each)
 
 
-def _cost(
-    tried: Mapping[int, Sequence[Drawn]], usual: Mapping[int, Sequence[Drawn]], runs: Strangers, left_out: str
-) -> float:
-    """Errors by numbers of own runs, each over those of one factor per cluster; a source is left out."""
-    return sum(_weighed(rows, runs, left_out) / _weighed(usual[count], runs, left_out) for count, rows in tried.items())
+def _best(
+    tried: Mapping[Likeness, Mapping[int, Sequence[Drawn]]], usual: Mapping[int, Sequence[Drawn]], runs: Strangers
+) -> dict[str, Likeness]:
+    """The likeness of least error, over that of one factor per cluster, for all sources but each, by its name."""
+    count = Counter(runs.sources)
+    names = sorted({row.source for row in usual[0]})
+    weights = numpy.array([count[name] ** 0.5 for name in names])
 
+    def left_out(rows: Sequence[Drawn]) -> Array:
+        """Mean error of the sources but each; of a single source its own."""
+        errors = numpy.array([row.error for row in rows])
+        of_each = numpy.array([[row.source == name for row in rows] for name in names])
+        weighed = weights * (of_each @ errors / of_each.sum(axis=1))
+        return weighed if len(names) == 1 else (weighed.sum() - weighed) / (weights.sum() - weights)
 
-def _weighed(rows: Sequence[Drawn], runs: Strangers, left_out: str) -> float:
-    errors = {name: [row.error for row in rows if row.source == name] for name in {row.source for row in rows}}
-    others = sorted(name for name in errors if name != left_out) or [left_out]
-    weights = [runs.sources.count(name) ** 0.5 for name in others]
-    return float(numpy.average([numpy.mean(errors[name]) for name in others], weights=weights))
+    costs = [sum(left_out(rows) / left_out(usual[own]) for own, rows in found.items()) for found in tried.values()]
+    return {name: LIKENESSES[best] for name, best in zip(names, numpy.argmin(costs, axis=0), strict=True)}
 
 
 def own_lines(found: Own) -> list[str]:

@@ -6,6 +6,7 @@ import numpy
 import pytest
 from attrs import evolve
 
+from benchmarks.fidelity import own_runs
 from benchmarks.fidelity.own_runs import OWN_RUNS, with_own_runs, without_calibration
 from benchmarks.fidelity.spread import (
     COVERED,
@@ -20,7 +21,7 @@ from benchmarks.fidelity.spread import (
     student,
 )
 from nest.catalogue import time_spread
-from nest_calibrate.likeness import Shape
+from nest_calibrate.likeness import USUAL, Shape
 
 RANDOM = numpy.random.default_rng(2)
 
@@ -49,7 +50,9 @@ def together(*parts: Strangers) -> Strangers:
 
 
 @pytest.mark.longer
-def test_spreads_are_those_that_runs_were_drawn_with() -> None:
+def test_spreads_are_those_that_runs_were_drawn_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_runs, "LIKENESSES", (USUAL,))
+    monkeypatch.setattr(own_runs, "DRAWS", 5)
     both = together(drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new"))
     found = found_in(both, evolve(both, off=both.off + 0.3))
     own = with_own_runs(both, known_without(both, 0.1))
@@ -99,8 +102,10 @@ def test_devices_without_a_calibration_are_expected_below_the_roofs() -> None:
         }
 
 
-def test_each_source_is_predicted_by_the_likeness_that_others_choose() -> None:
+@pytest.mark.longer
+def test_each_source_is_predicted_by_the_likeness_that_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two kinds of plan, of which the first are as slow as each other, and the second as fast."""
+    monkeypatch.setattr(own_runs, "DRAWS", 5)
     kinds = [Shape((1.0, 0.0), (0.0,)), Shape((0.0, 1.0), (3.0,))] * 4
     names = [name for name in ("one", "two", "three") for _ in kinds]
     off = numpy.array([0.2, -0.2] * 12)
