@@ -54,8 +54,9 @@ def test_spreads_are_those_that_runs_were_drawn_with(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(own_runs, "LIKENESSES", (USUAL,))
     monkeypatch.setattr(own_runs, "DRAWS", 5)
     both = together(drawn(0.1, 0.05, "old"), drawn(0.2, 0.1, "new"))
-    found = found_in(both, evolve(both, off=both.off + 0.3))
-    own = with_own_runs(both, known_without(both, 0.1))
+    others = known_without(both, 0.1)
+    found = spreads(both, evolve(both, off=both.off + 0.3), (0.1, 1, 1.0), others)
+    own = with_own_runs(both, others)
     for name, (between, within) in {"old": (0.1, 0.05), "new": (0.2, 0.1)}.items():
         assert found.known.generations[name].between == pytest.approx(between, rel=0.25)
         assert found.known.generations[name].within == pytest.approx(within, rel=0.1)
@@ -63,7 +64,7 @@ def test_spreads_are_those_that_runs_were_drawn_with(monkeypatch: pytest.MonkeyP
     assert found.covered_alike == pytest.approx(found.covered)  # All sources have as many runs.
     assert found.bare.median == pytest.approx(numpy.exp(0.3), rel=0.03)
     for each in (*own.cluster.values(), *own.plan.values()):
-        assert each.covered == pytest.approx(COVERED, abs=0.05)
+        assert each.covered == pytest.approx(COVERED, abs=0.08)  # Weights of Student's t take normal runs for nearer.
     for by in (own.cluster, own.plan):
         assert by[0].mean == pytest.approx(numpy.abs(numpy.expm1(-both.off)).mean())
         assert by[3].mean < by[1].mean < by[0].mean / 1.3
