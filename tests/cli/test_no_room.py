@@ -94,7 +94,7 @@ WRITING = {
 }
 """Every option that names what is written, in a call."""
 
-READ = ("--from-megatron", "--from", "--plan", "--problem", "--compare")
+READ = ("--from-megatron", "--from", "--plan", "--problem", "--compare", "--for")
 """Options that name what is read."""
 
 SLOW = ("calibrate collectives", "frontier", "verify", "topology import", "init")

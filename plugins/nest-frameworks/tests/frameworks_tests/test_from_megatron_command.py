@@ -152,7 +152,7 @@ def test_more_devices_than_the_cluster_has_are_refused(
 
 
 def test_options_of_flags_need_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "evaluate", "problem.yaml", "--against-best") == 2
+    assert call(monkeypatch, "evaluate", "problem.yaml", "--nodes", "2") == 2
     assert "--from-megatron" in capsys.readouterr().err
     assert call(monkeypatch, "evaluate") == 2
     assert "needs a problem file" in capsys.readouterr().err

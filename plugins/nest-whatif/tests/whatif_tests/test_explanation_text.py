@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.report.decisions import difference, whole
-from nest.report.text.layout import WIDE, Screen, columns
-from nest_whatif.text.explanation import STEPS, explanation_section
+from nest.report.text.layout import Screen, columns
+from nest_whatif.text.explanation import explanation_section, explanation_text
 
 DECIDED = {
     "tp": ["2"], "cp": ["4"], "sp": ["2"], "micro_batch": ["1"], "pp": ["4"], "replicas": ["1"], "schedule": ["1f1b"],
@@ -36,11 +36,6 @@ NONE: dict[str, Any] = {
     **FOUND, "plan": None, "batch_time": None, "relative": None, "reason": None, "decided": {}, "grown": {},
 }  # fmt: skip
 EQUAL: dict[str, Any] = {"reason": None, "relative": 0.0}
-
-
-def explanation_text(answer: dict[str, Any], screen: Screen = WIDE) -> str:
-    """All sections."""
-    return "\n\n".join(section for step in STEPS if (section := explanation_section(answer, step, screen)))
 
 
 def cells(text: str) -> list[list[str]]:

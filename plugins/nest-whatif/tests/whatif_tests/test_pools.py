@@ -14,11 +14,11 @@ from nest.tolerances import HARDLY_FASTER
 from nest.whatif.solver import Solver
 from nest_whatif.breakpoints import LESS, PRECISION, breakpoint_of, sweeps
 from nest_whatif.pools import pool_changes
+from nest_whatif.text.explanation import explanation_text
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.pools import solve
 from tests.pooled_problems import two_pools
 from tests.seeds import seeds
-from whatif_tests.test_explanation_text import explanation_text
 
 
 def changed(written: dict[str, Any], pool: str, devices: int) -> dict[str, Any]:

@@ -31,6 +31,11 @@ _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 _MARK = "*"  # Mark of results of an unfinished search.
 
 
+def explanation_text(answer: Answer, screen: Screen = WIDE) -> str:
+    """Describe an explanation (`nest_whatif.explain.Explanation.to_dict`) in sections."""
+    return "\n\n".join(section for step in STEPS if (section := explanation_section(answer, step, screen)))
+
+
 def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str:
     """Describe the part of an explanation that a step adds; empty: nothing.
 

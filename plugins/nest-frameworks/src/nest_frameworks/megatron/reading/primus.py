@@ -145,6 +145,8 @@ def experiment(text: str, folder: Path | None) -> Experiment:
     described = {} if catalogued(model) else _described(model, folder)
     if not described and (changed := _changed(overrides, catalogued(model))):
         described = _rebuilt(model, changed)
+    if not described:
+        overrides.pop("swiglu", None)  # As the model has it.
     said = {**(TUNED if kind == TUNER else DEFAULTS), **described, **overrides}
     if said.get("pipeline_model_parallel_layout"):  # It has the chunks, of which Primus wants the number as well.
         said.pop("virtual_pipeline_model_parallel_size", None)
