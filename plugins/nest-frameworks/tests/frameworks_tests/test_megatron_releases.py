@@ -168,6 +168,9 @@ def test_muon_is_read_with_the_settings_that_are_priced() -> None:
         ("muon --muon-num-ns-steps 8", "--muon-num-ns-steps is '8', and nest knows 5"),
         ("muon --muon-tp-mode duplicated", "nest knows blockwise"),
         ("muon --muon-scalar-optimizer lion", "nest knows adam"),
+        ("muon --use-distributed-optimizer", "distributed-optimizer gives every rank whole matrices of Muon"),
+        ("muon --use-megatron-fsdp", "--use-megatron-fsdp has no Muon; leave it out"),
+        ("muon --use-torch-fsdp2", "--use-torch-fsdp2 has no Muon; leave it out"),
         *((each, "nest knows adam, sgd, muon") for each in ("adaptive_muon", "dist_muon", "lion", "soap")),
     ):
         with pytest.raises(InputError, match=told):

@@ -20,6 +20,12 @@ STRATEGY = "--data-parallel-sharding-strategy"
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO stage by `--data-parallel-sharding-strategy` of Megatron FSDP."""
 
+MUON = {
+    "--use-distributed-optimizer": "gives every rank whole matrices of Muon, which nest does not price",
+    **dict.fromkeys(("--use-megatron-fsdp", "--use-torch-fsdp2"), "has no Muon"),
+}
+"""Why Muon is refused with what shards other optimizers (`validate_args`, which forbids Muon with either FSDP)."""
+
 
 def read_decisions(flags: FlagReader, model: Architecture | None, devices: int | None) -> dict[str, Any]:
     """The decisions; mistakes are left with `flags`."""
@@ -118,6 +124,9 @@ def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     distributed, fully = flags.has("--use-distributed-optimizer"), flags.has("--use-megatron-fsdp")
     strategy = flags.choice(STRATEGY, STRATEGIES, STRATEGIES["optim_grads_params"])
     stage = 1 if distributed else 0
+    for flag, why in MUON.items():
+        if flags.word("--optimizer") == "muon" and flags.has(flag):
+            flags.problem(f"{flag} {why}; leave it out with --optimizer muon.")
     if fully and STRATEGY in flags.words:
         stage = strategy
     elif fully:
