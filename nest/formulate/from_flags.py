@@ -146,10 +146,12 @@ def start(
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
         raise placed(flags if path is None else path, error) from None
+    thinned = machine and 0 < ranks < min(used, machine)
     if machine and 0 < ranks < used and ranks != machine:
         notes = (*notes, f"the run has {ranks} ranks per node; nest prices nodes of {min(ranks, machine)} devices.")
     if used > size:
-        raise InputError(f"{flags}: the run uses {used} devices, but the cluster has {size}.")
+        nodes = f"{size // ranks} nodes, and the run uses {ranks} devices of each ({size})" if thinned else size
+        raise InputError(f"{flags}: the run uses {used} devices, but the cluster has {nodes}.")
     if 0 < used < size:
         notes = (*notes, f"the run uses {used} of {size} devices.")
     return Start(whole, (*read.notes, *kept, *notes), read.devices)

@@ -221,7 +221,7 @@ def test_a_run_on_a_part_of_each_node_is_priced_over_as_many_nodes(priced: Price
     assert far["problem"]["cluster"]["levels"][0]["fanout"] == 2
     many = APART.replace("nnodes 8", "nnodes 256").replace("batch-size 32", "batch-size 512")
     _, told = priced(many, "--cluster", "dgx-h100-superpod")
-    assert "the run uses 512 devices, but the cluster has 256" in told
+    assert "512 devices, but the cluster has 128 nodes, and the run uses 2 devices of each (256)." in told
 
 
 @pytest.mark.parametrize(
