@@ -35,7 +35,9 @@ def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) 
     data, left = divmod(devices, prod(new.values()) * others)
     if left or {data} != {data, *said.values()}:
         split = " x ".join(f"{name.upper()} {degree}" for name, degree in {**new, **said}.items() if degree != 1)
-        raise InputError(f"{split} does not fill the {devices} devices of the run; leave dp out, or give --nodes.")
+        needs = f"it needs a multiple of {prod(new.values()) * others}; give --nodes or another split"
+        told = needs if left else f"leave {' and '.join(said)} out, or give --nodes"
+        raise InputError(f"{split} does not fill the {devices} devices of the run; {told}.")
     values: dict[str, int | float | str | bool] = {**after.values, "dp": data}
     values.pop("replicas", None)
     if new["tp"] == 1 and "sp" in values:

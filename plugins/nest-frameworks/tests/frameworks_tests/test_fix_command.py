@@ -318,16 +318,28 @@ def test_data_parallelism_follows_from_the_rest(
     assert told.items() <= found.items()
 
 
-@pytest.mark.parametrize("decided", ["pp=3", "pp=4", "cp=5", "replicas=4", "dp=2"])
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        ("pp=3", "multiple of 24"),
+        ("pp=4", "multiple of 32"),
+        ("cp=5", "multiple of 80"),
+        ("replicas=4", "leave replicas out"),
+        ("dp=2", "leave dp out"),
+    ],
+)
 def test_a_split_that_does_not_fill_the_devices_is_named(
-    decided: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    decided: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, cluster = tmp_path / "run.sh", tmp_path / "cluster.yaml"
     file.write_text(SCRIPT)
     cluster.write_text(CLUSTER)
     arguments = ("evaluate", "--from-megatron", str(file), "--cluster", str(cluster), "--vocabulary", "1024")
     assert call(monkeypatch, *arguments, "--fix", decided) == 2
-    assert "does not fill the 16 devices of the run" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "does not fill the 16 devices of the run" in message
+    assert told in message
+    assert ("leave" in message) == decided.startswith(("dp", "replicas"))
 
 
 def test_uneven_stages_are_those_of_the_model_that_is_given(
