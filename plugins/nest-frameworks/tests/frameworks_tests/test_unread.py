@@ -227,6 +227,10 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         ),
         (read_swift, f"{SWIFT}megatron_extra_kwargs: '{{\"hidden_parallel\": 2}}'", "hidden_parallel is 2"),
         (read_swift, f"{SWIFT}megatron_extra_kwargs: {{tensor_model_parallel_size: x}}", "'x'"),
+        *(
+            (read_swift, f"{SWIFT}megatron_extra_kwargs: '{text}'", f"kwargs is '{text}'; it must be a JSON object of")
+            for text in ("[1, 2]", "3", '{"a":')
+        ),
         (read_nanotron, f"{NANOTRON}doremi: {{ref_model_resume_checkpoint_path: a}}", "doremi.ref_model_resume"),
         (
             read_swift,

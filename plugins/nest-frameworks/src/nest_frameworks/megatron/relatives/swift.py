@@ -157,7 +157,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)
     content, notes = _of_script(text, asked) if scripted else (_of_yaml(text), [])
     if (extra := content.pop(EXTRA, None)) is not None:
-        content |= extra if isinstance(extra, Mapping) else read_mapping_text(str(extra), f"{EXTRA}.json")
+        content |= extra if isinstance(extra, Mapping) else _arguments(str(extra))
     variables = content.get("ENV")
     if isinstance(variables, Mapping):
         content["ENV"] = {name: scalar(str(value)) for name, value in variables.items()}
@@ -189,6 +189,14 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if further:
         settings["training"] = {**settings["training"], "mtp": True}
     return evolve(found, settings=settings)
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    """Arguments in the JSON of `EXTRA`."""
+    try:
+        return read_mapping_text(text, f"{EXTRA}.json")
+    except InputError:
+        raise InputError(f"{EXTRA} is {text!r:.60}; it must be a JSON object of arguments.") from None
 
 
 def _saved(keys: Keys) -> list[str]:
