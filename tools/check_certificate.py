@@ -8,6 +8,7 @@ rule. Nothing of nest is imported, and nothing is searched that the certificate 
 import gzip
 import json
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, wraps
@@ -65,6 +66,8 @@ def remembered(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 class Choices(tuple[Choice, ...]):
     """Choices of which a stage takes one; a tuple that computes its hash once."""
+
+    alike = False  # Whether all stages of a plan have one ZeRO stage.
 
     @cached_property
     def key(self) -> int:
@@ -383,14 +386,17 @@ class Instance:
         """Sets of choices by what `listed` names."""
         if candidate is not None:
             names = self.candidates[candidate].data["choices"]
-            return [Choices((str(mode), int(zero)) for mode in names for zero in self.data["zero"])]
+            return [Choices((str(mode), int(zero)) for mode in names for zero in self.data["zero"])] if names else []
         sets = [] if number is None else self.data["allowed"]["sets"][number]
         return [Choices((str(mode), int(zero)) for mode, zero in some) for some in sets if some]
 
     @remembered()
     def together(self, listed: tuple[int | None, int | None], low: int, high: int) -> Choices:
         """Choices of some of the sets that `listed` names."""
-        return Choices(dict.fromkeys(choice for some in self.sets(*listed)[low:high] for choice in some))
+        sets = self.sets(*listed)[low:high]
+        found = Choices(dict.fromkeys(choice for some in sets for choice in some))
+        found.alike = all(len(some.zeros) == 1 for some in sets)
+        return found
 
     # Section 4: weights, micro-batches in flight, stages.
 
@@ -681,7 +687,8 @@ class Instance:
         if not any(set(chosen) <= set(some) for some in self.choices(found)):
             raise Refused("the plan's choices are not allowed")
         slots = [stage["slot"] for stage in stages]
-        if slots != sorted(set(slots)) or slots[0] < 0 or slots[-1] * width + width > found.size:
+        ordered = all(type(slot) is int for slot in slots) and slots == sorted(set(slots)) and slots[0] >= 0
+        if not ordered or slots[-1] * width + width > found.size:
             raise Refused("the plan's blocks are not in order")
         following, cut, runs = [list(stage["chunks"]) for stage in stages], self.cuts[-1], [() for _ in stages]
         around, chunks = [[] for _ in stages], []
@@ -787,13 +794,25 @@ class Rules:
 
     @remembered("candidate", "replicas", "order", "degree", "schedule")
     def whole(self, case: Case, choices: Choices) -> tuple[Any, ...]:
-        """Sums over all layers, the least message, and the least seconds once per batch of a stage of all layers."""
-        inst, found = self.instance, []
+        """Sums over all layers, the least message, and the least seconds once per batch of a stage of all layers.
+
+        These are for plans of one ZeRO stage, and for any plan (Lemma 1).
+        """
+        inst, updates, shown = self.instance, [], []
         for zero in choices.zeros:
             _, _, once, update, _ = inst.sharding(case, ((0, len(inst.cuts) - 1),), zero)
+            updates.append(update)
             # Sets of one shape: a collective's seconds are concave in its bytes.
-            found.append(update + (inst.data["exposed"] * once[0] if case.degree is None else 0.0))
-        return *self.lean(case, choices.names)[1:], self.hop(case), min(found), inst.schedules[case.schedule]
+            shown.append(inst.data["exposed"] * once[0] if case.degree is None else 0.0)
+        sync = min(map(sum, zip(updates, shown))), min(updates) + self.least_share(case) * min(shown)
+        return *self.lean(case, choices.names)[1:], self.hop(case), sync, inst.schedules[case.schedule]
+
+    @remembered("candidate")
+    def least_share(self, case: Case) -> float:
+        """Sum over the layers of their least share in a group's weights or gradients."""
+        costs = self.instance.candidates[case.candidate]
+        rows = [row for group in costs.state for row in (group["weights"], group["gradients"]) if any(row)]
+        return sum(min((row[i] / fsum(row) for row in rows), default=0.0) for i in range(costs.layers))
 
     def terms(self, case: Case, choices: Choices, extra: float = 0.0) -> tuple[float, float, float]:
         """Lower bounds on the slowest stage, the sum and the time once per batch, from all layers together.
@@ -807,7 +826,7 @@ class Rules:
         messages = 0.0 if schedule["hides"] else 2 * hops * hop
         slowest = max((forward + backward + extra + messages) / s, largest, busy / s)
         filling = first * forward + inputs * (backward + extra - gradients) + weights * gradients
-        return slowest, filling + (arriving + returning) * hops * hop, sync / s
+        return slowest, filling + (arriving + returning) * hops * hop, sync[not choices.alike] / s
 
     def totals(self, case: Case, choices: Choices) -> float:
         """Rule 1: the slowest stage takes the mean at least; memory of all stages leaves only so much unrecomputed."""
@@ -1353,6 +1372,8 @@ def check(certificate: Numbers) -> tuple[float, float | None]:
         price = instance.price(certificate["plan"]) if certificate.get("plan") is not None else None
         cases = [case for case in instance.cases() if instance.choices(case)]
         check_tree(Rules(instance, claim), certificate["cases"], cases)
+        if price is not None and price < claim:
+            raise Refused(f"the plan's price is {price!r} s, below the claimed bound")
         if price is not None and not abs(price - certificate["price"]) <= 1e-9 * price:
             raise Refused(f"the plan's price is {price!r}, not {certificate['price']!r}")
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -1367,7 +1388,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         claim, price = check(read(arguments[0]))
-    except (OSError, EOFError, ValueError, Refused) as refused:
+    except (OSError, EOFError, RecursionError, ValueError, zlib.error, Refused) as refused:
         print(f"not proved: {refused}")
         return 1
     print(f"no plan of this instance has a price below {claim!r} s")

@@ -224,9 +224,53 @@ def test_the_certificate_written_by_hand_is_accepted(tmp_path):
     assert done.returncode == 0
 
 
+def stages_of_unlike_zero():
+    """Certificate of two layers: one costs least with ZeRO 0, for its gradients, one with ZeRO 1, for its update."""
+    names = ("weights", "gradients", "optimizer", "update")
+    state = {"ranks": [0], **dict(zip(names, ([40, 2], [40, 2], [6, 6], [0, 40]), strict=True))}
+    modes = {"none": {"extra": [0, 0], "first": [4, 4], "more": [4, 4], "peak": [0, 0]}}
+    candidate = {"name": "one", "width": 1, "samples": 1, "choices": ["none"], "edge_bytes": [1], "recompute": modes}
+    one = {"name": "1f1b", "chunks": 1, "copies": 1, "staggered": False, "hides": False, "replayed": True, "tables": {}}
+    certificate = by_hand()
+    certificate["instance"] |= {
+        "layers": 2, "tensors": [[0, [1]]], "levels": [[4, 2.0, 0.0]], "memory": 1000.0, "reserve": 0.0,
+        "global_batch": 2, "exposed": 1.0, "sharded_synchronisation": 1.5, "zero": [0, 1], "zero_degrees": [None],
+        "rank_orders": ["pp-inner"], "schedules": [one], "together": [], "units": [], "recomputed_units": [],
+        "candidates": [candidate | {"forward": [1, 1], "backward": [1, 1], "state": {"dense": state}}],
+    }  # fmt: skip
+    stages = [{"chunks": [[place]], "choice": ["none", place], "slot": place} for place in range(2)]
+    plan = {"candidate": 0, "replicas": 2, "order": 0, "schedule": 0, "degree": None, "stages": stages}
+    return certificate | {"plan": plan, "cases": {"rule": "replay"}}
+
+
+def test_stages_of_unlike_zero_are_bounded():
+    certificate = stages_of_unlike_zero()
+    price = rules.Instance(certificate["instance"]).price(certificate["plan"])
+    assert price == pytest.approx(26.5)
+    instance = rules.Instance(certificate["instance"])
+    case = case_of(instance, certificate["plan"])
+    claim = rules.Rules(instance, price)
+    (choices,) = instance.choices(case)
+    for rule in (claim.totals, claim.counts, claim.recurrence):
+        assert rule(case, choices) <= price * (1 + 1e-9)
+    with pytest.raises(rules.Refused, match="s only"):
+        rules.check(certificate | {"lower_bound": price * 1.01, "plan": None})
+    assert not instance.together(instance.listed(case), 0, 1).alike
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"\x1f\x8b\x08" + bytes(40), "not proved"), (b"[" * 100_000, "not proved")]
+)
+def test_a_damaged_file_is_no_proof(content, said, tmp_path, capsys):
+    (tmp_path / "certificate").write_bytes(content)
+    assert rules.main([str(tmp_path / "certificate")]) == 1
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda c: c["plan"]["stages"][-1].update(slot=1.5), "blocks are not in order"),
         (lambda c: c.update(lower_bound=13.6), "rule recurrence bounds"),
         (lambda c: c["cases"]["parts"].pop(), "no leaf covers the case of candidate 0, replicas 2"),
         (lambda c: c["plan"]["stages"][0].update(slot=1), "blocks are not in order"),
