@@ -1,10 +1,12 @@
 """Nodes of a cluster: its levels, the devices of each, and ranks on a part of them."""
 
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from attrs import evolve
 
-from nest.catalogue.load import device, devices, named_cluster
+from nest.catalogue.load import device, devices, named_cluster, profiles
 from nest.errors import InputError
 from nest.spec import ClusterSpec
 from nest.units import Bytes
@@ -30,16 +32,23 @@ def with_levels(cluster: ClusterSpec) -> ClusterSpec:
 
 
 def node_size(cluster: ClusterSpec) -> int | None:
-    """Devices of each node; None: unknown, or nodes differ."""
+    """Devices of each node; None: unknown, or nodes differ.
+
+    Innermost levels that make a usual machine of the device are one, unless the first is called `node`.
+    """
     whole = with_levels(cluster)
     if whole.levels is None:
         return None
-    first = whole.levels[0].fanout
     if whole.hosts is not None:
         return prod(level.fanout for level in whole.levels) // len(whole.hosts)
     used = devices().get(whole.device) if isinstance(whole.device, str) else whole.device
-    usual = used.devices_per_host if used is not None else None
-    return whole.devices_per_host or (usual if usual and first % usual == 0 else first)
+    own = used.devices_per_host if used is not None else None
+    first, name = whole.levels[0].fanout, whole.levels[0].name
+    if whole.devices_per_host or (own and first % own == 0):
+        return whole.devices_per_host or own
+    usual = own or next((each.devices_per_host for each in profiles().values() if used and each.device == used.name), 0)
+    sizes = accumulate((level.fanout for level in whole.levels), mul)
+    return usual if name != "node" and usual in sizes else first
 
 
 def with_ranks(cluster: ClusterSpec, ranks: int) -> ClusterSpec:

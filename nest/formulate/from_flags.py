@@ -143,12 +143,13 @@ def start(
         merged = _merged(written, settings, read.usual)
         used, ranks = read.devices or 0, read.ranks_per_node or 0
         whole = _on_nodes(structure(merged, Problem), used, machine or 0, ranks, folder, known)
+        cluster_used = with_ranks(whole.cluster, ranks) if 0 < ranks < used else whole.cluster
+        if thinned := cluster_used is not whole.cluster:
+            whole = evolve(whole, cluster=cluster_used)
+            notes = (*notes, f"the run has {ranks} ranks per node; nest prices nodes of {ranks} devices.")
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
         raise placed(flags if path is None else path, error) from None
-    thinned = machine and 0 < ranks < min(used, machine)
-    if machine and 0 < ranks < used and ranks != machine:
-        notes = (*notes, f"the run has {ranks} ranks per node; nest prices nodes of {min(ranks, machine)} devices.")
     if used > size:
         nodes = f"{size // ranks} nodes, and the run uses {ranks} devices of each ({size})" if thinned else size
         raise InputError(f"{flags}: the run uses {used} devices, but the cluster has {nodes}.")
@@ -167,14 +168,13 @@ def _node_size(cluster: Any, known: Registry, folder: Path | None) -> int | None
 
 
 def _on_nodes(problem: Problem, devices: int, each: int, ranks: int, folder: Path | None, known: Registry) -> Problem:
-    """Self-contained problem with as many machines of a cloud's type as a run needs, of which it uses `ranks` devices.
+    """Self-contained problem with as many machines of a cloud's type as a run with `ranks` on each needs.
 
     `each`: devices of a node; 0: unknown.
     """
     name, needed = problem.cluster.name, -(-devices // ranks) * each if 0 < ranks < each else devices
     cluster = evolve(problem.cluster, name=None if name is None else enlarged(name, needed))
-    whole = self_contained(evolve(problem, cluster=cluster), folder, known)
-    return evolve(whole, cluster=with_ranks(whole.cluster, ranks)) if 0 < ranks < devices else whole
+    return self_contained(evolve(problem, cluster=cluster), folder, known)
 
 
 def _written(problem: Source | Problem) -> dict[str, Any]:

@@ -248,6 +248,22 @@ def test_levels_inside_a_node_cannot_be_used_in_part(priced: Priced, tmp_path: P
     assert "the run has 2 of the 8 devices of each node" in told
 
 
+def test_a_level_inside_a_usual_machine_is_no_node(priced: Priced, tmp_path: Path) -> None:
+    """AWS's g6e.48xlarge has 8 L40S, here on four PCIe switches; a level called `node` is one of any size."""
+    file = tmp_path / "cluster.yaml"
+    switches = "{fanout: 2, bandwidth: 30 GB/s}, {fanout: 4, bandwidth: 20 GB/s}, {fanout: 4, bandwidth: 10 GB/s}"
+    file.write_text(f"cluster: {{device: l40s, levels: [{switches}]}}\n")
+    _, told = priced(SCRIPT, "--cluster", str(file))
+    assert "ranks per node" not in told
+    _, told = priced(SCRIPT.replace("--nproc-per-node 8", "--nproc-per-node gpu"), "--cluster", str(file))
+    assert "16 ranks: 2 nodes x 8, from torchrun --nnodes and the machines of the cluster." in told
+    _, told = priced(APART, "--cluster", str(file))
+    assert "the run has 2 of the 8 devices of each node" in told
+    file.write_text(f"cluster: {{device: l40s, levels: [{switches.replace('{', '{name: node, ', 1)}]}}\n")
+    _, told = priced(SCRIPT.replace("--nproc-per-node 8", "--nproc-per-node gpu"), "--cluster", str(file))
+    assert "4 ranks are no multiple of 16" in told
+
+
 @pytest.mark.parametrize("written", ["cluster: p5.48xlarge\n", "cluster: {name: p5.48xlarge}\n", CLUSTER])
 def test_nodes_have_the_devices_of_the_problem_s_cluster(written: str, priced: Priced, tmp_path: Path) -> None:
     (tmp_path / "problem.yaml").write_text(f"nest: 1\n{written}")
