@@ -129,7 +129,16 @@ def test_a_file_that_launches_nothing_takes_the_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "each", ["gpu", "$(python -c 'import torch; print(torch.cuda.device_count())')", "$(nvidia-smi -L | wc -l)"]
+    "each",
+    [
+        "gpu",
+        "$(python -c 'import torch; print(torch.cuda.device_count())')",
+        '$(/opt/bin/python3.11 -c "from torch.cuda import *; print( device_count() )" 2>/dev/null)',
+        "$(nvidia-smi -L | wc -l)",
+        "`nvidia-smi --list-gpus | grep -c GPU`",
+        "$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)",
+        "$(amd-smi list | grep -c GPU:)",
+    ],
 )
 def test_all_devices_of_a_node_are_those_of_the_cluster(each: str) -> None:
     launch = find_launch(f"torchrun --nnodes 2 --nproc-per-node {each} {RUN}", LaunchOptions(machine=4))
@@ -137,3 +146,21 @@ def test_all_devices_of_a_node_are_those_of_the_cluster(each: str) -> None:
     assert "from torchrun --nnodes and the machines of the cluster" in launch.notes[0]
     with pytest.raises(InputError, match="give --devices-per-node"):
         find_launch(f"torchrun --nnodes 2 --nproc-per-node {each} {RUN}", LaunchOptions())
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        '$(python -c "print(4)")',
+        "$(python count.py)",
+        "$(python -c 'import torch; print(torch.cuda.device_count() // 2)')",
+        "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader | head -1)",
+        "$(nvidia-smi topo -m | wc -l)",
+        "$(nvidia-smi -L | wc -l)0",
+        "1$(nvidia-smi -L | wc -l)",
+    ],
+)
+def test_what_another_command_prints_is_not_all_devices_of_a_node(each: str) -> None:
+    for launcher in ("torchrun --nnodes 2 --nproc-per-node", "deepspeed --num_gpus"):
+        with pytest.raises(InputError, match=r"which only a run would tell; give --devices-per-node\."):
+            find_launch(f"{launcher} {each} {RUN}", LaunchOptions(machine=4))

@@ -21,6 +21,9 @@ from nest_frameworks.megatron.reading.tokens import (
 Variables = MutableMapping[str, tuple[str, ...]]
 """Values by name: one word, or those of an array."""
 
+DEVICE_COUNT = f"{UNKNOWN}$(count-of-devices){UNKNOWN}"
+"""Output of a command that counts the devices of a node."""
+
 LARGEST = 2**63
 DEEPEST = 20
 
@@ -30,6 +33,14 @@ _IN_PYTHON = ((re.compile("&&"), " and "), (re.compile(r"\|\|"), " or "), (re.co
 
 _SHOWN = re.compile(r"""\s*(?:cat\s+|<\s*)(["']?)([^\s"'`|;&<>()*?-][^\s"'`|;&<>()*?]*)\1\s*(?:\|\s*xargs\s*)?""")
 """A command that prints a file, with or without its lines joined."""
+
+_COUNTS = re.compile(
+    r"""\S*python[\d.]*\s.*\bprint\(\s*[\w.]*\bdevice_count\(\)\s*\)["']?(?:\s*2>\S+)?|"""
+    r"(?:\S*/)?(?:nvidia|rocm|amd)-smi\s(?:[^|]*\s)?(?:-L|--list-gpus|--query-gpu|list)\b[^|]*\|\s*"
+    r"(?:wc\s+-l|grep\s+-c\b.*)",
+    re.DOTALL,
+)
+"""A command that counts the devices of a node: lines of `nvidia-smi --help` and `amd-smi list`, or PyTorch's count."""
 
 _PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^]]*\])?(.*)", re.DOTALL)
 _EVERY = re.compile(r"@|\w+\[@\]")
@@ -89,7 +100,9 @@ class Expander:
         return self._parameter(piece.text, piece.quoted)
 
     def _printed(self, command: str) -> str:
-        """Return a command's certain output: the number of nodes, or an existing file."""
+        """Return a command's certain output: the number of nodes or of their devices, or an existing file."""
+        if _COUNTS.fullmatch(command.strip()):
+            return DEVICE_COUNT
         shown = _SHOWN.fullmatch(command)
         text = self.file(self._inner(shown[2])[0]) if shown else node_count(command, self.variables)
         return _unknown(f"$({command})") if text is None else text.rstrip("\n")

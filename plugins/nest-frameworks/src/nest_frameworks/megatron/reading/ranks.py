@@ -13,6 +13,7 @@ from attrs import frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.units import whole_number
+from nest_frameworks.megatron.reading.expansion import DEVICE_COUNT
 from nest_frameworks.megatron.reading.schedulers import NODES as JOB_NODES
 from nest_frameworks.megatron.reading.schedulers import TASKS as JOB_TASKS
 from nest_frameworks.megatron.reading.tokens import UNKNOWN, remedy, shown, wanted
@@ -50,10 +51,6 @@ LOOSE = "$"
 
 SETS = {"-n": "--nrs", "-a": "--tasks-per-rs", "-r": "--rs-per-host"}
 """Long names of what jsrun starts: sets of resources, tasks in each, and sets on a node."""
-
-EVERY = "all"
-_ALL = re.compile(rf"all$|{UNKNOWN}\$\((python3?|nvidia-smi|rocm-smi|amd-smi)\b")
-"""All devices of a node, or a command that counts them."""
 
 _HOST = re.compile(r"^[ \t]*[^\s#]+[ \t]+slots=(\d{1,9})\b", re.MULTILINE)
 _PER_NODE = re.compile(r"ppr:(\d{1,9}):node")
@@ -113,7 +110,7 @@ def count_ranks(launcher: Sequence[str], variables: Mapping[str, str], options: 
     nodes = nodes if options.nodes is None else Count(options.nodes, "--nodes")
     if options.devices_per_node is not None:
         per_node = Count(options.devices_per_node, "--devices-per-node")
-    if per_node.value is None and options.machine is not None and (options.nodes or _ALL.match(per_node.text)):
+    if per_node.value is None and options.machine is not None and (options.nodes or per_node.text == DEVICE_COUNT):
         per_node = Count(options.machine, "the machines of the cluster")
     if nodes.value is None or per_node.value is None:
         unsaid = [total.said] if total.text else [each.said for each in (nodes, per_node) if each.value is None]
@@ -246,7 +243,7 @@ def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str,
     devices = _variable(variables, DEVICES)
     every = variables.get(ELASTIC["nproc-per-node"], "") if name == TORCH else ""
     if name == TORCH and said.get("--nproc-per-node", every) in ("gpu", "auto"):
-        return devices or Count(None, "torchrun --nproc-per-node is all a node has", EVERY)
+        return devices or Count(None, "torchrun --nproc-per-node is all a node has", DEVICE_COUNT)
     if name == TORCH and "--nproc-per-node" not in said:
         if LOOSE in said:
             return _loose(name, said[LOOSE])
@@ -262,7 +259,7 @@ def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str,
         return (
             Count(slots.pop(), "its slots")
             if len(slots) == 1
-            else Count(None, "deepspeed takes all that a node has", EVERY)
+            else Count(None, "deepspeed takes all that a node has", DEVICE_COUNT)
         )
     tasks = _variable(variables, JOB_TASKS)
     if name in (SLURM, MPI) and tasks is not None:
