@@ -18,6 +18,12 @@ from nest.hooks.pipelines import deployed
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor.debug import CommDebugMode  # noqa: E402
+from torch.distributed.tensor.experimental import implicit_replication  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
 import modules  # noqa: E402
 import nest_torch  # noqa: E402
 import zoo  # noqa: E402
@@ -27,6 +33,7 @@ from nest_torch.parallel.layout import deployment_of  # noqa: E402
 from nest_torch.parallel.scaling import scaled  # noqa: E402
 from nest_torch.parallel.splits import Cut, rank_by_rank, splits  # noqa: E402
 from nest_torch.parallel.stages import Stage, blocks_of  # noqa: E402
+from nest_torch.parallel.tensors import TensorParallel  # noqa: E402
 
 TOKENS = {"tokens": torch.zeros(1, 16, dtype=torch.long)}
 
@@ -144,6 +151,21 @@ def test_splits_are_those_of_the_graph() -> None:
 
 TWICE = {"embed.weight"}
 """Parameters of a part that `Shared` calls twice: each of its stages has a copy."""
+
+
+def test_products_of_one_input_sum_its_gradients_in_one_all_reduce() -> None:
+    """A layer needs two all-reduces in each direction (Megatron-LM, arXiv 1909.08053, section 3)."""
+    layers, module = 2, modules.Llama(layers=2)
+    found = splits(nest_torch.capture(on_meta(lambda: modules.Llama(layers=2)), (TOKENS["tokens"].to("meta"),)), module)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        TensorParallel(module, init_device_mesh("cpu", (2,)), found, ["layers.0", "layers.1"], False).apply()
+        with CommDebugMode() as seen, implicit_replication():
+            module(TOKENS["tokens"]).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    counts = {str(call).rpartition(".")[2]: count for call, count in seen.get_comm_counts().items()}
+    assert counts == {"all_reduce": 4 * layers + 2, "all_gather_into_tensor": 1}  # And embedding, head, logits.
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from attrs import define, field
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -62,6 +63,33 @@ def resize(module: nn.Module, size: int, ranks: int) -> None:
             setattr(module, name, size // ranks)
 
 
+@define
+class Entrance:
+    """The input of split products that one module calls, laid out once, so that their gradients are summed once.
+
+    Attributes:
+        mesh: of one dimension.
+        before: layout of the input on it.
+    """
+
+    mesh: DeviceMesh
+    before: Any
+    _entered: tuple[Any, ...] = field(default=(), init=False)
+    _laid: Any = field(default=None, init=False)
+
+    def whole(self, source: Any) -> Any:
+        """The whole of a local tensor on every rank; the same one as long as its numbers are the same."""
+        entered = source, source._version, torch.is_grad_enabled()
+        if not self._entered or source is not self._entered[0] or entered[1:] != self._entered[1:]:
+            laid = DTensor.from_local(source, self.mesh, [self.before], run_check=False)
+            self._entered, self._laid = entered, laid.redistribute(self.mesh, [Replicate()])
+        return self._laid
+
+    def forget(self, *_: Any) -> None:
+        """Keep no tensor once the module is done."""
+        self._entered, self._laid = (), None
+
+
 class TensorParallel:
     """Splits the modules of one pipeline stage over the ranks of tensor parallelism.
 
@@ -79,6 +107,7 @@ class TensorParallel:
         self.model, self.mesh, self.found, self.blocks, self.sequence = model, mesh, found, blocks, sequence
         self.ranks = mesh.size()
         self._owners: set[str] = set()
+        self._entrances: dict[nn.Module, Entrance] = {}
         self._counted: dict[nn.Module, set[str]] = {}
 
     def apply(self) -> None:
@@ -151,7 +180,9 @@ class TensorParallel:
             style = None
         if style is not None:
             parallelize_module(module, self.mesh, style, src_data_rank=None)
-        if self.sequence and block is not None and not split.contracted and owner not in self._owners:
+        if isinstance(style, ColwiseParallel) and block is not None and (not self.sequence or owner == path):
+            self._share_input(module, present(self.model, path.rpartition(".")[0]))
+        elif self.sequence and block is not None and not split.contracted and owner not in self._owners:
             self._owners.add(owner)
             self._gather_input(present(self.model, owner))
 
@@ -208,6 +239,20 @@ class TensorParallel:
             _distribute(module, name, self.mesh, Replicate())
         if names:
             use_shards(module, lambda _, parameter: parameter.to_local(grad_placements=[Partial()]), names)
+
+    def _share_input(self, module: nn.Module, owner: nn.Module | None) -> None:
+        """Let a product take its input as the other products of its owner do that have the same one."""
+        assert owner is not None
+        if owner not in self._entrances:
+            before = Shard(SEQUENCE) if self.sequence else Replicate()
+            self._entrances[owner] = Entrance(self.mesh, before)
+            owner.register_forward_hook(self._entrances[owner].forget, always_call=True)
+        whole = self._entrances[owner].whole
+
+        def enter(_: nn.Module, arguments: tuple[Any, ...]) -> Any:
+            return arguments if isinstance(arguments[0], DTensor) else (whole(arguments[0]), *arguments[1:])
+
+        module.register_forward_pre_hook(enter, prepend=True)
 
     def _gather_input(self, owner: nn.Module | None) -> None:
         """The whole sequence in place of a rank's share, in front of the first split products."""
