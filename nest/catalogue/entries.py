@@ -244,7 +244,7 @@ class Optimizer(Record):
         name: as there.
         moments: bytes per parameter of its own state.
         sources: of the figures.
-        matrix_moments: bytes of matrices inside blocks (`Operator.trains_matrix`); None: as of all others.
+        matrix_moments: those of matrices but embeddings and head (`Operator.trains_matrix`); None: as of all others.
         newton_schulz_steps: on the update of each such matrix.
     """
 

@@ -252,14 +252,17 @@ def _newton_schulz(operator: Operator, device: DeviceSpec, training: Training) -
     """Return seconds of a Newton-Schulz step on an operator's matrices, each as the rank holds it.
 
     On `a` by `b`, `a <= b`, it multiplies `X X^T`, the square of that, and a polynomial of both by `X`, in bf16 where
-    the device has it (emerging-optimizers 0.3.0, muon_utils.py, `newton_schulz_step`).
+    the device has it (emerging-optimizers 0.3.0, muon_utils.py, `newton_schulz_step`). Keys and values are two matrices
+    (megatron-core 0.19.2, emerging_optimizers.py, `_get_qkv_split_shapes`).
     """
     shape = product(operator)
     assert shape is not None
-    short, long = sorted((shape.columns, shape.contracted))
+    pair = {"branch", "kv_heads", "head"} <= {axis for axis, _ in operator.space}
+    parts = axis_size(operator.space, "branch") if pair else 1
+    short, long = sorted((shape.columns / parts, shape.contracted))
     number_format, peak = _first_peak(("bf16", *precision(training.precision).other), device, training)
     share = min(efficiency(device, "matmul", number_format) * device.calibration.sustained, 1.0)
-    return shape.count * (4.0 * short**2 * long + 2.0 * short**3) / (peak * share)
+    return shape.count * parts * (4.0 * short**2 * long + 2.0 * short**3) / (peak * share)
 
 
 def _gradient_bytes(operator: Operator) -> float:

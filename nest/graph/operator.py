@@ -301,8 +301,8 @@ class Operator(Record):
         return sum([parameter.count for parameter in self.parameters if not parameter.frozen])
 
     def trains_matrix(self, parameter: Parameter) -> bool:
-        """Return whether `parameter` is the trained matrix of a product, and the product not of the vocabulary."""
-        multiplied = any(has_axis(parameter.shape, axis) for axis in self.contracted)
+        """Return whether `parameter` is the trained matrix of a product by an input, and not of the vocabulary."""
+        multiplied = bool(self.inputs) and any(has_axis(parameter.shape, axis) for axis in self.contracted)
         return multiplied and not parameter.frozen and not has_axis(self.space, "vocab")
 
     def divided(self, axis: str, degree: int, strategy: str) -> "Operator":

@@ -221,6 +221,7 @@ def kept(shape, **marks):
         groups = [{"params": [parameter]}]
         optimizer, _ = emerging._create_emerging_optimizer(config, groups, "muon", [Some(config=model)], None)
         assert (config.muon_num_ns_steps, config.muon_tp_mode, config.muon_scalar_optimizer) == (5, "blockwise", "adam")
+        assert (config.muon_split_qkv, config.muon_fp32_matmul_prec) == (True, "medium")
     optimizer.step()
     moments = [each for each in optimizer.state[parameter].values() if getattr(each, "shape", None) == parameter.shape]
     return sum(each.nbytes for each in moments) / parameter.numel()

@@ -67,6 +67,27 @@ def test_muon_orthogonalises_matrices_and_leaves_the_rest_to_adam(roofline: Cost
         assert roofline.price(other, SLOW_MEMORY, muon).update == pytest.approx(adam)
 
 
+def test_muon_steps_on_keys_and_values_apart_and_on_both_branches_of_a_network_at_once(roofline: CostModel) -> None:
+    """As `linear_qkv` and `linear_fc1` of megatron-core 0.19.2: its `_get_qkv_split_shapes` names no other product."""
+    muon = evolve(TRAINING, optimizer="muon")
+    for columns, matrices, width in (
+        ((("branch", 2), ("kv_heads", 3), ("head", 10)), 2, 30),
+        ((("branch", 2), ("ffn", 30)), 1, 60),
+        ((("branch", 2), ("kv_heads", 3), ("state", 10)), 1, 60),
+    ):
+        weight, read = Parameter("weight", (*columns, ("hidden", 100))), (*ROWS, *columns, ("hidden", 100))
+        flops = matrices * 5 * (4 * width**2 * 100 + 2 * width**3)
+        priced = roofline.price(evolve(PRODUCT, space=read, parameters=(weight,)), SLOW_MATH, muon)
+        assert priced.update == pytest.approx(flops / 1e3)
+
+
+def test_muon_takes_no_step_on_a_weight_whose_product_is_unknown(roofline: CostModel) -> None:
+    bare = evolve(PRODUCT, inputs=())
+    assert not bare.trains_matrix(bare.parameters[0])
+    adam, muon = (roofline.price(bare, SLOW_MEMORY, evolve(TRAINING, optimizer=each)) for each in ("adam", "muon"))
+    assert muon.update == adam.update > 0
+
+
 def test_a_kernel_that_passes_over_its_tensors_again_moves_them_again(roofline: CostModel) -> None:
     bare = evolve(PRODUCT, parameters=())
     once, thrice = (roofline.price(evolve(bare, passes=count), SLOW_MEMORY, TRAINING) for count in (1, 3))

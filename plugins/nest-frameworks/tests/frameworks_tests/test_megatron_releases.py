@@ -160,6 +160,8 @@ def test_muon_is_read_with_the_settings_that_are_priced() -> None:
     """Others are refused: see findings/megatron-adaptive-muon-stops-at-its-first-step.sh."""
     found = read("--optimizer muon --muon-num-ns-steps 5 --muon-momentum 0.9").settings
     assert (found["training"]["optimizer"], found["fixed"]["zero"]) == ("muon", 0)
+    (note,) = {*read("--optimizer muon --muon-no-split-qkv").notes} - {*read("--optimizer muon").notes}
+    assert "nest prices steps on queries, keys and values apart" in note
     made = plan({"optimizer": "muon"}, {"tp": 2, "sp": True, "dp": 8, "zero": 0})
     text = export(made)["megatron_flags.sh"]
     assert "needs the package emerging-optimizers" in text
@@ -168,6 +170,7 @@ def test_muon_is_read_with_the_settings_that_are_priced() -> None:
         ("muon --muon-num-ns-steps 8", "--muon-num-ns-steps is '8', and nest knows 5"),
         ("muon --muon-tp-mode duplicated", "nest knows blockwise"),
         ("muon --muon-scalar-optimizer lion", "nest knows adam"),
+        ("muon --muon-fp32-matmul-prec high", "nest knows medium"),
         ("muon --use-distributed-optimizer", "distributed-optimizer gives every rank whole matrices of Muon"),
         ("muon --use-megatron-fsdp", "--use-megatron-fsdp has no Muon; leave it out"),
         ("muon --use-torch-fsdp2", "--use-torch-fsdp2 has no Muon; leave it out"),

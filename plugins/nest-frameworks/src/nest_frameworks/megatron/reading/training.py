@@ -134,6 +134,8 @@ def _optimizer(flags: FlagReader) -> str:
     if name == "muon":
         for flag, usual in MUON.items():
             flags.choice(flag, {usual: None}, None)
+        if flags.has("--muon-no-split-qkv"):
+            flags.note("--muon-no-split-qkv is not priced: nest prices steps on queries, keys and values apart.")
         return name
     if name != "adam":
         return "sgd" if momentum == 0 else name
@@ -144,7 +146,8 @@ def _optimizer(flags: FlagReader) -> str:
     return {4: "adam", 2: "adam-bf16", 1: "adam-8bit"}[max(moments)]
 
 
-MUON = {"--muon-num-ns-steps": "5", "--muon-tp-mode": "blockwise", "--muon-scalar-optimizer": "adam"}
+MUON = {"--muon-num-ns-steps": "5", "--muon-tp-mode": "blockwise", "--muon-scalar-optimizer": "adam",
+        "--muon-fp32-matmul-prec": "medium"}  # fmt: skip
 """Flags of Muon with the only values that nest prices, which are their defaults in megatron-core 0.19.2."""
 
 
