@@ -1,7 +1,6 @@
 """Nodes of a cluster: its levels, the devices of each, and ranks on a part of them."""
 
 from itertools import accumulate
-from math import prod
 from operator import mul
 
 from attrs import evolve
@@ -39,16 +38,15 @@ def node_size(cluster: ClusterSpec) -> int | None:
     whole = with_levels(cluster)
     if whole.levels is None:
         return None
+    sizes: list[int] = [*accumulate((level.fanout for level in whole.levels), mul)]
     if whole.hosts is not None:
-        return prod(level.fanout for level in whole.levels) // len(whole.hosts)
+        return sizes[-1] // len(whole.hosts)
     used = devices().get(whole.device) if isinstance(whole.device, str) else whole.device
     own = used.devices_per_host if used is not None else None
-    first, name = whole.levels[0].fanout, whole.levels[0].name
-    if whole.devices_per_host or (own and first % own == 0):
+    if whole.devices_per_host or (own and sizes[0] % own == 0):
         return whole.devices_per_host or own
     usual = own or next((each.devices_per_host for each in profiles().values() if used and each.device == used.name), 0)
-    sizes = accumulate((level.fanout for level in whole.levels), mul)
-    return usual if name != "node" and usual in sizes else first
+    return usual if usual in sizes and whole.levels[0].name != "node" else sizes[0]
 
 
 def with_ranks(cluster: ClusterSpec, ranks: int) -> ClusterSpec:
