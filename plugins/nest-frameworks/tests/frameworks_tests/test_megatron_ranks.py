@@ -162,5 +162,6 @@ def test_all_devices_of_a_node_are_those_of_the_cluster(each: str) -> None:
 )
 def test_what_another_command_prints_is_not_all_devices_of_a_node(each: str) -> None:
     for launcher in ("torchrun --nnodes 2 --nproc-per-node", "deepspeed --num_gpus"):
-        with pytest.raises(InputError, match=r"which only a run would tell; give --devices-per-node\."):
-            find_launch(f"{launcher} {each} {RUN}", LaunchOptions(machine=4))
+        for nodes in (None, 2):
+            with pytest.raises(InputError, match=r"which only a run would tell; give --devices-per-node\."):
+                find_launch(f"{launcher} {each} {RUN}", LaunchOptions(nodes, machine=4))

@@ -110,7 +110,8 @@ def count_ranks(launcher: Sequence[str], variables: Mapping[str, str], options: 
     nodes = nodes if options.nodes is None else Count(options.nodes, "--nodes")
     if options.devices_per_node is not None:
         per_node = Count(options.devices_per_node, "--devices-per-node")
-    if per_node.value is None and options.machine is not None and (options.nodes or per_node.text == DEVICE_COUNT):
+    every = per_node.text == DEVICE_COUNT or (options.nodes and f"{UNKNOWN}$(" not in per_node.text)
+    if per_node.value is None and options.machine is not None and every:
         per_node = Count(options.machine, "the machines of the cluster")
     if nodes.value is None or per_node.value is None:
         unsaid = [total.said] if total.text else [each.said for each in (nodes, per_node) if each.value is None]
