@@ -21,7 +21,11 @@ DRAWS = 40
 """Sets of own runs tried for each cluster."""
 
 LIKENESSES = tuple(Likeness(*each) for each in product((0.3, 0.4), (0.4, 0.5), (3.0, 6.0), (0.0, 0.1)))
-"""Candidates for `nest_calibrate.likeness.USUAL`."""
+"""Candidates for `nest_calibrate.likeness.USUAL`.
+
+The best is at an edge of each of the four. Of 272 (common 0.1 to 0.5, alike 0.3 to 0.6, decay 1.5 to 12, doubling 0 to
+0.2, with scatter), the others of all sources choose four, and predict worse: one own run 9.4 % off, and three 7.5 %.
+"""
 
 Estimate = Callable[[Strangers, NDArray[numpy.int64], TimeSpread], tuple[Array, Array]]
 """Logarithms of measured over predicted times of all runs of a cluster from those chosen, and their deviations."""

@@ -43,6 +43,19 @@ def test_small_factors_are_those_of_conditioned_normal_variables(seen: list[tupl
     assert deviation == pytest.approx(DEVIATION * (1 - left) ** 0.5, rel=1e-3)
 
 
+def test_wild_runs_too_have_factors_where_the_posterior_is_level() -> None:
+    """There the slopes of the densities of runs and of factors cancel, however many rounds it takes."""
+    random = numpy.random.default_rng(0)
+    for count in random.integers(2, 9, 40):
+        sizes = random.integers(0, 4, count).astype(float).tolist()
+        shapes = [Shape((share, 1 - share), (size,)) for share, size in zip(random.random(count), sizes, strict=True)]
+        logarithms = random.normal(0, 0.75, count)
+        at = factors(logarithms.tolist(), shapes, shapes, SPREAD)[0] / DEVIATION
+        off, pulls = logarithms / DEVIATION - at, numpy.linalg.solve(USUAL.between(shapes, shapes), at)
+        slopes = 3 * off / (2 * USUAL.scatter + off**2)
+        assert slopes == pytest.approx((30 + count) * pulls / (30 + at @ pulls), abs=1e-4)
+
+
 def test_one_run_far_off_is_an_outlier_and_three_that_agree_are_believed() -> None:
     plan = Shape((1.0,), (0.0,))
     once, thrice = (factors(off, [plan] * len(off), [plan], SPREAD)[0][0] for off in ([1.0], [1.0, 1.02, 1.04]))
