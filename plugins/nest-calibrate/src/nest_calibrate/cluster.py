@@ -1,7 +1,7 @@
 """One's own runs on a cluster: how much longer all takes there than predicted, and how sure that is."""
 
-from collections.abc import Iterator, Sequence
-from math import exp, expm1, hypot, log, sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, expm1, hypot, inf, log, sqrt
 from pathlib import Path
 from statistics import NormalDist, fmean
 
@@ -16,6 +16,7 @@ from nest.io import structure
 from nest.public.planning import device_of, load_model, read_plan, usual_spread
 from nest.spec import ClusterCalibration, PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement
+from nest.units import listed as words
 from nest.units import percent
 from nest_calibrate.devices import NOISE
 from nest_calibrate.entries import listed
@@ -44,17 +45,21 @@ class ComparedRun:
     """One run, the usual spread on its device, and predictions without a calibration of its cluster.
 
     Attributes:
+        device: its name.
         measured: seconds of its batch; None: not measured.
         predicted: the same, predicted.
         shape: what its factor has in common with those of like plans.
+        kinds: of time, whose shares `shape` has.
         verdict: its memory.
     """
 
     name: str
+    device: str
     usual: TimeSpread
     measured: float | None
     predicted: float
     shape: Shape
+    kinds: tuple[str, ...]
     verdict: Verdict
 
 
@@ -80,11 +85,23 @@ def seen_runs(
     result = []
     for number, (run, problem, plan) in enumerate(plans, 1):
         assert plan.batch_time is not None
-        device = device_of(problem.cluster)
-        name, usual = run.id or f"run {number}", usual_spread(device)
-        seen = verdict(run, plan, problem.training.stack)
-        result.append(ComparedRun(name, usual, run.measured.batch_time, plan.batch_time, shape_of(plan), seen))
+        seen = ComparedRun(
+            name=run.id or f"run {number}",
+            device=_device_name(problem),
+            usual=usual_spread(device_of(problem.cluster)),
+            measured=run.measured.batch_time,
+            predicted=plan.batch_time,
+            shape=shape_of(plan),
+            kinds=tuple(sorted(plan.summary["time_shares"])),
+            verdict=verdict(run, plan, problem.training.stack),
+        )
+        result.append(seen)
     return result
+
+
+def _device_name(problem: Problem) -> str:
+    device = device_of(problem.cluster)
+    return "an unknown device" if device is None else device.name
 
 
 def _figures(line: Line[RunMeasurement], problem: Problem, plan: PlanDocument, known: Registry) -> Iterator[Figure]:
@@ -146,18 +163,31 @@ def shape_of(plan: PlanDocument) -> Shape:
     return shape(plan.summary["time_shares"], plan.candidate.degrees, tokens)
 
 
-def planned(file: Path) -> Shape:
-    """Describe the plan of a file.
+def planned(file: Path, seen: Sequence[ComparedRun]) -> Shape:
+    """Describe the plan of a file, for the cluster of the runs `seen`.
 
     Raises:
-        InputError: there is no plan in it, or one of a profile, whose times are measured.
+        InputError: there is no plan in it, or one of a profile, whose times are measured; it is for another device than
+            all runs; or it was written without the parts of its step time that the runs have.
     """
     plan = read_plan(file)
     if plan.candidate is None:
         raise InputError(f"{file} has no plan: {plan.diagnosis}")
     if plan.problem.get("model") is None:
         raise InputError(f"{file}: a profile needs no calibration; give a plan of a model.")
+    if not _is_whole(plan.summary.get("time_shares"), seen[0].kinds):
+        raise InputError(f"{file} has no summary.time_shares with seconds of {words(seen[0].kinds)}; solve again.")
+    device, others = _device_name(structure(plan.problem, Problem)), sorted({each.device for each in seen})
+    if device not in others:
+        raise InputError(f"{file} is a plan for {device}, the runs are on {words(others)}. Give runs of its cluster.")
     return shape_of(plan)
+
+
+def _is_whole(shares: object, kinds: Sequence[str]) -> bool:
+    """Whether `shares` are seconds of these kinds that add up to a time."""
+    if not isinstance(shares, Mapping) or set(shares) != set(kinds):
+        return False
+    return all(isinstance(each, (int, float)) for each in shares.values()) and 0 < sum(shares.values()) < inf
 
 
 def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...], plan: Shape | None = None) -> ClusterCalibration:

@@ -225,6 +225,27 @@ def test_a_factor_is_for_a_plan_of_a_model(tmp_path: Path, call: Caller) -> None
     assert (code, "has no plan" in error) == (2, True)
 
 
+def test_a_plan_is_of_the_device_of_the_runs_and_has_parts_of_its_time(tmp_path: Path, call: Caller) -> None:
+    runs, file = runs_file(tmp_path, 1.0), tmp_path / "plan.json"
+    plan = nest.evaluate({**SMALL, "fixed": {"tp": 1, "micro_batch": 1}}).to_dict()
+    parts = plan["summary"]["time_shares"]
+
+    def refused(**changes: Any) -> str:
+        file.write_text(json.dumps({**plan, **changes}))
+        code, _, error = call("calibrate", "cluster", str(runs), "--for", str(file))
+        assert code == 2
+        return " ".join(error.split())
+
+    less = {name: each for name, each in parts.items() if name != "sync"}
+    for told in ({}, {"time_shares": {}}, *({"time_shares": each} for each in (less, {**less, "gradients": 1.0}))):
+        assert "plan.json has no summary.time_shares with seconds of bubble, " in refused(summary=told)
+    for each in ("1 s", 0.0):
+        assert "solve again" in refused(summary={"time_shares": dict.fromkeys(parts, each)})
+    cluster = {**plan["problem"]["cluster"], "device": "a100-sxm-80g"}
+    error = refused(problem={**plan["problem"], "cluster": cluster})
+    assert "plan.json is a plan for a100-sxm-80g, the runs are on h100-sxm. Give runs of its cluster." in error
+
+
 def test_calibrating_again_does_not_count_what_is_known_twice(tmp_path: Path, call: Caller) -> None:
     runs = runs_file(tmp_path, 1.3)
     once = json.loads(call("calibrate", "cluster", str(runs), "--json")[1])["calibration"]

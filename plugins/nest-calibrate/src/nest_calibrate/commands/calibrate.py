@@ -274,9 +274,9 @@ def cluster(
     from nest_calibrate.memory import doubt_memory_figures
 
     doubts: list[str] = []
-    target = None if plan is None else planned(plan)
     with share_line() as tell:
         seen = seen_runs(files, registry(), tell, doubts.append)
+    target = None if plan is None else planned(plan, seen)
     names = " ".join([*(path.name for path in files), *([] if plan is None else ["--for", plan.name])])
     figures = calibrated(seen, (f"nest calibrate cluster {names}",), target)
     doubt_level(seen, doubts.append, by_plan=target is not None)
