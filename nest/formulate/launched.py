@@ -32,12 +32,11 @@ def launched_with(problem: Problem, decisions: Mapping[str, Any], devices: int) 
     if {"micro_batches", "devices"} & decisions.keys() or (old == new and not said):
         return changed
     others = max(devices // (int(before.values.get("dp", devices)) * prod(old.values())), 1)  # Such as of a plug-in.
-    data, left = divmod(devices, prod(new.values()) * others)
+    data, left = divmod(devices, whole := prod(new.values()) * others)
     if left or {data} != {data, *said.values()}:
         split = " x ".join(f"{name.upper()} {degree}" for name, degree in {**new, **said}.items() if degree != 1)
-        needs = f"it needs a multiple of {prod(new.values()) * others}; give --nodes or another split"
-        told = needs if left else f"leave {' and '.join(said)} out, or give --nodes"
-        raise InputError(f"{split} does not fill the {devices} devices of the run; {told}.")
+        told = f"change it, as it needs a multiple of {whole}" if left else f"leave {' and '.join(said)} out"
+        raise InputError(f"{split} does not fill the {devices} devices of the run; {told}, or give --nodes.")
     values: dict[str, int | float | str | bool] = {**after.values, "dp": data}
     values.pop("replicas", None)
     if new["tp"] == 1 and "sp" in values:
