@@ -2,16 +2,16 @@
 
 Prices are those of `nest evaluate`. A change is shown as added and removed lines of the framework's own file if its
 exporter writes one for both plans and the run's own file has the removed ones. A run without a file has the words of
-`fixed`; of a file's run, changes without lines are left out.
+`fixed`, and so has a file's run if no change has lines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from nest.deployment import Limits, violations
 from nest.documents.document import fixed_document
@@ -35,6 +35,7 @@ WIDEST = 6  # Changes of each number that are tried together with a further one,
 
 OVERLAP = "overlap."
 Decided = Mapping[str, Any]
+Diff = tuple[Lines, Lines]  # Removed and added.
 
 
 @frozen
@@ -79,6 +80,7 @@ class Changes:
         known: registered exporters and the like.
         devices: of the run.
         file: the run's own; None: it has none.
+        worded: whether changes without lines, which `unshown` notes, have words.
     """
 
     problem: Problem
@@ -87,6 +89,8 @@ class Changes:
     known: Registry
     devices: int
     file: Path | None = None
+    worded: bool = False
+    unshown: bool = field(default=False, init=False)
 
     def fitting(self) -> list[Change]:
         """Up to three changes that fit, those of fewest flags first, then by step time, without duplicates."""
@@ -105,7 +109,8 @@ class Changes:
                 break
             short = (each for (need, _), _, each in priced if 0 < need < float("inf") and self._made(each) is not None)
             tried = list(self._further([*islice(short, WIDEST)]))
-        return sorted(found.values(), key=lambda each: (each.flags, each.plan.batch_time or 0.0))[:FITTING]
+        nearest = sorted(found.values(), key=lambda each: (each.flags, each.plan.batch_time or 0.0))[:FITTING]
+        return nearest or self._in_other_words(Changes.fitting)
 
     def gaining(self) -> list[Change]:
         """Single changes that fit and save more than `GAIN` of the step time, the fastest of each kind first."""
@@ -120,7 +125,13 @@ class Changes:
                 continue
             if (made := self._made((each,))) is not None:
                 found[name] = made
-        return list(found.values())
+        return list(found.values()) or self._in_other_words(Changes.gaining)
+
+    def _in_other_words(self, find: "Callable[[Changes], list[Change]]") -> list[Change]:
+        """Changes in words, if some lacked lines and the run's file launches no fork or other back end."""
+        lacks: Any = getattr(self.known.exporters().get(self.target or ""), "lacks", lambda *_: False)
+        worded = self.unshown and not self.worded and not lacks(["fixed."], self._text)
+        return find(evolve(self, worded=True)) if worded else []
 
     def _further(self, best: Sequence[tuple[Decided, ...]]) -> Iterator[tuple[Decided, ...]]:
         """Each of `best` with one more change of another decision, without duplicates."""
@@ -212,24 +223,25 @@ class Changes:
         after = after or (self._plain(decided) if plain else None)
         if before is not None and (after is None or after[0] != before[0]):
             return None  # The release that reads the run's file cannot run the changed plan.
-        return self._shown(every, plan, problem, self._diff(before, after, plan) if before and after else None)
+        made = self._shown(every, plan, problem, self._diff(before, after, plan) if before and after else None)
+        self.unshown |= made is None
+        return made or (self._in_words(every, plan, problem) if self.worded else None)
 
-    def _diff(self, before: Files, after: Files, plan: PlanDocument) -> tuple[Lines, Lines] | None:
+    def _diff(self, before: Files, after: Files, plan: PlanDocument) -> Diff | None:
         """Removed and added lines of the run's file; None: it cannot show them."""
         return changed_lines(before, after, self._text, batches=plan.micro_batches != self.plan.micro_batches)
 
-    def _shown(
-        self, decided: Decided, plan: PlanDocument, problem: Problem, lines: tuple[Lines, Lines] | None
-    ) -> Change | None:
+    def _shown(self, decided: Decided, plan: PlanDocument, problem: Problem, lines: Diff | None) -> Change | None:
         """The change by lines or keys of single decisions, without a file in words; None: the framework lacks them."""
         exporter: Any = self.known.exporters().get(self.target or "")
         if self.file is None:
             return Change(decided, plan, *lines) if lines else self._in_words(decided, plan, problem)
         if lines is None and hasattr(exporter, "keys_of"):
-            now = {name: self.plan_values.get(name, 1) for name in decided}
-            sides = ((now, self.plan.micro_batches), (decided, plan.micro_batches))
-            old, new = (("", content_of(exporter.keys_of(*side, self._text)), ()) for side in sides)
-            lines = self._diff(old, new, plan) if old[1] and new[1] else None
+            now = {name: self.plan_values.get(name, 0 if name.startswith(OVERLAP) else 1) for name in decided}
+            sides = ((now, self.plan), (decided, plan))
+            keys = [exporter.keys_of(side, each.micro_batches, self._text) for side, each in sides]
+            old, new = (("", content_of(each), ()) for each in keys)
+            lines = self._diff(old, new, plan) if all(keys) else None
         lacks = getattr(exporter, "lacks", lambda *_: False)
         return Change(decided, plan, *lines) if lines and not lacks(lines[1], self._text) else None
 
@@ -241,12 +253,8 @@ class Changes:
         before, after = self.problem.fixed or Fixed({}), problem.fixed or Fixed({})
         even = ("stages even",) if before.stages is not None and after.stages is None else ()
         steps = (f"micro-batches {plan.micro_batches}",) if plan.micro_batches != self.plan.micro_batches else ()
-        return Change(
-            decided,
-            plan,
-            _worded({name: before.values[name] for name in decided if name in before.values}),
-            (*_worded(decided), *steps, *even),
-        )
+        old = _worded({name: before.values[name] for name in decided if name in before.values})
+        return Change(decided, plan, old, (*_worded(decided), *steps, *even))
 
     @cached_property
     def _lines(self) -> tuple[Files | None, bool]:
@@ -260,8 +268,7 @@ class Changes:
 
     def _lines_of(self, plan: PlanDocument) -> Files | None:
         """The exporter's first file: its name, its lines, the others that it names; None: it refuses the plan."""
-        assert self.target is not None
-        exporter = self.known.exporters()[self.target]
+        exporter = self.known.exporters()[self.target or ""]
         try:
             files = self.known.run(lambda: exporter.export(plan))
         except InputError:

@@ -17,9 +17,10 @@ def changes_text(
     """
     likely = "fits" if risk is None else f"is {likelihood(1 - risk)} likely to fit"
     if not changes and fits:
-        return paragraph(f"No single change that {likely} gains more than 1 %.", screen)
+        return paragraph(f"nest knows no single change that {likely} and gains more than 1 %.", screen)
     if not changes:
-        return paragraph(f"No change of up to three flags {likely}. Run `nest solve`, or use more devices.", screen)
+        told = f"nest knows no change of up to three flags that {likely}."
+        return paragraph(f"{told} Run `nest solve`, or use more devices.", screen)
     head = "Single changes that gain more than 1 %:" if fits else "Nearest changes that fit:"
     return "\n".join([head, *(line for each in changes for line in _lines(each, now if fits else None, screen))])
 

@@ -92,9 +92,10 @@ class Framework(Tool):
 
     def keys_of(self, decided: Mapping[str, object], micro_batches: int, text: str) -> str:
         """Lines with the keys of single decisions in the user's file `text`; empty: it has none for some."""
+        from nest_frameworks.megatron import decided as flags
         from nest_frameworks.trainers.writing import keys_of
 
-        return keys_of(self.name, decided, micro_batches, text)
+        return keys_of(self.name, decided, micro_batches, text) or flags.keys_of(self.name, decided, text)
 
     def lacks(self, lines: Sequence[str], text: str) -> bool:
         """Return whether the fork or back end that the user's file `text` launches lacks a setting of `lines`."""

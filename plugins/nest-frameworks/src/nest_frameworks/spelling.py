@@ -16,11 +16,14 @@ _SETTING = re.compile(r"(?P<name>[a-z]\w*)=(?P<value>.*)")
 FORKS = {
     "megatron": (
         r"--(deepspeed|zero-stage)\b",
-        r"--(?!((tensor|pipeline)-model-parallel|micro-batch|global-batch)-size\b)",
+        r"--(?!((tensor|pipeline)-model-parallel|micro-batch|global-batch)-size\b)|fixed\.",
     ),
-    "verl": (r"\A(?!.*megatron)", r"actor_rollout_ref\.actor\.megatron\."),
+    "verl": (r"\A(?!.*megatron)", r"actor_rollout_ref\.actor\.megatron\.|fixed\."),
 }
-"""By framework, the launch of a fork or back end and settings it lacks: of Megatron-DeepSpeed, and of verl on FSDP."""
+"""By framework, the launch of a fork or back end and settings it lacks: of Megatron-DeepSpeed, and of verl on FSDP.
+
+`fixed.NAME` is a decision of which nest knows no setting.
+"""
 
 
 def lacks(framework: str, lines: Sequence[str], text: str) -> bool:

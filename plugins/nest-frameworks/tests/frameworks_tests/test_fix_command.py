@@ -10,6 +10,8 @@ import pytest
 
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
+from nest.hooks.registry import registry
+from nest.report.changed_lines import content_of
 from nest_frameworks.spelling import spelled
 from tests.command_line import call
 
@@ -98,6 +100,66 @@ def test_a_change_is_no_larger_than_it_must_be(fixed: Fixed) -> None:
             assert other["batch_time"] < one["batch_time"]
 
 
+KEPT = {"recompute": "none", "zero": 0}
+NEMO = "model:\n  tensor_model_parallel_size: 2\n  global_batch_size: 8\n"
+SWIFT = (
+    "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 2 --sequence_parallel true "
+    "--micro_batch_size 8 --global_batch_size 64 --max_length 8192 --recompute_granularity none\n"
+)
+REFUSED = FULL.rstrip().removesuffix("\\") + " --optimizer sgd --use-distributed-optimizer\n"
+"""nest writes no such file: the distributed optimizer is Adam's."""
+
+
+@pytest.mark.longer
+def test_a_run_that_nest_would_not_write_gets_flags_of_each_decision(fixed: Fixed) -> None:
+    code, document, _ = fixed(REFUSED, "4 GiB", told=False)
+    assert code == 0
+    assert len(document["changes"]) == 3
+    for each in document["changes"]:
+        assert all(line.startswith("--") for lines in each["flags"].values() for line in lines)
+        assert api.evaluate({**document["plan"]["problem"], "fixed": _fixed(document, each)}).fits
+
+
+@pytest.mark.longer
+def test_changes_that_have_no_lines_have_words_if_no_others_fit(fixed: Fixed) -> None:
+    """Without a global batch in the script, other micro-batches would change it."""
+    script = REFUSED.replace("--global-batch-size 32", "")
+    stated = "training: {global_batch: 32}\nsearch: {recompute: [none]}\n"
+    code, document, text = fixed(script, "4 GiB", stated)
+    assert code == 0
+    assert document["changes"]
+    assert all(line[0] != "-" for each in document["changes"] for line in each["flags"]["added"])
+    assert "Nearest changes that fit:" in text
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "decided", "lines"),
+    [
+        ("megatron", FULL, {"tp": 4, "sp": True}, ["--tensor-model-parallel-size 4", "--sequence-parallel"]),
+        ("megatron", FULL, {"pp": 4, "micro_batch": 2}, ["--pipeline-model-parallel-size 4", "--micro-batch-size 2"]),
+        ("megatron", FULL, KEPT, []),
+        ("megatron", FULL, {"zero": 1}, ["--use-distributed-optimizer"]),
+        ("megatron", FULL, {"zero": 2}, []),
+        ("megatron", f"{FULL} --decoder-first-pipeline-num-layers 4", {"pp": 4}, []),
+        ("megatron", FULL, {"chunks": 2, "schedule": "interleaved"}, ["--num-virtual-stages-per-pipeline-rank 2"]),
+        ("megatron", REFUSED, {"overlap.data": True}, ["--overlap-grad-reduce", "--overlap-param-gather"]),
+        ("megatron", "tensor_model_parallel_size: 2\nglobal_batch_size: 8\n", {"tp": 4},
+         ["tensor_model_parallel_size: 4"]),
+        ("ms-swift", SWIFT, {"recompute": "none", "ep": 2},
+         ["--expert_model_parallel_size 2", "--recompute_granularity none"]),
+        ("ms-swift", SWIFT, {"tp": 4}, ["--tensor_model_parallel_size 4"]),
+        ("nemo", NEMO, {"tp": 4}, ["tensor_model_parallel_size: 4"]),
+        ("nemo", NEMO, {"tp": 4, "zero": 0}, []),
+    ],
+)  # fmt: skip
+def test_decisions_have_flags_of_their_own(
+    framework: str, text: str, decided: dict[str, Any], lines: list[str]
+) -> None:
+    exporter: Any = registry().exporters()[framework]
+    keys = exporter.keys_of(decided, 8, text)
+    assert (list(content_of(keys)[-len(lines) :]), keys == "") == (lines, not lines and decided != KEPT)
+
+
 @pytest.mark.longer
 def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
     """The exporter writes the stages of this run as a layout, which the script does not."""
@@ -112,10 +174,6 @@ def test_removed_flags_are_those_of_the_script(fixed: Fixed) -> None:
     assert all(line.startswith("--") for line in _lines(document, "added"))
 
 
-SWIFT = (
-    "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 2 --sequence_parallel true "
-    "--micro_batch_size 8 --global_batch_size 64 --max_length 8192 --recompute_granularity none\n"
-)
 VERL = (
     "python3 -m verl.trainer.main_ppo +actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 trainer.nnodes=1 "
     "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.strategy=megatron data.max_prompt_length=4096\n"
@@ -274,7 +332,7 @@ def test_nothing_fits_where_the_model_has_no_room(fixed: Fixed) -> None:
     code, document, text = fixed(memory="1200 MiB")
     assert code == 1
     assert document["changes"] == []
-    assert "No change of up to three flags is 80 % likely to fit." in text
+    assert "nest knows no change of up to three flags that is 80 % likely to fit." in text
 
 
 @pytest.mark.longer

@@ -145,10 +145,18 @@ class Dialect:
         every = {**groups["MODEL_ARGS"], **flags}
         chunks = deployed(plan).chunks
         every["--num-virtual-stages-per-pipeline-rank"] = chunks if chunks > 1 else None
+        return self.sections(every)
+
+    def sections(self, every: Flags, named: Collection[str] | None = None) -> dict[str, Any]:
+        """The keys, in sections, of all flags; `named`: of these alone."""
         sections: dict[str, Any] = {}
         for path, row in self.rows.items():
+            if named is not None and not {*named}.intersection(_names(row)):
+                continue
             value = _value_of(row, every)
-            if (value is None and not _sets_back(row)) or (_of_experts(row) and "--num-experts" not in every):
+            if (value is None and not _sets_back(row)) or (
+                named is None and _of_experts(row) and "--num-experts" not in every
+            ):
                 continue
             *above, key = path.split(".")
             section = sections
@@ -290,8 +298,12 @@ def _sets_back(row: Row) -> bool:
 
 
 def _of_experts(row: Row) -> bool:
-    names = _FLAG.findall(row) if isinstance(row, str) else _flags_in(row)
-    return any(name.startswith(("--moe-", "--expert-", "--overlap-moe")) for name in names)
+    return any(name.startswith(("--moe-", "--expert-", "--overlap-moe")) for name in _names(row))
+
+
+def _names(row: Row) -> Collection[str]:
+    """Flags of a row."""
+    return _FLAG.findall(row) if isinstance(row, str) else _flags_in(row)
 
 
 def _word_of(row: Mapping[Any, Flags], flags: Flags) -> Any:
