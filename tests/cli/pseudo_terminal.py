@@ -52,7 +52,7 @@ def on_terminal(
         width: columns of the terminal.
         folder: where the command runs.
         environment: variables beside those of this process.
-        seconds: after which the command is taken to hang.
+        seconds: after which the command counts as hung.
         errors: where standard error goes, in place of a terminal.
     """
     return _shown(["-m", "nest", *arguments], width, folder, environment, seconds, errors)

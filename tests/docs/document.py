@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(```+)(\w*)\s*$")
 REMARK = re.compile(r"^<!-- (?=\S)(?:(?:(file|exit|columns|install): (\S+?))?(?:, )?(not run|slow)?) -->$")
 LONGEST = 120
-"""Seconds after which a command is taken to hang."""
+"""Seconds after which a command counts as hung."""
 
 
 @frozen

@@ -25,7 +25,7 @@ KINDS = ("plain", "chunked", "sharded", "uneven", "schedules")
 LOSS = 2e-9
 """Share of the step time by which a claim may exceed the optimum: twice the tolerance of `optimal`."""
 LONGEST = 60
-"""Seconds after which a search is taken to hang."""
+"""Seconds after which a search counts as hung."""
 STRONGEST = {"rule": "replay"}
 """Tree of cases that lets the checker try every rule on each."""
 

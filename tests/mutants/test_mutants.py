@@ -11,7 +11,7 @@ from tests.mutants.faults import REPOSITORY, Fault, faults
 from tests.mutants.run import run
 
 LONGEST = 600.0
-"""Seconds after which a test with a fault is taken to hang, which catches nothing."""
+"""Seconds after which a test with a fault counts as hung, which catches nothing."""
 
 FEWEST = 575
 LEFT_OUT = {"longer", "slow", "mutants", "conformance", "browser"}

@@ -101,7 +101,7 @@ def private_imports(source: str) -> Iterator[str]:
 
 
 def _public(module: str, name: str) -> bool:
-    """Return whether a module, and a name of it (`*`: those that are public), is public; a package has its modules."""
+    """Return whether an import takes a public module or name; `*` takes the public names of a module."""
     return f"{module}.{name}" in MODULES or (module in MODULES and (name in ("", "*") or name in _names(module)))
 
 
