@@ -72,4 +72,4 @@ def test_rows_of_nemotron_3_are_priced_on_all_their_devices(shared: Path, capsys
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(hybrids.ROWS) + 4
     page = (Path(hybrids.__file__).parent / "README.md").read_text()
-    assert all(line.split("|")[1] in page for line in lines[2:-2])
+    assert all(line in page for line in lines[2:-2])
