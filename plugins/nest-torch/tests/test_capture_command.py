@@ -15,6 +15,7 @@ from nest.io import structure
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
 from nest_torch.commands import register  # noqa: E402
+from nest_torch.configurations import USUAL_LENGTH, load_configuration, usual_inputs  # noqa: E402
 
 MODULES = str(Path(__file__).with_name("modules.py"))
 TOKENS = "int64[batch,sequence=16]"
@@ -132,6 +133,48 @@ def test_configurations_without_a_module_are_told_in_plain_words(
     assert isinstance(result.exception, InputError)
     assert told in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+SMALL = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 96}
+TOWERS = {"d_model": 64, **{key: size for key, size in SOUND.items() if "coder" in key}, "decoder_attention_heads": 4}
+LONG = {"max_position_embeddings": 40}
+
+
+@pytest.mark.parametrize(
+    ("config", "head", "positions"),
+    [
+        ({"model_type": "bart", "vocab_size": 99, **TOWERS, **LONG}, "BartForConditionalGeneration", 40),
+        ({"model_type": "bert", **SMALL, **LONG}, "BertForMaskedLM", 40),
+        ({"model_type": "roberta", **SMALL, **LONG}, "RobertaForMaskedLM", 38),
+        ({"model_type": "electra", **SMALL, **LONG}, "ElectraForMaskedLM", 40),
+        ({"model_type": "opt", **SMALL, **LONG, "word_embed_proj_dim": 64}, "OPTForCausalLM", 40),
+        ({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 40}, "GPT2LMHeadModel", 40),
+        ({**SOUND, "max_target_positions": 40}, "WhisperForConditionalGeneration", 40),
+        ({"model_type": "llama", **SMALL, **LONG, "intermediate_size": 96}, "LlamaForCausalLM", None),
+        ({**WORDS, "decoder_start_token_id": 0, "n_positions": 40}, "T5ForConditionalGeneration", None),
+    ],
+)
+def test_a_configuration_without_architectures_gets_its_familys_head_and_as_many_tokens_as_it_has_positions_for(
+    tmp_path: Path, config: dict[str, Any], head: str, positions: int | None
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    module = load_configuration(tmp_path / "config.json", "fp32")
+    assert type(module).__name__ == head
+    longest = positions or USUAL_LENGTH
+    assert f"sequence={longest}]" in "".join(usual_inputs(module, None))
+    assert usual_inputs(module, longest) == usual_inputs(module, None)
+    if positions is None:
+        assert f"sequence={longest + 1}]" in "".join(usual_inputs(module, longest + 1))
+        return
+    with pytest.raises(InputError, match=f"has positions for {longest} tokens; give --sequence-length {longest} or"):
+        usual_inputs(module, longest + 1)
+    module = type(module)(module.config)
+    ids = "input_ids" if module.main_input_name == "input_ids" else "decoder_input_ids"
+    frames = {"input_features": torch.zeros(1, 8, 32)} if ids != "input_ids" else {}
+    module(**{ids: torch.full((1, longest), 5)}, **frames)
+    with pytest.raises((IndexError, RuntimeError)):
+        module(**{ids: torch.full((1, longest + 1), 5)}, **frames)
 
 
 def test_a_module_without_inputs_is_told() -> None:

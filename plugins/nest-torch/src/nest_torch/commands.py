@@ -291,7 +291,11 @@ def capture(
     given: list[str] = typer.Option(
         [], "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="Input, such as 'int64[batch,sequence=2048]'."
     ),
-    sequence_length: int = typer.Option(2048, min=1, help="Tokens per sample of a config.json without --input."),
+    sequence_length: int | None = typer.Option(
+        None,
+        min=1,
+        help="Tokens per sample of a config.json without --input; default: 2048, or its positions if fewer.",
+    ),
     precision: str = typer.Option("bf16", help="fp32, fp16 or bf16."),
     as_traced: bool = typer.Option(False, "--as-traced", help="Keep every call; default: fuse norms, attention, ...."),
     loss: str = typer.Option("unfused", help="Cross-entropy: unfused, fused or none."),

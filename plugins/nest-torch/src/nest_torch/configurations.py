@@ -12,14 +12,29 @@ from nest_torch.loading import PRECISIONS, first_line
 from nest_torch.machine import FORMATS
 
 HEADS = (
-    "ForCausalLM",
     "ForSeq2SeqLM",
     "ForSpeechSeq2Seq",
     "ForMaskedLM",
+    "ForCausalLM",
     "ForImageClassification",
     "ForImageTextToText",
 )
-"""Heads that are trained, the first that a family has; a family without any is built without a head."""
+"""Heads that are trained, the first that a family has; a family without any is built without a head.
+
+transformers also has encoders and both towers' decoders among `ForCausalLM`, so other heads of text come first.
+"""
+
+USUAL_LENGTH = 2048
+"""Tokens per sample of a module with positions for as many."""
+
+LENGTHS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_target_positions",
+    "max_encoder_position_embeddings",
+    "max_decoder_position_embeddings",
+)
+"""Keys of configurations for the rows of a table of positions; modules without a table may have them too."""
 
 
 def load_configuration(path: Path, precision: str) -> Any:
@@ -64,13 +79,35 @@ def _class(config: Any) -> Any:
     return auto.from_config
 
 
-def usual_inputs(module: Any, length: int) -> list[str]:
+def _positions(module: Any) -> int | None:
+    """The tokens for which every table of positions in a module has a row; None: there is no table."""
+    configs = [module.config, getattr(module.config, "text_config", None)]
+    lengths = {getattr(config, name, None) for config in configs for name in LENGTHS}
+    found = []
+    for path, table in module.named_modules():
+        name = path.rpartition(".")[2]
+        if isinstance(table, torch.nn.Embedding) and ("pos" in name or name == "wpe"):
+            rows = table.num_embeddings - getattr(table, "offset", 0)
+            if rows in lengths:  # RoBERTa numbers positions after its padding token.
+                found.append(rows if table.padding_idx is None else rows - table.padding_idx - 1)
+    return min(found, default=None)
+
+
+def usual_inputs(module: Any, length: int | None) -> list[str]:
     """Inputs of a module of transformers as `--input` takes them: `length` tokens, or pictures, or frames of sound.
 
+    Without a length it is `USUAL_LENGTH`, or the positions of the module if those are fewer.
+
     Raises:
-        InputError: it takes others.
+        InputError: it takes others, or fewer tokens.
     """
     config, main = module.config, module.main_input_name
+    most = _positions(module)
+    if most is not None and (length or 0) > most:
+        raise InputError(
+            f"{type(module).__name__} has positions for {most} tokens; give --sequence-length {most} or less."
+        )
+    length = length or min(most or USUAL_LENGTH, USUAL_LENGTH)
     pixels, rows = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
     height, width = pixels if isinstance(pixels, list | tuple) else (pixels, pixels)
     tokens = f"int64[batch,sequence={length}]"
