@@ -1,5 +1,6 @@
 """Modules of many kinds under many plans: what `apply` starts trains as one process does; what does not, it refuses."""
 
+import copy
 import inspect
 import json
 import os
@@ -22,6 +23,7 @@ import nest_torch  # noqa: E402
 import zoo  # noqa: E402
 import zoo_families  # noqa: E402
 from nest_torch import planning  # noqa: E402
+from nest_torch.parallel import filling  # noqa: E402
 from nest_torch.parallel.layout import deployment_of  # noqa: E402
 from zoo_ranks import example, make  # noqa: E402
 
@@ -232,14 +234,43 @@ def test_biases_of_experts_are_not_planned_with_split_experts() -> None:
         planned("gpt_oss", "ep_tp")
 
 
-def test_other_ranks_than_a_plan_has_are_refused() -> None:
-    plan = planned("plain", "tp")
+@pytest.fixture
+def one_rank() -> Iterator[None]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(InputError, match="the plan has 2 ranks, but 1 were started; start 2"):
-            nest_torch.mesh(plan, "cpu")
-    finally:
-        torch.distributed.destroy_process_group()
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_other_ranks_than_a_plan_has_are_refused() -> None:
+    with pytest.raises(InputError, match="the plan has 2 ranks, but 1 were started; start 2"):
+        nest_torch.mesh(planned("plain", "tp"), "cpu")
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("name", ["mask", "places", "bias"])
+@pytest.mark.parametrize("made", ["", "in place", "anew"])
+def test_buffers_that_no_code_makes_are_refused(name: str, made: str) -> None:
+    numbers = {"mask": torch.ones(4, 4).tril().bool(), "places": torch.arange(4), "bias": torch.arange(4.0)}[name]
+
+    class Kept(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer(name, numbers.to("meta"))
+
+        def reset_parameters(self) -> None:
+            if made == "in place":
+                getattr(self, name).copy_(numbers)
+            elif made:
+                setattr(self, name, numbers.clone())
+
+    module = Kept()
+    if made:
+        filling.fill(module, [stage := copy.deepcopy(module)], [], torch.device("cpu"))
+        assert torch.equal(getattr(stage, name), numbers)
+    else:
+        with pytest.raises(InputError, match=f"{name} of Kept has no numbers; give it a reset_parameters"):
+            filling.fill(module, [copy.deepcopy(module)], [], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("asked", ["zero-bubble", ["zb-v", "dualpipe-v"]])

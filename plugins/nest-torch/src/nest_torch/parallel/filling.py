@@ -1,6 +1,6 @@
 """Weights of a module on the meta device: made by its own code, part by part, of which each rank keeps its share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,11 +40,12 @@ def fill(model: nn.Module, parts: Sequence[nn.Module], blocks: Sequence[str], de
     with torch.no_grad():
         for path, module, inner in _in_order(whole, "", set(units(whole, set(blocks)))):
             made = module._apply(lambda each: _unset(each, device), recurse=inner)
+            bare = {name: (each, each._version) for name, each in _own(made, inner)}
             for each, reset in _resets(whole, path, made, inner):
                 reset(each)
-            for name, tensor in (*_own(made, "parameters", inner), *_own(made, "buffers", inner)):
+            for name, tensor in _own(made, inner):
                 key = f"{path}.{name}".lstrip(".")
-                if _is_unset(tensor):
+                if _is_unset(tensor, *bare.get(name, (None, 0))):
                     raise InputError(f"{key} of {type(made).__name__} has no numbers; {REMEDY}.")
                 for owner, last, own in (row for one in alike.get(key, [key]) for row in kept.get(one, ())):
                     own.copy_(saving.laid(owner, last, own, tensor))
@@ -82,9 +83,13 @@ def _unset(each: Any, device: Any) -> Any:
     return made.fill_(float("nan")) if each.is_floating_point() else made
 
 
-def _is_unset(each: Any) -> bool:
-    """Return whether no number was written to a tensor of `_unset`; of whole numbers nobody can tell."""
-    return bool(each.is_floating_point() and each.numel() and each.isnan().all())
+def _is_unset(each: Any, before: Any, version: int) -> bool:
+    """Return whether no number was written to a tensor of `_unset`, which was `before` and in that version.
+
+    Whole numbers and booleans have no NaN. Theirs is the same tensor, in the same version by PyTorch's count of writes.
+    """
+    same = each is before and each._version == version
+    return bool(each.numel() and (each.isnan().all() if each.is_floating_point() else same))
 
 
 def _resets(
@@ -111,6 +116,5 @@ def _around(model: nn.Module, path: str) -> nn.Module | None:
     return None
 
 
-def _own(module: nn.Module, kind: str, inner: bool) -> Iterator[tuple[str, Any]]:
-    rows: Mapping[str, Any] = dict(getattr(module, f"named_{kind}")(recurse=inner))
-    yield from rows.items()
+def _own(module: nn.Module, inner: bool) -> list[tuple[str, Any]]:
+    return [*module.named_parameters(recurse=inner), *module.named_buffers(recurse=inner)]
