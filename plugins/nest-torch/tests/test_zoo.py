@@ -279,6 +279,34 @@ def test_schedules_that_take_longer_than_planned_are_refused(asked: Any) -> None
         nest_torch.plan(module("plain"), TOKENS, {"device": "h100-sxm"}, training={"schedule": asked})
 
 
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"training": {"schedule": []}}, "training.schedule must not be empty"),
+        ({"training": {"schedule": 3}}, "training.schedule must be text, is 3"),
+        ({"training": {"schedule": {}}}, "training.schedule must be a list, is a mapping"),
+        ({"training": {"schedule": [{}]}}, r"training.schedule\[0\] must be text, is a mapping"),
+        ({"training": 3}, "training must hold keys and values, is 3"),
+        ({"strategies": None}, "strategies must hold keys and values, is None"),
+        ({"search": ["target"]}, r"search must hold keys and values, is \['target'\]"),
+        ({"constraints": 3}, "must be text, is 3"),
+        ({"fixed": ["dp"]}, "fixed must hold keys and values, is a list"),
+        ({"fixed": {"dp": None}}, "fixed.dp must be .* is nothing"),
+        ({"training": {"global_batch": 16}, "fixed": {"batch": "none"}}, "fixed.batch is 'none'; it must be a whole"),
+        ({"fixed": {"recompute": None}}, "fixed.recompute must be .* is nothing"),
+    ],
+)
+def test_malformed_sections_are_refused_as_solve_refuses_them(sections: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        nest_torch.plan(module("statistics"), TOKENS, {"device": "h100-sxm"}, **sections)
+
+
+def test_a_constraint_may_stand_alone() -> None:
+    cluster = {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 2, "link": "nvlink4"}]}
+    plan = nest_torch.plan(module("plain"), TOKENS, cluster, training={"global_batch": 16}, constraints="pp == 2")
+    assert len(plan.stages) == 2
+
+
 LOOPS = [
     *[
         ("plain", "zero"),

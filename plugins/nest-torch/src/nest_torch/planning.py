@@ -27,6 +27,9 @@ TARGET = "pytorch"
 KEYS = ("training", "strategies", "search", "constraints", "fixed", "costs", "collectives")
 """Sections of a problem that may be given beside model and cluster."""
 
+ADDED_TO = ("training", "strategies", "search")
+"""Those of them that plan adds keys to."""
+
 
 def plan(
     model: Any,
@@ -54,6 +57,9 @@ def plan(
     strange = next((key for key in problem if key not in KEYS), None)
     if strange is not None:
         raise InputError(f"{strange!r} is no section of a problem that plan takes; it takes {', '.join(KEYS)}.")
+    bare = next((key for key in ADDED_TO if key in problem and not isinstance(problem[key], Mapping)), None)
+    if bare is not None:
+        raise InputError(f"{bare} must hold keys and values, is {problem[bare]!r:.40}.")
     device = next(model.parameters()).device
     inputs = {
         name: each.to(device) if isinstance(each, torch.Tensor) else each
@@ -70,11 +76,12 @@ def plan(
     _refuse(problem, why)
     training = {"precision": _precision(model), **problem.get("training", {})}
     training["schedule"] = _schedules(training.get("schedule"))
+    given = problem.get("constraints", [])
     constraints = [
         *_constraints(graph),
         *(f"{name} == 1" for name in ("pp", "dp") if name in why),
         *(["recompute == 'none'"] if "recompute" in why else []),
-        *problem.get("constraints", []),
+        *(given if isinstance(given, (list, tuple)) else [given]),
     ]
     asked = {
         **problem,
@@ -117,13 +124,15 @@ def _admitted(
         constraints = [*constraints, f"not ({' and '.join(causes)})"]
 
 
-def _schedules(asked: Any) -> list[str]:
-    """Schedules that `apply` runs as they are planned.
+def _schedules(asked: Any) -> Any:
+    """Schedules that `apply` runs as they are planned; what names none is left for `solve` to refuse.
 
     Raises:
         InputError: none is among those asked for.
     """
     named = WHOLE if asked is None else [asked] if isinstance(asked, str) else asked
+    if not named or not isinstance(named, (list, tuple)):
+        return asked
     found = [name for name in named if name in WHOLE or name not in RUNS]
     if not found:
         raise InputError(
@@ -176,9 +185,10 @@ def _refuse(asked: Mapping[str, Any], why: Mapping[str, str]) -> None:
     """Refuse degrees that the problem asks for and the module's code leaves no room for."""
     for name, reason in why.items():
         for section in ("fixed", "strategies"):
-            degrees = (asked.get(section) or {}).get(name, 1)
+            degrees = asked[section].get(name, 1) if isinstance(asked.get(section), Mapping) else 1
             every = degrees if isinstance(degrees, (list, tuple)) else [degrees]
-            if any(each > 1 if isinstance(each, int) else each != "none" for each in every):
+            modes = [each for each in every if name == "recompute" and isinstance(each, str)]
+            if any(each != "none" for each in modes) or any(each > 1 for each in every if isinstance(each, int)):
                 raise InputError(f"{section}.{name}: the module cannot be split so, because {reason}.")
 
 
