@@ -22,7 +22,7 @@ The fewest of 8, 15, 30 and 60 that predict published runs, sources left out, as
 9.2 % off, and three 7.4 % (9.6 and 7.5 % with 8; 9.3 and 7.4 % with 15).
 """
 
-SETTLED = 1e-6
+SETTLED_WEIGHTS = 1e-6
 """Change of the weights of runs in one round below which they count as settled."""
 
 ROUNDS = 10_000
@@ -102,7 +102,7 @@ def factors(
 
     The posterior mean of a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, section
     2.2). The scatter of runs follows Student's t, as in `level`, and so do the factors of a cluster: each round weighs
-    runs and factors by their distance in the round before, until the weights are `SETTLED` (Lange, Little and Taylor,
+    runs and factors by their distance in the round before, until the weights are `SETTLED_WEIGHTS` (Lange, Little and Taylor,
     Journal of the American Statistical Association 84, 1989). The first round takes all for normal variables.
 
     Args:
@@ -125,7 +125,7 @@ def factors(
         before = numpy.array([*weights, wider])
         weights = (RUN_DEGREES + 1) / (RUN_DEGREES + off**2 / scatter)
         wider = (FAR + float(pulls @ among @ pulls)) / (FAR + len(known))
-        if numpy.abs(before - [*weights, wider]).max() < SETTLED:
+        if numpy.abs(before - [*weights, wider]).max() < SETTLED_WEIGHTS:
             break
     told = numpy.linalg.solve(among + numpy.diag(scatter / weights), to_plans.T)
     left = 1 - numpy.einsum("ij,ji->i", to_plans, told)

@@ -40,7 +40,7 @@ def same(document: PlanDocument, name: str, folder: Path) -> bool:
     said = ("attention", "sequence_length") if name == "transformers" else ()
     training = {key: document.problem["training"][key] for key in said if key in document.problem["training"]}
     problem.write_text(json.dumps({**kept, "training": {"global_batch": 1, **training}}))
-    options = LaunchOptions(shape.world_size, 1)
+    options = LaunchOptions(1, shape.world_size)
     found = start(folder / next(iter(files)), name, problem, options=options)
     assert not [note for note in found.notes if "not read" in note or "not priced" in note], found.notes
     assert_same_run(document, nest.evaluate(found.problem, fix={"rank_order": shape.rank_order}))
