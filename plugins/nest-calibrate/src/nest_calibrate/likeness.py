@@ -102,7 +102,7 @@ def factors(
 
     The posterior mean of a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, section
     2.2). The scatter of runs follows Student's t, as in `level`, and so do the factors of a cluster: each round weighs
-    runs and factors by their distance in the round before, until the weights are `SETTLED_WEIGHTS` (Lange, Little and Taylor,
+    runs and factors by their distance in the round before, until `SETTLED_WEIGHTS` (Lange, Little and Taylor,
     Journal of the American Statistical Association 84, 1989). The first round takes all for normal variables.
 
     Args:
