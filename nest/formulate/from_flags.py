@@ -135,6 +135,12 @@ def start(
         if (told := next((note for note in read.notes if note.endswith(f" the plug-in nest-{name}.")), "")) != "":
             raise InputError(f"{flags}: {told} `pip install ./plugins/nest-{name}` adds it.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
+    fixed = settings.get("fixed", {})
+    if fixed.get("zero") and fixed.get("zero_degree") and fixed.get("ep", 1) * fixed.get("etp", 1) > 1:
+        raise InputError(
+            f"{flags}: the run shards over groups of {fixed['zero_degree']} ranks beside expert parallelism. nest does "
+            "not price this: experts shard over smaller groups. Shard over all ranks to price the run."
+        )
     batches = (written.get("training") or {}, settings.get("training", {}))
     if not any(not isinstance(each, Mapping) or "global_batch" in each for each in batches):
         more = "; it follows from the ranks: give --nodes and --devices-per-node" if read.devices is None else ""

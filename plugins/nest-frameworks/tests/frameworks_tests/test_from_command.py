@@ -257,3 +257,15 @@ def test_a_plug_in_that_a_key_takes_is_named_with_it(
     told = capsys.readouterr().err
     assert f"{key} 2 exchanges tokens for heads" in told
     assert "`pip install ./plugins/nest-ulysses` adds it." in told
+
+
+def test_shard_groups_beside_experts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Experts shard over the ranks that expert parallelism leaves of a group, which nest does not count."""
+    file = tmp_path / "run.toml"
+    sizes = "[training]\nlocal_batch_size = 4\nseq_len = 4096\n[model]\nname = 'deepseek_v3'\nflavor = '16B'\n"
+    shards = "[parallelism]\ndata_parallel_shard_degree = 16\nexpert_parallel_degree = 8\n"
+    for replicas, code in ((1, 0), (2, 2)):
+        file.write_text(f"{sizes}{shards}data_parallel_replicate_degree = {replicas}\n")
+        words = ("evaluate", "--from", "torchtitan", str(file), "--cluster", "dgx-h100-superpod")
+        assert call(monkeypatch, *words) == code
+        assert ("groups of 16 ranks beside expert parallelism" in capsys.readouterr().err) == (code == 2)
