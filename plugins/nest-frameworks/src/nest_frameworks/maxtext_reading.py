@@ -189,9 +189,17 @@ def _mesh(keys: Keys, options: LaunchOptions) -> tuple[dict[str, int], dict[str,
     outer = prod(size for size in outside.values() if size > 0)
     if slices < 1:
         slices = outer
-        if -1 in outside.values() and devices is not None and keys.value("hardware") in ("gpu", "gpu_multiprocess"):
+        free = -1 in outside.values()
+        if free and devices is None and any(keys.value(f"dcn_{name}_parallelism") == -1 for name in names):
+            keys.problem(
+                "an axis dcn_*_parallelism of the mesh is -1, and the number of slices it follows from is not known: "
+                "give --nodes, or write it or num_slices."
+            )
+        elif free and devices is not None and keys.value("hardware") in ("gpu", "gpu_multiprocess"):
             slices = options.nodes or 1  # Machines are the slices of GPUs.
-        elif -1 in outside.values() and outer == 1 and devices is not None:
+        elif free and devices is not None and (each := prod(inside.values())) > 0 and devices % (each * outer) == 0:
+            slices = devices // each
+        elif free and outer == 1 and devices is not None:
             keys.note("nest assumes all devices to be of one slice; change this with num_slices.")
     outside = _filled(keys, outside, slices, "dcn", "slices")
     if devices is None:
@@ -299,6 +307,8 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
         keys.note(f"the pipeline drains {steps} times a step; it is priced as if it did so once.")
     batch = samples * steps
     kind = "unfused" if keys.value("attention") == "dot_product" else None
+    gradients = keys.choice("grad_dtype", FORMATS, None)
+    narrow = keys.choice("weight_dtype", {"float32": None, "bfloat16": "bf16"}, None)
     exchanges = {"all_gather": "all_gather", "ring": "ring"}
     exchange = keys.choice("context_parallel_strategy", exchanges, "all_gather") if fixed["cp"] > 1 else None
     keys.value("context_parallel_strategy")
@@ -308,11 +318,8 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
         "tokens": batch * length * trained if trained > 0 else None,
         "precision": _precision(keys),
         "optimizer": _optimizer(keys),
-        "gradients": keys.choice("grad_dtype", FORMATS, None),
-        **dict.fromkeys(
-            ("master_weights", "master_gradients"),
-            keys.choice("weight_dtype", {"float32": None, "bfloat16": False}, None),
-        ),
+        "gradients": narrow or gradients,  # Only those in single precision become `grad_dtype` (train.py).
+        **dict.fromkeys(("master_weights", "master_gradients"), False if narrow else None),
         "offload": ["optimizer"] if keys.truth("optimizer_memory_host_offload") else None,
         "attention": kind,
         "context_exchange": exchange,

@@ -287,6 +287,30 @@ def test_moments_are_in_the_format_of_the_weights_where_nothing_is_said(more: st
     assert found.settings["training"]["master_gradients"] is False
 
 
+@pytest.mark.parametrize(
+    ("weights", "gradients", "kept"),
+    [("bfloat16", "float32", "bf16"), ("float32", "bfloat16", "bf16"), ("float32", "float32", "fp32")],
+)
+def test_gradients_of_narrow_weights_are_narrow(weights: str, gradients: str, kept: str) -> None:
+    """trainers/pre_train/train.py casts gradients in single precision alone to `grad_dtype`."""
+    formats = f"weight_dtype: {weights}\ngrad_dtype: {gradients}\n"
+    assert read(f"{LLAMA}{formats}", LaunchOptions(1, 8)).settings["training"]["gradients"] == kept
+    left_out = read(f"{LLAMA}weight_dtype: {weights}\n", LaunchOptions(1, 8)).settings["training"]
+    assert left_out.get("gradients") == ("bf16" if weights == "bfloat16" else None)
+
+
+INSIDE = "per_device_batch_size: 1\nmax_target_length: 256\nremat_policy: full\nici_fsdp_parallelism: 8\n"
+
+
+def test_slices_are_asked_for_where_an_axis_between_them_is_what_is_left() -> None:
+    text = f"{INSIDE}dcn_data_parallelism: -1\n"
+    with pytest.raises(InputError, match=r"number of slices it follows from is not known: give --nodes"):
+        read(text)
+    assert read(f"{text}num_slices: 4\n").settings["fixed"]["dp"] == 32
+    assert read(text, LaunchOptions(4, 8)).settings["fixed"]["dp"] == 32
+    assert read(INSIDE).settings["fixed"]["dp"] == 8
+
+
 SCRIPT = """#!/bin/bash
 export MODEL=llama2-7b
 BATCH=2
