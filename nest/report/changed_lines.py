@@ -56,5 +56,5 @@ def _has(own: str | None, line: str) -> bool:
 
 def _as_own(line: str, own: str) -> str:
     """The line of the user's file, where a key has another value there, such as -1 for the rest of the devices."""
-    key = rf"^[ \t]*({re.escape(flag_of(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*(?:#.*)?$"
+    key = rf"^[ \t]*({re.escape(flag_of(line))}[ \t]*[:=][ \t]*[^\s#][^\n#]*?)[ \t]*\\?(?:#.*)?$"
     return line if line in own else next(iter(re.findall(key, own, re.MULTILINE)), line)

@@ -12,6 +12,9 @@ _MAP = re.compile(r"^ *(?P<dashes>--)?[a-z][\w.-]*: *\S", re.MULTILINE)
 _FLAG = re.compile(r"--(?P<name>[\w-]+)[ =]*(?P<value>.*)")
 _SETTING = re.compile(r"(?P<name>[a-z]\w*)=(?P<value>.*)")
 
+BY_TOKENS = re.compile(r"(?<!critic\.)\buse_dynamic_bsz\W+true\b", re.IGNORECASE)
+_MICRO_BATCH = re.compile(r"\bppo_micro_batch_size_per_gpu: (\d+)")
+"""verl's switch with which it bounds the tokens of a micro-batch, and the key that it then ignores."""
 
 FORKS = {
     "megatron": (
@@ -35,6 +38,8 @@ def lacks(framework: str, lines: Sequence[str], text: str) -> bool:
 
 def spelled(content: str, text: str) -> str:
     """Lines of `content`, the exported file, each as `text`, the user's file for the same framework, would have it."""
+    if BY_TOKENS.search(text):
+        content = _MICRO_BATCH.sub(lambda match: _in_tokens(int(match[1]), content), content)
     keys = _MAP.search(text)
     script = keys is None or (_SCRIPT.search(text) is not None and not keys["dashes"])
     if text.lstrip().startswith("{"):
@@ -51,6 +56,13 @@ def spelled(content: str, text: str) -> str:
     joint = "{}={}" if any(re.search(rf"(^|[\s+]){re.escape(path)}=", text) for path in values) else "--{} {}"
     said = {path: truth(value) if isinstance(value, bool) else value for path, value in values.items()}
     return "\n".join(joint.format(path, value) for path, value in said.items())
+
+
+def _in_tokens(samples: int, content: str) -> str:
+    """The key of so many tokens a rank (verl's `rearrange_micro_batches`), for the lengths in the exported file."""
+    length = sum(map(int, re.findall(r"\bmax_(?:prompt|response)_length: (\d+)", content)))
+    ranks = max(map(int, re.findall(r"\bcontext_parallel_size: (\d+)", content)), default=1)
+    return f"ppo_max_token_len_per_gpu: {-(-samples * length // ranks)}"
 
 
 def _as_key(line: str, dashes: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from frameworks_tests.test_from_megatron_command import CLUSTER, SCRIPT
 from nest import api
 from nest.hooks.registry import registry
-from nest.report.changed_lines import content_of
+from nest.report.changed_lines import changed_lines, content_of
 from nest_frameworks.spelling import spelled
 from tests.command_line import call
 
@@ -178,6 +178,9 @@ VERL = (
     "python3 -m verl.trainer.main_ppo +actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 trainer.nnodes=1 "
     "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.strategy=megatron data.max_prompt_length=4096\n"
 )
+DYNAMIC = f"actor_rollout_ref.actor.use_dynamic_bsz=True {VERL}"
+LENGTHS = "data:\n  max_prompt_length: 1000\n  max_response_length: 25\n"
+SHARED = "    megatron:\n      context_parallel_size: 2\n"
 FLAGS = "ARGS=(\n  --micro-batch-size 8\n)\n"
 YAML = "micro_batch_size: 8\nppo_micro_batch_size_per_gpu: 8\nuse_swiglu: true\n"
 NESTED = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: 8\n"
@@ -189,6 +192,10 @@ NESTED = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: 8\n"
         (YAML, SWIFT, "--micro_batch_size 8"),
         (YAML, SWIFT.replace("true", "True"), "--use_swiglu True"),
         (NESTED, VERL, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"),
+        (LENGTHS + NESTED, DYNAMIC, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8200"),
+        (LENGTHS + NESTED + SHARED, DYNAMIC, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4100"),
+        (LENGTHS + NESTED, f"critic.use_dynamic_bsz=True {VERL}",
+         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"),
         (FLAGS, "overrides:\n  micro_batch_size: 8\n", "micro_batch_size: 8"),
         (FLAGS, "MODEL_ARGS:\n  --micro-batch-size: 8\n", "--micro-batch-size: 8"),
         (FLAGS, "torchrun pretrain_gpt.py --micro-batch-size 8\n", "--micro-batch-size 8"),
@@ -198,9 +205,24 @@ NESTED = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: 8\n"
         ('{\n  "bf16": true\n}\n', "torchrun train.py --bf16 True --fsdp full_shard\n", "--bf16 True"),
         ("[training]\nlocal_batch_size = 2\n", "[training]\nlocal_batch_size = 2\n", "local_batch_size = 2"),
     ],
-)
+)  # fmt: skip
 def test_changes_are_spelled_as_in_the_users_file(content: str, text: str, line: str) -> None:
     assert line in [each.strip().rstrip(",") for each in spelled(content, text).splitlines()]
+
+
+def test_a_removed_word_is_that_of_the_script_without_the_end_of_its_line() -> None:
+    before, after = (("run.yaml", (f"tokens={count}",), ()) for count in (10240, 4096))
+    assert changed_lines(before, after, "train \\\n  tokens=12000 \\\n", batches=False) == (
+        ("tokens=12000",),
+        ("tokens=4096",),
+    )
+
+
+def test_a_micro_batch_that_verl_ignores_is_not_written() -> None:
+    exporter: Any = registry().exporters()["verl"]
+    text = VERL.replace("megatron", "fsdp")
+    assert exporter.keys_of({"micro_batch": 2}, 8, text) == "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
+    assert exporter.keys_of({"micro_batch": 2}, 8, f"{text} actor_rollout_ref.actor.use_dynamic_bsz=True") == ""
 
 
 @pytest.mark.longer

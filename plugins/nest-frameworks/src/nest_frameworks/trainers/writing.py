@@ -15,7 +15,7 @@ from nest.spec.training import ALL_LINEAR
 from nest_frameworks import accelerate, deepspeed
 from nest_frameworks.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
 from nest_frameworks.limits import Asked, mixture, sharded
-from nest_frameworks.spelling import spelled
+from nest_frameworks.spelling import BY_TOKENS, spelled
 from nest_frameworks.trainers.adapters import EXPERTS, NETWORK, PARAMETERS
 from nest_frameworks.trainers.models import UNKNOWN, hugging_face_name
 from nest_frameworks.trainers.names import (
@@ -172,7 +172,12 @@ def keys_of(framework: str, decided: Mapping[str, object], micro_batches: int, t
     if names is not None:
         values = {names.micro[0]: decided.get("micro_batch"), STEPS: micro_batches}
         values |= {names.kept or checkpoints: None if again is None else kept}
-    elif framework == "verl" and "megatron" not in text and f"{VERL[0]}=" in text:
+    elif (
+        framework == "verl"
+        and "megatron" not in text
+        and f"{VERL[0]}=" in text
+        and not ("micro_batch" in decided and BY_TOKENS.search(text))
+    ):
         sides = ((VERL[0], decided.get("micro_batch")), (VERL[1], None if again is None else kept))
         return "\n".join(f"{key}={value}" for key, value in sides if value is not None)
     else:
