@@ -12,6 +12,7 @@ from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.io import read_mapping_text, yaml_text
 from nest_frameworks import nanotron
+from nest_frameworks.megatron.bridge import read as read_bridge
 from nest_frameworks.megatron.relatives.nemo import read as read_nemo
 from nest_frameworks.megatron.relatives.verl import read as read_verl
 from nest_frameworks.torchtitan import PYTHON_FILE, TOML_FILE
@@ -229,3 +230,22 @@ def test_nemo_overlaps_what_its_optimizer_does(optimizer: str, keys: str, overla
 def test_what_nemo_passes_to_megatron_core_is_refused_where_it_may_change_the_model() -> None:
     with pytest.raises(InputError, match="num_layers_in_first_pipeline_stage"):
         read_nemo(changed(NEMO % "adam", "model.mcore_customization_config.num_layers_in_first_pipeline_stage: 2"))
+
+
+@pytest.mark.parametrize(
+    ("read_file", "text", "section"),
+    [
+        (read_nemo, NEMO % "adam", "model"),
+        (read_bridge, "model: {tensor_model_parallel_size: 2}\n", "model"),
+        (read_verl, VERL % "megatron", f"{ACTOR}.megatron.override_transformer_config"),
+    ],
+)
+def test_offloaded_activations_need_the_switch_of_megatron_core(read_file: Any, text: str, section: str) -> None:
+    """`cpu_offloading` of TransformerConfig, without which the fields beside it have no effect."""
+    beside = {"num_layers": 31, "activations": "true", "weights": "true"}
+    keys = "".join(f"{section}.cpu_offloading_{name}: {value}\n" for name, value in beside.items())
+    plain = read_file(text, ONE)
+    for switch in ("", f"{section}.cpu_offloading: false\n"):
+        assert read_file(changed(text, keys + switch), ONE) == plain
+    with pytest.raises(InputError, match="cpu_offloading is True"):
+        read_file(changed(text, f"{keys}{section}.cpu_offloading: true"), ONE)

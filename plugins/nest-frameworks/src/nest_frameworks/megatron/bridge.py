@@ -20,7 +20,6 @@ from nest_frameworks.limits.relatives import FUSED_MODULES, MODULES, targets_of
 from nest_frameworks.megatron.notation import Flags
 from nest_frameworks.megatron.parallel_flags import FSDP_GRADIENTS
 from nest_frameworks.megatron.relatives.core import (
-    CHANGES,
     COSTS,
     DEGREES,
     EXPERTS,
@@ -28,6 +27,7 @@ from nest_frameworks.megatron.relatives.core import (
     KERNELS,
     RECOMPUTE,
     STAGES,
+    SWITCHED,
     WIDTHS,
     typed,
     under,
@@ -168,7 +168,7 @@ DIALECT = Dialect(
         *("--attention-backend", "--no-gradient-accumulation-fusion", "--init-model-with-meta-device"),
         *("--grad-reduce-in-bf16", "--reuse-grad-buf-for-mxfp8-param-ag"),
     ),
-    refused=under("model", CHANGES)
+    refused=under("model", SWITCHED)
     | {
         "model.is_hybrid_model": "nest prices decoders like GPT's, and this has Mamba layers",
         "model.teacher": "nest does not price the teacher of a distillation",

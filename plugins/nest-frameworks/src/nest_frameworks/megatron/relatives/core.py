@@ -101,7 +101,11 @@ CHANGES = {
 }
 """Fields that change layout, memory or model, with why they are refused."""
 
-FREE = tuple(pattern.replace("-", "_") for pattern in HARMLESS.split())
+SWITCH = "cpu_offloading"
+SWITCHED = {SWITCH if name.startswith(SWITCH) else name: why for name, why in CHANGES.items()}
+"""`CHANGES` of TransformerConfig itself, where the other fields of offloading need the switch."""
+
+FREE = (*(pattern.replace("-", "_") for pattern in HARMLESS.split()), f"{SWITCH}_*")
 """Patterns of fields that change no cost that nest counts."""
 
 

@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.megatron.notation import OLD_STACK, Flags
-from nest_frameworks.megatron.relatives.core import CHANGES, COSTS, DEGREES, EXPERTS, FREE, KERNELS, WIDTHS, under
+from nest_frameworks.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, KERNELS, SWITCHED, WIDTHS, under
 from nest_frameworks.megatron.relatives.dialect import Dialect, Row, machines
 
 if TYPE_CHECKING:
@@ -135,10 +135,9 @@ DIALECT = Dialect(
     },
     defaults={},
     implied=("--sgd-momentum", "--fp4-recipe", "--use-precision-aware-optimizer"),
-    refused=under("model", CHANGES)
+    refused=under("model", SWITCHED)
     | {
         "model.sliding_window": "nest assumes queries to attend to every key",
-        "model.cpu_offloading": "nest assumes activations to stay on the device",
         "model.mtp_num_layers": "nest assumes no layers to predict further tokens",
         "model.num_micro_batches_with_partial_activation_checkpoints": "nest assumes equal recomputation",
         "model.fsdp": "nest does not read NeMo's own FSDP; it reads its distributed optimizers",

@@ -21,7 +21,6 @@ from nest_frameworks.limits import Asked, relatives
 from nest_frameworks.limits.relatives import FUSED_MODULES
 from nest_frameworks.megatron.notation import Flags
 from nest_frameworks.megatron.relatives.core import (
-    CHANGES,
     COSTS,
     DEGREES,
     EXPERTS,
@@ -29,6 +28,7 @@ from nest_frameworks.megatron.relatives.core import (
     KERNELS,
     RECOMPUTE,
     STAGES,
+    SWITCHED,
     under,
 )
 from nest_frameworks.megatron.relatives.dialect import Dialect, Row, machines
@@ -146,7 +146,7 @@ DIALECT = Dialect(
         *("--global-batch-size", "--use-tp-pp-dp-mapping", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
         *FUSED,
     ),
-    refused=under(f"{ACTOR}.megatron.override_transformer_config", CHANGES)
+    refused=under(f"{ACTOR}.megatron.override_transformer_config", SWITCHED)
     | {
         f"{MODEL}.enable_activation_offload": "nest assumes activations to stay on the device",
         f"{MODEL}.tiled_mlp.enabled": "nest assumes layers to run in one piece",
