@@ -39,7 +39,7 @@ VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=fsdp "
     ],
 )
 def test_flags_out_of_a_command_are_refused(script: str) -> None:
-    with pytest.raises(InputError, match=r"\$\((cat|mapfile|read|python)\.\.\..*(into the script|give --nodes)"):
+    with pytest.raises(InputError, match=r"(content of |\$\((<|mapfile|read|python)).*(into the script|give --nodes)"):
         read_megatron(script)
 
 
@@ -94,7 +94,7 @@ def test_flags_out_of_a_file_beside_are_read(script: str, tmp_path: Path) -> Non
 )
 def test_flags_out_of_a_file_that_a_script_may_change_are_refused(script: str, tmp_path: Path) -> None:
     (tmp_path / "flags.txt").write_text(FLAGS)
-    with pytest.raises(InputError, match=r"does not see what it prints|leave the quotes"):
+    with pytest.raises(InputError, match=r"does not see what it prints|script changes it|leave the quotes"):
         read_megatron(script, LaunchOptions(folder=tmp_path))
 
 
@@ -104,6 +104,12 @@ def test_a_script_in_a_folder_that_is_entered_is_read(call: str, tmp_path: Path)
     (tmp_path / "runs" / "inner.sh").write_text(RUN)
     found = read_megatron(f'cd "$(dirname "$0")"\ncd runs\n{call}\n', LaunchOptions(folder=tmp_path))
     assert found.settings == read_megatron(RUN).settings
+
+
+def test_a_file_of_flags_that_is_not_there_is_named() -> None:
+    script = f'P="$(cat runs/nofile.txt)"\nP="$P --bf16"\n{RUN} $P'
+    with pytest.raises(InputError, match=r"content of runs/nofile.txt stands among the flags, but that file is not"):
+        read_megatron(script)
 
 
 def test_variables_out_of_a_command_are_told() -> None:
@@ -133,6 +139,8 @@ def test_values_out_of_a_command_are_not() -> None:
 )
 def test_settings_out_of_a_command_are_refused(reader: Any, text: str) -> None:
     with pytest.raises(InputError, match="nest does not see what it prints"):
+        reader(text.replace("cat", "python"))
+    with pytest.raises(InputError, match=r"the content of \w+ stands among .* that file is not here"):
         reader(text)
 
 

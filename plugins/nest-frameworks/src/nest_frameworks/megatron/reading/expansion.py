@@ -15,6 +15,7 @@ from nest_frameworks.megatron.reading.tokens import (
     Token,
     Tokenizer,
     settled,
+    shown,
     wanted,
 )
 
@@ -103,9 +104,12 @@ class Expander:
         """Return a command's certain output: the number of nodes or of their devices, or an existing file."""
         if _COUNTS.fullmatch(command.strip()):
             return DEVICE_COUNT
-        shown = _SHOWN.fullmatch(command)
-        text = self.file(self._inner(shown[2])[0]) if shown else node_count(command, self.variables)
-        return _unknown(f"$({command})") if text is None else text.rstrip("\n")
+        file = _SHOWN.fullmatch(command)
+        name = self._inner(file[2])[0] if file else UNKNOWN
+        text = self.file(name) if file else node_count(command, self.variables)
+        if text is not None:
+            return text.rstrip("\n")
+        return _unknown(f"$({command})" if UNKNOWN in name else f"$(<{name})")
 
     def _parameter(self, text: str, quoted: bool) -> list[str]:
         match = _PARAMETER.fullmatch(text)
@@ -184,6 +188,19 @@ def _unknown(text: str) -> str:
     """A word that stands for what `text` would become; one word, whatever spaces there are."""
     words = text.split()
     return f"{UNKNOWN}{text if len(words) == 1 else f'{words[0]}...' if words else ''}{UNKNOWN}"
+
+
+def unseen(word: str, where: str) -> str:
+    """Note on a word that only a run would tell, which is `where`."""
+    if file := re.fullmatch(r"\$\(<(.*)\)", shown(word)):
+        return (
+            f"the content of {file[1]} {where}, but that file is not here, or the script changes it; put it beside "
+            "the script, or write its content into the script."
+        )
+    return (
+        f"`{shown(word)}` {where}, and nest does not see what it prints, as it runs nothing; write that "
+        "into the script."
+    )
 
 
 def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int = 0) -> int:

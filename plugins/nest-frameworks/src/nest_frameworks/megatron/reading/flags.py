@@ -10,8 +10,9 @@ from attrs import define, field
 from nest.errors import InputError, InputErrors
 from nest_frameworks.keys import DECIDING, IDLE
 from nest_frameworks.megatron.notation import CHANGING, COSTLY, HARMLESS, USUAL
+from nest_frameworks.megatron.reading.expansion import unseen
 from nest_frameworks.megatron.reading.kinds import FLAGS
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, shown, unseen
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, shown
 from nest_frameworks.releases import releases_of
 
 LARGEST = 10**12

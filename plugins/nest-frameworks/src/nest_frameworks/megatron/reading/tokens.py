@@ -67,14 +67,6 @@ def is_printed(word: str) -> bool:
     return bool(re.fullmatch(rf"{UNKNOWN}\$[({{][^{UNKNOWN}]*{UNKNOWN}", word))
 
 
-def unseen(word: str, where: str) -> str:
-    """Note on such a word, which is `where`."""
-    return (
-        f"`{shown(word)}` {where}, and nest does not see what it prints, as it runs nothing; write that "
-        "into the script."
-    )
-
-
 def settled(text: str) -> str:
     """`text` with empty words for what nothing sets."""
     return UNSET.sub("", text)

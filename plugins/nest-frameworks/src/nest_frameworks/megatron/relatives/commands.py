@@ -11,7 +11,8 @@ from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.io import read_mapping_text
 from nest.io.source import DEEPEST
-from nest_frameworks.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, named, unseen
+from nest_frameworks.megatron.reading.expansion import unseen
+from nest_frameworks.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, named
 
 if TYPE_CHECKING:
     from nest_frameworks.megatron.reading.walked import Files, Walk
