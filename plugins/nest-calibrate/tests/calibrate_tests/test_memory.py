@@ -118,6 +118,17 @@ def test_the_command_tells_what_to_write_and_is_the_same_each_time(tmp_path: Pat
     assert document["fitted"][-1]["failed"] == 1
 
 
+def test_peaks_below_the_estimate_are_told(tmp_path: Path, call: Caller) -> None:
+    """The fit ends at 1.000 times the estimate, whatever the peaks were."""
+    path = tmp_path / "runs.jsonl"
+    path.write_text(row(batch_time=0.1, peak_memory=1e8) * 2)
+    code, out, _ = call("calibrate", "memory", str(path))
+    assert code == 0
+    assert "nest never lowers an estimate. Runs count as needing 1.000 times" in out
+    path.write_text(row(batch_time=0.1, peak_memory=4e9) * 2)
+    assert "never lowers" not in call("calibrate", "memory", str(path))[1]
+
+
 def test_a_file_without_runs_is_refused(tmp_path: Path, call: Caller) -> None:
     path = tmp_path / "runs.jsonl"
     launch = {"nest": 1, "measurement": "operator", "kind": "launch", "precision": "bf16", "seconds": 1e-6}

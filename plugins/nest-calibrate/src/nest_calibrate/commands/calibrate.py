@@ -203,8 +203,11 @@ def memory(
         typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rest}))
     else:
         _show_memory(fitted, validated)
+        peaks = median([each.peak / each.estimate for each in seen if each.peak is not None] or [1.0])
+        less = f"Measured peaks are {peaks:.3f} times the estimate (median), but nest never lowers an estimate. "
         show_paragraph(
-            f"Runs need {figures.median:.3f} times the estimate (median); {percent(figures.spread)} standard deviation."
+            f"{less if peaks < 1 and round(figures.median, 3) == 1 else ''}Runs count as needing {figures.median:.3f} "
+            f"times the estimate (median); {percent(figures.spread)} standard deviation."
         )
         for name, each in stacks.items():
             show_paragraph(
