@@ -170,11 +170,12 @@ def test_plans_of_a_stack_have_its_error() -> None:
 
 @pytest.mark.slow
 def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> None:
-    """What the catalogue holds is what the command finds, and verdicts are as good as the documents say."""
+    """The page has the error that the command finds, and verdicts are as good as the documents say."""
     files = [shared / "fidelity" / f"{name}.jsonl" for name in ("measured", "measured_2", "out_of_memory")]
     seen = verdicts(files, registry())
     found = fit(seen, USUAL)
-    assert (found.median, found.spread) == pytest.approx((estimate_error().median, estimate_error().spread), abs=5e-3)
+    page = (Path(__file__).parents[4] / "docs" / "explanation" / "memory.md").read_text()
+    assert f"(median {found.median:.2f}, spread {found.spread:.2f})" in page
     total = shares(seen, EVEN_ODDS, lambda _: found)[-1]
     assert total.refused <= 0.06 * total.ran
     assert total.promised <= 0.15 * total.failed
