@@ -91,7 +91,7 @@ def _flops(measured: OperatorMeasurement) -> float:
 
 
 def shared(device: Mapping[str, Any], processes: int) -> dict[str, Any]:
-    """What a process has of the device if processes share cores."""
+    """Share of the device that a process has if processes share cores."""
     share = min(1.0, (os.cpu_count() or 1) / processes)
     times = {"host_launch": device["calibration"]["host_launch"] / share}
     return {

@@ -109,13 +109,15 @@ def evaluate(
         implied: list[str] = []
         plan = api.evaluate(problem, fix=decisions, message=implied.append, changes=changes_of(tokens=tokens))
         note_plan(plan, problem)
-        run = structure(plan.problem, Problem)
-        changes = ""
+        changes, best = "", None
         if not as_json and len(problems) == 1:
             note_once(implied)
+            run = structure(plan.problem, Problem)
             if run.model is not None and not run.cluster.pools:
-                changes = told_changes(run, plan, plan.problem.get("search", {}).get("target"))
-        best = _best(evolve(run, fixed=None), devices_used(plan), problem) if against_best else None
+                changes = told_changes(run, plan, run.search.target)
+        if against_best:
+            opened = evolve(structure(plan.problem, Problem), fixed=None)
+            best = _best(opened, devices_used(plan), problem)
         _print(plan, changes, best, as_json, one_line=len(problems) > 1)
 
 

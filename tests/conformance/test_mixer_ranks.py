@@ -52,17 +52,6 @@ class Sum(torch.autograd.Function):
             dist.all_reduce(gradient)
         return gradient, None, None
 
-class Move(torch.autograd.Function):
-    # Exchanges shares along one dimension for shares along another, each part of which is divided by ranks.
-    @staticmethod
-    def forward(ctx, source, given, taken, parts):
-        ctx.asked = given, taken, parts
-        return moved(source, given, taken, parts)
-    @staticmethod
-    def backward(ctx, gradient):
-        given, taken, parts = ctx.asked
-        return back(gradient, given, taken, parts), None, None, None
-
 def own(source, dim, parts, rank):
     pieces = source.split(parts, dim) if parts else (source,)
     return torch.cat([piece.chunk(RANKS, dim)[rank] for piece in pieces], dim)
@@ -84,15 +73,19 @@ def back(source, given, taken, parts):
     pieces = [each.split([part // RANKS for part in parts], given) if parts else (each,) for each in every]
     return torch.cat([torch.cat(piece, given) for piece in zip(*pieces)], given)
 
-class Back(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, source, given, taken, parts):
-        ctx.asked = given, taken, parts
-        return back(source, given, taken, parts)
-    @staticmethod
-    def backward(ctx, gradient):
-        given, taken, parts = ctx.asked
-        return moved(gradient, given, taken, parts), None, None, None
+def exchange(there, home):
+    # Exchanges shares along one dimension for shares along another, each part of which is divided by ranks.
+    class Exchange(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, source, given, taken, parts):
+            ctx.asked = given, taken, parts
+            return there(source, given, taken, parts)
+        @staticmethod
+        def backward(ctx, gradient):
+            return home(gradient, *ctx.asked), None, None, None
+    return Exchange
+
+Move, Back = exchange(moved, back), exchange(back, moved)
 
 class Gather(torch.autograd.Function):
     @staticmethod

@@ -50,7 +50,7 @@ def test_the_table_is_dated_and_names_refusals() -> None:
 
 @pytest.mark.parametrize("body", ["import no_such_module", "while True: pass"])
 def test_a_framework_that_does_not_import_refuses_all_plans(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a release of the day may, in `tools/frameworks newest`."""
+    """A release of the day may not import in `tools/frameworks newest`."""
     monkeypatch.setitem(verdicts.ASKERS, "broken", Asker(("pytest",), body))
     monkeypatch.setattr(verdicts, "SECONDS", 60 if "import" in body else 0)
     found = ask("broken", {"1 dense": {}, "2 experts": {}})

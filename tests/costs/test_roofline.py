@@ -68,7 +68,7 @@ def test_muon_orthogonalises_matrices_and_leaves_the_rest_to_adam(roofline: Cost
 
 
 def test_muon_steps_on_keys_and_values_apart_and_on_both_branches_of_a_network_at_once(roofline: CostModel) -> None:
-    """As `linear_qkv` and `linear_fc1` of megatron-core 0.19.2: its `_get_qkv_split_shapes` names no other product."""
+    """`_get_qkv_split_shapes` of megatron-core 0.19.2 splits `linear_qkv`, and no other product."""
     muon = evolve(TRAINING, optimizer="muon")
     for columns, matrices, width in (
         ((("branch", 2), ("kv_heads", 3), ("head", 10)), 2, 30),

@@ -341,7 +341,7 @@ def test_a_checkpoint_is_read_under_other_plans_and_by_one_process(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_module_on_the_meta_device_gets_the_weights_of_one_process(tmp_path: Path) -> None:
-    """Those that its parts make from one seed, in order; of `plain` these are the constructor's."""
+    """Weights that a module's parts make from one seed, in order; those of `plain` are its constructor's."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     plans = {"plain": ("tp_zero", "interleaved"), "gpt2_family": ("tp_pp", "hybrid"), "mixtral_family": ("ep_tp",)}
     cases = [(name, key) for name, keys in plans.items() for key in keys]

@@ -28,7 +28,7 @@ KEYS = ("training", "strategies", "search", "constraints", "fixed", "costs", "co
 """Sections of a problem that may be given beside model and cluster."""
 
 ADDED_TO = ("training", "strategies", "search")
-"""Those of them that plan adds keys to."""
+"""Sections of `KEYS` to which `plan` adds keys."""
 
 
 def plan(

@@ -16,7 +16,7 @@ _COMPUTED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:([-+*/%]?)=(?!=)(.*)|(\+|-)\4)\s
 
 
 def _outside(left: str) -> str:
-    """What `return`, `break 2` or `continue 2` leaves still, behind a loop; empty: nothing."""
+    """Remainder of `return`, `break 2` or `continue 2` behind a loop; empty: none."""
     way, _, loops = left.partition(" ")
     return left if way == "return" else f"{way} {int(loops) - 1}" if loops and int(loops) > 1 else ""
 
