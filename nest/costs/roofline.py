@@ -31,7 +31,6 @@ and writes gradients of these; gradients are as large as their tensors."""
 USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
-
 USUAL_PRODUCT = 3e10
 """FLOP of an expert's product at which `grouped` is stated: about those that it is fitted to."""
 
@@ -42,6 +41,12 @@ KERNELS = {"cudnn": "cudnn", "flash3": "cudnn"}
 NARROW_LAUNCHES = 2.0
 """Kernels of a product whose operands are converted to a narrower format, over those of any other operator."""
 
+SCANNED = 0.71e12, 0.65e12
+"""FLOP per second of a multiprocessor in the kernels of a recurrence, forward and backward.
+
+They reach neither roof: Hopper and Blackwell, with 2.5 times its peak, take the same time. Medians of published kernels
+(benchmarks/published/README.md, kernels of recurrences); that a selective scan is as fast is an assumption.
+"""
 
 CONVERSION = {**dict.fromkeys(STORED, 0.25), "int4": 0.11}
 """Share of the memory bandwidth with which narrow weights are converted, by `training.trainable.stored`.
@@ -140,8 +145,9 @@ def _seconds(
         return max(forward, traffic), max(backward, BACKWARD_TRAFFIC * traffic)
     shape = product(operator) if operator.flops else None
     if shape is None:
-        longer = max(operator.backward_flops / peak.reached, BACKWARD_TRAFFIC * traffic)
-        return max(operator.flops / peak.reached, traffic), longer
+        forward, backward = _speeds(operator, device, peak)
+        longer = max(operator.backward_flops / backward, BACKWARD_TRAFFIC * traffic)
+        return max(operator.flops / forward, traffic), longer
     switching = 0.0
     if _is_of_experts(operator):
         if training.sequential_experts:
@@ -172,6 +178,13 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
     whole = 1.0 if units is None else padding(shape.count, shape.rows, shape.columns, units)
     # Waiting adds to the rest: were it multiplied by any of it, more rows could take less time in one of the passes.
     return filling * whole + terms.rows_half / forward.rows
+
+
+def _speeds(operator: Operator, device: DeviceSpec, peak: Peak) -> tuple[float, float]:
+    """Return FLOP per second, forward and backward, of an operator that is no product."""
+    units = 0 if "scan" in device.efficiency else device.multiprocessors or 0
+    forward, backward = [each * units if operator.kind == "scan" and units else peak.reached for each in SCANNED]
+    return min(forward, peak.reached), min(backward, peak.reached)
 
 
 def _attention_share(operator: Operator, device: DeviceSpec) -> float:

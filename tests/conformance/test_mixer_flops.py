@@ -126,9 +126,9 @@ def graph_of(config, **training):
 @pytest.mark.parametrize(
     ("family", "script", "sizes", "repeated"),
     [
-        # What kernels compute once more backward: of a state space, the groups' products and the states; of a delta
-        # rule, what the inverse meets, and two of the three products with states.
-        ("bamba", STATE_SPACE, (8, 12, 2, 5, 16, TOKENS), TOKENS * (2 * 2 * 16 * 5 + 8 * 2 * 12 * 5)),
+        # What kernels compute once more backward: of a state space, the groups' products, a gradient of theirs with the
+        # values and the states; of a delta rule, what the inverse meets, and two of the three products with states.
+        ("bamba", STATE_SPACE, (8, 12, 2, 5, 16, TOKENS), TOKENS * (2 * 2 * 16 * 5 + 8 * 2 * 12 * (16 + 5))),
         ("qwen3_next", DELTA_RULE, (8, 6, 4, 64, TOKENS), TOKENS * 8 * (2 * 64 * 10 + 2 * 2 * 6 * 4)),
     ],
 )

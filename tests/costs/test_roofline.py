@@ -101,19 +101,25 @@ def test_efficiency_and_overhead_are_applied(roofline: CostModel) -> None:
     assert roofline.price(PRODUCT, slow, TRAINING).forward == pytest.approx(MOVED / 500)
 
 
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [
-        ({}, 1.0),
-        ({"default": 0.5}, 0.5),
-        ({"default": 0.5, "matmul": 0.25}, 0.25),
-        ({"matmul": 0.25, "matmul.bf16": 0.125}, 0.125),
-        ({"matmul": 0.25, "matmul.fp8": 0.125}, 0.25),
-    ],
-)
-def test_the_closest_share_counts(roofline: CostModel, shares: dict[str, float], expected: float) -> None:
-    cost = roofline.price(PRODUCT, evolve(SLOW_MATH, efficiency=shares), TRAINING)
-    assert cost.forward == pytest.approx(100.0 / expected)
+def test_a_recurrence_is_as_fast_as_published_kernels_on_so_many_multiprocessors(roofline: CostModel) -> None:
+    scan = evolve(PRODUCT, kind="scan", contracted=(), parameters=())
+    fast = evolve(SLOW_MEMORY, memory_bandwidth=1e30, multiprocessors=100)
+    cases = (
+        ({}, (71e12, 65e12)),
+        ({"efficiency": {"scan": 0.5}}, (5e14, 5e14)),
+        ({"multiprocessors": 1}, (71e10, 65e10)),
+    )
+    for changed, speeds in (*cases, ({"multiprocessors": None}, (1e15, 1e15))):
+        cost = roofline.price(scan, evolve(fast, **changed), TRAINING)
+        assert (1e5 / cost.forward, 2e5 / cost.backward) == pytest.approx(speeds)
+
+
+def test_the_closest_share_counts(roofline: CostModel) -> None:
+    half, quarter, wide, narrow = {"default": 0.5}, {"matmul": 0.25}, {"matmul.bf16": 0.125}, {"matmul.fp8": 0.125}
+    cases = ({}, 1.0), (half, 0.5), (half | quarter, 0.25), (quarter | wide, 0.125), (quarter | narrow, 0.25)
+    for shares, expected in cases:
+        cost = roofline.price(PRODUCT, evolve(SLOW_MATH, efficiency=shares), TRAINING)
+        assert cost.forward == pytest.approx(100.0 / expected)
 
 
 def formats(operator: Operator, precision: str, **peaks: float) -> float:
@@ -126,11 +132,8 @@ def test_narrow_formats_serve_products_with_weights_only() -> None:
     peaks = {"fp32": 1.0, "bf16": 2.0, "fp8": 4.0}
     core = evolve(PRODUCT, kind="attention", parameters=())
     head = evolve(PRODUCT, space=(*ROWS, ("vocab", 50), ("hidden", 100)))
-    assert formats(PRODUCT, "fp8", **peaks) == 4.0
-    assert formats(core, "fp8", **peaks) == 2.0
-    assert formats(head, "fp8", **peaks) == 2.0
-    assert formats(PRODUCT, "bf16", **peaks) == 2.0
-    assert formats(PRODUCT, "fp32", **peaks) == 1.0
+    assert [formats(each, "fp8", **peaks) for each in (PRODUCT, core, head)] == [4.0, 2.0, 2.0]
+    assert [formats(PRODUCT, each, **peaks) for each in ("bf16", "fp32")] == [2.0, 1.0]
 
 
 def test_a_missing_format_falls_back_to_the_next_wider() -> None:

@@ -39,7 +39,7 @@ def test_mamba_2_costs_its_products_within_and_between_chunks(load, family):
     met, mixed, entered, left = (chunk, state, chunk), (chunk, chunk, head), (state, chunk, head), (chunk, state, head)
     chunks = S // chunk
     forward = chunks * (groups * products(met) + heads * products(mixed, entered, left))
-    again = chunks * (groups * products(met) + heads * products(entered))
+    again = chunks * (groups * products(met) + heads * products(mixed, entered))
     assert scan.flops == pytest.approx(forward)
     assert scan.backward_flops == pytest.approx(2 * forward + again)
     assert scan.model_flops == heads * S * 2 * products((1, state, head))

@@ -13,7 +13,6 @@ from nest.spec.architecture import DeltaNet, LinearAttention, SelectiveScan, Sho
 DELTA_CHUNK = 64
 """Tokens that a delta rule takes at once (`chunk_gated_delta_rule` of flash-linear-attention 0.4)."""
 
-
 SELECTIVE_FLOPS = 9.0
 """FLOP per token, channel and state number of a selective scan (state-spaces/mamba issue 110); no products."""
 
@@ -100,17 +99,9 @@ def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
     chunk = min(DELTA_CHUNK, layer.sequence)
     inverse, result = layer.tensor("inverse", heads, ("chunk", chunk)), layer.tensor("context", heads, channels)
     states, solved = 2.0 * net.key * net.value, 2.0 * chunk * (net.key + net.value)
-    scan(
-        layer,
-        (*operands, rate, decayed),
-        result,
-        net.key,
-        (*operands, rate, decayed, inverse),
-        executed=2.0 * chunk * (2 * net.key + net.value) + solved + 3 * states,
-        required=3 * states,
-        again=solved + 2 * states,
-        further=(inverse,),
-    )
+    inputs, executed = (*operands, rate, decayed), 2.0 * chunk * (2 * net.key + net.value) + solved + 3 * states
+    saves, count, again = (*inputs, inverse), 3 * states, solved + 2 * states
+    scan(layer, inputs, result, net.key, saves, executed=executed, required=count, again=again, further=(inverse,))
     gated = gated_norm(layer, result, gate, (channels,))
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"))
 
@@ -128,7 +119,8 @@ def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> T
     In a chunk of `Q` tokens the output matrices meet the input matrices (`2*Q*state` a group), and the product the
     values (`2*Q*head` a head). Values enter the states and outputs leave them (`2*head*state` each). The kernel
     `mamba_split_conv1d_scan_combined` of mamba_ssm keeps what the projection gave and the result; the backward pass
-    computes the convolution, the first product and the states again.
+    computes the convolution, the first product and the states again, and one gradient of the second twice
+    (`_mamba_chunk_scan_combined_bwd` of state-spaces/mamba@e9594ce1: `dcb` and `ddAcs_stable`).
     """
     heads, groups = ("heads", space.heads), ("kv_heads", space.groups)
     channels, state = ("head", space.head), ("state", space.state)
@@ -140,17 +132,11 @@ def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> T
     operands = convolve(layer, (value, enter, leave), space.taps, bias=space.taps_bias)
     chunk, result = min(space.chunk, layer.sequence), layer.tensor("context", heads, channels)
     met, states = 2.0 * chunk * space.state * space.groups / space.heads, 2.0 * space.head * space.state
-    scan(
-        layer,
-        (*operands, step),
-        result,
-        space.state,
-        (*(operands if layer.eager else ()), step, result),
-        executed=met + 2.0 * chunk * space.head + 2 * states,
-        required=2 * states,
-        again=met + states,
-        parameters=tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias")),
-    )
+    mixed, count = 2.0 * chunk * space.head, 2 * states
+    executed, again = met + mixed + count, met + mixed + states
+    saves = (*(operands if layer.eager else ()), step, result)
+    inputs, learned = (*operands, step), tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias"))
+    scan(layer, inputs, result, space.state, saves, executed=executed, required=count, again=again, parameters=learned)
     gated = gated_norm(layer, result, gate, (heads, channels) if space.normalised else ())
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"), bias=space.output_bias)
 
