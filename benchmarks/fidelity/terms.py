@@ -109,6 +109,12 @@ def fused(problem: Problem) -> Problem:
     return evolve(problem, training=evolve(training, attention="flash")) if fuses else problem
 
 
+def compiled(problem: Problem) -> Problem:
+    """Operators between products fused, also where no framework's kernels do: the clamps of gpt-oss's experts."""
+    training = problem.training
+    return evolve(problem, training=evolve(training, kernels="fused")) if training.kernels is None else problem
+
+
 def without_update(inner: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
     """No optimizer step."""
     return evolve(inner.price(operator, device, training), update=0.0)
@@ -179,6 +185,7 @@ TERMS = (
     Term("protocols", "collectives by one latency and one bandwidth per link", problem=without_protocols),
     Term("hiding", "data-parallel communication hides under nothing, too", problem=without_hiding),
     Term("unfused in fp16", "attention is fused in fp16, too", problem=fused),
+    Term("unfused experts", "clamps and biases of experts are fused with their neighbours", problem=compiled),
     Term("memory traffic", "operators take arithmetic only", price=without_traffic),
     Term("ends", "no embedding, vocabulary projection and loss", price=without_ends),
     Term("optimizer step", "it takes no time", price=without_update),

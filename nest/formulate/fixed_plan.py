@@ -25,7 +25,6 @@ from nest.spec.problem import ALL_RANKS, ProfileCandidate, usual_rank_order
 
 USUAL_RECOMPUTE = "none"  # Frameworks recompute nothing unless asked to; a profile without that mode uses its first.
 
-
 PARTIAL = ("recompute_layers", "recompute_rest")  # Keys of `fixed` for partial recomputation, besides the mode.
 
 

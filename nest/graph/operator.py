@@ -10,7 +10,6 @@ from nest.records import Record
 Shape = tuple[tuple[str, int], ...]
 """Named axes with their sizes, outermost first: `(("batch", 1), ("sequence", 4096), ("hidden", 8192))`."""
 
-
 BATCH = "batch"
 """Axis of the micro-batch's samples."""
 

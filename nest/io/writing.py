@@ -218,7 +218,6 @@ def _umask() -> int:
 
 _ASKING = Lock()
 
-
 BARE_KEY = r"[A-Za-z0-9_-]+"  # Keys that need no quotes (TOML 1.0, "Keys").
 DELETE = "\x7f"  # The one control character that JSON leaves in strings and TOML forbids there.
 

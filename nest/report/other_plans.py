@@ -42,7 +42,6 @@ _LONGER = {
 TOO_CLOSE = "Too close to call: measure both."  # Advice on two plans that predictions cannot separate.
 _WORTH_TELLING = 0.001  # Least gain told beside the loss, share of the step time: less changes no shown decimal place.
 
-
 ON_NETWORK = (
     "The network is no hierarchy: nest priced its real paths. The time holds for the devices in the plan's `placement`."
 )

@@ -266,7 +266,7 @@ class Training(Record):
             replaces; `fused`, directly; `chunked`, those of some tokens at a time; or `eager`, from such a copy, in
             operators with separate results, as PyTorch runs it uncompiled; None: the stack's, else `unfused`.
         kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, which
-            saves more for the backward pass; None: the stack's, else `fused`.
+            saves more for the backward pass; None: the stack's, else `fused`, except clamps and biases of experts.
         norms: whether a norm is one kernel (`fused`) or several (`eager`); None: the stack's, else as `kernels`.
         saved_inputs: saved inputs of products in narrow formats for the backward pass: `wide`, the inputs, or `narrow`,
             their converted copies; None: the stack's, else `wide`.

@@ -31,7 +31,6 @@ LINEAR = "linear_attention"  # Word of `layer_types` for a layer with a state.
 OLD_WORDS = {"mamba": LINEAR, "attention": FULL, "M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}
 """Words of `layer_types` and letters of `hybrid_override_pattern`, for older ones."""
 
-
 NO_BIASES = (False, False)
 ATTENTION = ("attention_bias", "attention_bias")
 

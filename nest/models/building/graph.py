@@ -14,6 +14,10 @@ from nest.spec.architecture import Architecture, FeedForward, HybridBlock, Mixtu
 
 EXPERT_WIDTH = "expert_ffn"  # The axis of a routed expert's inner width; experts are split apart from all else.
 
+CLAMPED, ADDED = 2, 6
+"""Passes of the activation and of the last bias of gpt-oss's experts over their tensors: in Megatron Core both are
+several kernels (megatron/core at 97aca2f8, April 2026; docs/explanation/cost-model.md)."""
+
 
 def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
     """Look tokens up, add the learned rows per position and segment, normalise if the family does.
@@ -158,8 +162,8 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
             f"training.sequence_length is {sequence}, but the model learns only {usable} positions; shorten the "
             "sequence or give the model more positions."
         )
-    itemsize, eager = activation_itemsize(training), training.kernels == "eager"
-    first = LayerBuilder("embedding", sequence, itemsize, architecture.norm_bias, training.expert_capacity, eager=eager)
+    itemsize, further = activation_itemsize(training), (training.expert_capacity, training.kernels)
+    first = LayerBuilder("embedding", sequence, itemsize, architecture.norm_bias, *further)
     hidden = add_embedding(first, architecture)
     built: tuple[TransformerBlock | HybridBlock, ...] = architecture.blocks or architecture.hybrid
     blocks = tuple(f"layers.{index}" for index in range(len(built)))
@@ -249,7 +253,7 @@ def _add_feed_forward(layer: LayerBuilder, network: FeedForward | MixtureOfExper
 def _add_network(layer: LayerBuilder, prefix: str, source: Tensor, network: FeedForward) -> Tensor:
     up = layer.project(f"{prefix}_up", source, _inner("ffn", network.width, network.gated), bias=network.bias)
     learned = (Parameter("learned", (("branch", network.learned),)),) if network.learned else ()
-    activated = _activate(layer, f"{prefix}_activated", up, learned=learned)
+    activated = _activate(layer, f"{prefix}_activated", up, parameters=learned)
     return layer.project(f"{prefix}_down", activated, source.shape[-1:], ("ffn",), bias=network.bias)
 
 
@@ -280,8 +284,11 @@ def _add_mixture(
     layer.add("dispatch", "elementwise", (read, weights), (dispatched,), routing=routing)
     inner, count, bias = _inner(EXPERT_WIDTH, mixture.width, mixture.gated), mixture.experts, mixture.bias
     up = layer.project("expert_up", dispatched, inner, (width[0],), experts=count, bias=bias)
-    activated = _activate(layer, "expert_activated", up, (weights,))
+    apart = bias and layer.kernels != "fused"
+    activated = _activate(layer, "expert_activated", up, (weights,), CLAMPED if apart else 1)
     down = layer.project("expert_down", activated, (width,), (EXPERT_WIDTH,), experts=count, bias=bias)
+    if apart:
+        down = layer.make("expert_biased", "elementwise", (down, weights), top_k, width, saves=(weights,), passes=ADDED)
     shared = (_add_shared_expert(layer, mixture, source),) if mixture.shared_width else ()
     parts = (down, *shared) if width == hidden else (down,)
     combined = layer.tensor("mlp_output" if width == hidden else "latent_output", width)
@@ -307,16 +314,17 @@ def _inner(axis: str, width: int, gated: bool) -> Shape:
 
 
 def _activate(
-    layer: LayerBuilder, name: str, up: Tensor, scales: tuple[Tensor, ...] = (), learned: tuple[Parameter, ...] = ()
+    layer: LayerBuilder, name: str, up: Tensor, scales: tuple[Tensor, ...] = (), passes: int = 1, **details: Any
 ) -> Tensor:
     """Add the activation, of two branches with the gating product; the backward pass needs its inputs."""
     shape = tuple(axis for axis in up.shape if axis[0] != "branch")
-    activated = Tensor(f"{layer.path}/{name}", shape, up.itemsize)
     saved: tuple[Tensor, ...] = (up, *scales)
-    made: tuple[Tensor, ...] = (activated,)
-    if layer.eager and shape != up.shape:
-        # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP).
-        gate = Tensor(f"{layer.path}/{name}_gate", shape, up.itemsize, differentiable=False)
-        saved, made = (*saved, gate), (activated, gate)
-    layer.add(name, "activation", (up, *scales), made, parameters=learned, saves=saved)
-    return activated
+    made: tuple[Tensor, ...] = (Tensor(f"{layer.path}/{name}", shape, up.itemsize),)
+    # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP). A
+    # pass before it makes both branches anew.
+    gated = layer.kernels == "eager" and shape != up.shape
+    for kind, axes in (("gate", shape),) * gated + (("changed", up.shape),) * (passes > 1):
+        kept = Tensor(f"{layer.path}/{name}_{kind}", axes, up.itemsize, differentiable=False)
+        saved, made = (*saved, kept), (*made, kept)
+    layer.add(name, "activation", (up, *scales), made, saves=saved, passes=passes, **details)
+    return made[0]

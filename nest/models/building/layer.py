@@ -33,7 +33,7 @@ class LayerBuilder:
     itemsize: float  # Bytes per activation element.
     norm_bias: bool  # LayerNorm in place of RMSNorm.
     capacity: float = 1.0  # Room of an expert in tokens over its even share.
-    eager: bool = False  # Operators between products run one by one, and save more for the backward pass.
+    kernels: str | None = None  # Whether operators between products are fused (`training.kernels`).
     operators: list[Operator] = field(factory=list)  # Added so far, in order.
     path: str = field(default=Factory(lambda self: self.name, takes_self=True))  # Start of names of what it adds.
 
@@ -172,7 +172,7 @@ class LayerBuilder:
         parameters = tuple(Parameter(each, shape) for each in names if shape)
         saved: tuple[Tensor, ...] = (source,)
         made: tuple[Tensor, ...] = (normed,)
-        if self.eager and "bias" not in names:
+        if self.kernels == "eager" and "bias" not in names:
             # Composed of operators it saves the input in single precision, of which squares and the quotient are
             # taken, and the quotient, for the gradient of the weight (transformers v5.17.0, LlamaRMSNorm). LayerNorm
             # is one kernel everywhere.

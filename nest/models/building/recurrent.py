@@ -134,7 +134,7 @@ def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> T
     met, states = 2.0 * chunk * space.state * space.groups / space.heads, 2.0 * space.head * space.state
     mixed, count = 2.0 * chunk * space.head, 2 * states
     executed, again = met + mixed + count, met + mixed + states
-    saves = (*(operands if layer.eager else ()), step, result)
+    saves = (*(operands if layer.kernels == "eager" else ()), step, result)
     inputs, learned = (*operands, step), tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias"))
     scan(layer, inputs, result, space.state, saves, executed=executed, required=count, again=again, parameters=learned)
     gated = gated_norm(layer, result, gate, (heads, channels) if space.normalised else ())

@@ -316,6 +316,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "expert_up",
         "expert_activated",
         "expert_down",
+        "expert_biased",
         "combine",
         "shared_expert_up",
         "shared_expert_activated",
@@ -326,7 +327,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 """Recomputation of each module, in the words of `training.selective`."""
 
 
-OPTIONAL = frozenset({"shared_expert_up", "shared_expert_activated", "shared_expert_down", "query_latent_norm"})
+OPTIONAL = frozenset({*MODULES["shared_experts"], "expert_biased", "query_latent_norm"})
 """Operators that some models lack, so that their modules go without them."""
 
 
