@@ -54,16 +54,16 @@ def errors() -> Iterator[str]:
     """Errors by source, then of all."""
     figures = found()
     one, three = (figures["own"]["plan"][count]["sources"] for count in ("1", "3"))
-    yield "| source | runs | left out | median | one own run | three |"
-    yield "|---|---|---|---|---|---|"
+    yield "| source | runs | in the fit | left out | median | one own run | three |"
+    yield "|---|---|---|---|---|---|---|"
     for row in figures["rows"]:
-        name, off = row["source"], f"{percent(row['nested'])} | {percent(row['bias'], '+')}"
+        name, off = row["source"], f"{percent(row['fitted'])} | {percent(row['nested'])} | {percent(row['bias'], '+')}"
         own = " | ".join(percent(each[name]) if name in each else "" for each in (one, three))
         yield f"| {name} | {row['runs']} | {off} | {own} |"
-    for kind, (_, left_out) in figures["kinds"].items():
+    for kind, (fitted, left_out) in figures["kinds"].items():
         if kind not in ("all", "TPU"):
-            yield f"| mean over sources: {kind} | | {percent(left_out)} | | | |"
-    yield f"| mean over runs | {sum(row['runs'] for row in figures['rows'])} | {percent(figures['mean'])} | | | |"
+            yield f"| mean over sources: {kind} | | {percent(fitted)} | {percent(left_out)} | | | |"
+    yield f"| mean over runs | {sum(row['runs'] for row in figures['rows'])} | | {percent(figures['mean'])} | | | |"
 
 
 TERMS = {"none": "all of them", "grace_launch": "host time of Grace", "routing_launches": "host time of MoE routing"}
