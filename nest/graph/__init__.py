@@ -18,7 +18,7 @@ Axes have standard names, by which strategies recognise what they may split:
 | `expert_ffn` | width of one routed expert |
 | `branch` | the branches of a gated feed-forward network (2 or 1); also 2 for the key-value pair |
 | `latent` | rank of a latent (low-rank) projection |
-| `vocab` | vocabulary |
+| `vocab`, `whole_vocab` | vocabulary, and of logits that every tensor-parallel rank gathers |
 | `experts` | routed experts (parameters, router scores) |
 | `top_k` | experts a token visits (tokens on their way through experts) |
 | `positions`, `types` | rows of learned position and segment embeddings |
@@ -30,6 +30,7 @@ from nest.graph.operator import (
     COLLECTIVES,
     KINDS,
     OTHER_SAMPLES,
+    WHOLE_VOCAB,
     Collective,
     Communication,
     Operator,
@@ -48,7 +49,7 @@ from nest.graph.operator_graph import LayerTensor, OperatorGraph
 from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 
 __all__ = [
-    "COLLECTIVES", "COPIES", "KINDS", "OTHER_SAMPLES", "Axis", "Block", "Collective", "Communication", "Fold",
-    "LayerTensor", "Operator", "OperatorGraph", "Parameter", "Routing", "Shape", "Tensor", "axis_size",
+    "COLLECTIVES", "COPIES", "KINDS", "OTHER_SAMPLES", "WHOLE_VOCAB", "Axis", "Block", "Collective", "Communication",
+    "Fold", "LayerTensor", "Operator", "OperatorGraph", "Parameter", "Routing", "Shape", "Tensor", "axis_size",
     "divide", "divide_axes", "elements", "has_axis", "scale",
 ]  # fmt: skip

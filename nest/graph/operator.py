@@ -13,6 +13,9 @@ Shape = tuple[tuple[str, int], ...]
 BATCH = "batch"
 """Axis of the micro-batch's samples."""
 
+WHOLE_VOCAB = "whole_vocab"
+"""Axis of logits that every tensor-parallel rank gathers."""
+
 OTHER_SAMPLES = "other_samples"
 """Axis of the samples that each sample is compared with (contrastive losses)."""
 

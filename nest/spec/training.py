@@ -65,6 +65,7 @@ class StackDefaults(Record):
         context_exchange: exchange of keys and values with context parallelism.
         gradients: number format of accumulated and reduced gradients.
         loss: how the cross-entropy reads the logits.
+        loss_parallel: whether tensor-parallel ranks share the loss of a token.
         saved_inputs: saved inputs of products in narrow formats.
         weights_once: whether weights are kept in single precision only.
         fragmentation: unusable share of the memory for further micro-batches in flight.
@@ -91,6 +92,7 @@ class StackDefaults(Record):
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
+    loss_parallel: bool | None = None
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
@@ -231,8 +233,8 @@ class Training(Record):
         gradients: number format of accumulated and reduced gradients; None: the stack's, else the precision's.
         master_weights: whether the optimizer keeps a single-precision copy of the weights; None: if they are narrower.
         master_gradients: whether it keeps one of the gradients; None: if they are narrower.
-        offload: what may be kept in the host's memory: `optimizer` (its state, and its step runs there), `activations`
-            (stages may choose the recompute mode `offload`); unused with `profile`.
+        offload: kept in the host's memory, not with `profile`: `optimizer` (state and step), `activations` (stages may
+            choose the recompute mode `offload`).
         context_exchange: exchange of keys and values with context parallelism: `ring` (between neighbours, under the
             attention of those at hand) or `all_gather`; None: the stack's, else `ring`.
         memory_risk: accepted share of launches that run out of memory, which sets the memory limit of stages; None:
@@ -259,12 +261,12 @@ class Training(Record):
         reductions: units of data-parallel communication once per batch that overlaps: `layers`, one behind the other in
             a stream of its own, as ZeRO 3's in every micro-batch (FSDP, arXiv 2304.11277, section 3.3), or `buckets` of
             many parameters (Megatron Core); None: the stack's, else `buckets`.
-        stage_split: how `nest evaluate` divides layers that the problem leaves open: equal numbers of `blocks` per
-            stage, or equal `products` (parameters of matmuls), so that the stage of the vocabulary projection has fewer
-            blocks (nanotron); None: the stack's, else `blocks`.
+        stage_split: how `nest evaluate` divides layers that a problem leaves open: equal numbers of `blocks`, or equal
+            `products` (parameters of matmuls, the head's too: nanotron); None: the stack's, else `blocks`.
         loss: how the cross-entropy reads the logits: `unfused`, from a copy in single precision that its softmax
             replaces; `fused`, directly; `chunked`, those of some tokens at a time; or `eager`, from such a copy, in
             operators with separate results, as PyTorch runs it uncompiled; None: the stack's, else `unfused`.
+        loss_parallel: whether a tensor-parallel rank reads its logits only, not all; None: the stack's, else true.
         kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, which
             saves more for the backward pass; None: the stack's, else `fused`, except clamps and biases of experts.
         norms: whether a norm is one kernel (`fused`) or several (`eager`); None: the stack's, else as `kernels`.
@@ -274,8 +276,7 @@ class Training(Record):
             them (FSDP); None: the stack's, else not.
         fragmentation: unusable share of the memory for activations of micro-batches in flight, beyond the first; None:
             the stack's, else `cluster.device.memory_overheads`.
-        communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
-            None: the same.
+        communicator: bytes of the communication library's buffers for each group of ranks of a device; None: the same.
         context: bytes of the driver and of libraries' code; None: the same.
         price: time of a plan's step: `replay`, the larger of its schedule's closed form and the makespan of its passes
             (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which keeps the closed form for 1F1B, GPipe
@@ -318,6 +319,7 @@ class Training(Record):
     reductions: str | None = field(default=None, validator=one_of(REDUCTIONS))
     stage_split: str | None = field(default=None, validator=one_of(SPLITS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
+    loss_parallel: bool | None = None
     kernels: str | None = field(default=None, validator=one_of(KERNELS))
     norms: str | None = field(default=None, validator=one_of(NORMS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor, divide, has_axis
+from nest.graph import WHOLE_VOCAB, Block, Collective, Communication, Operator, OperatorGraph, Tensor, divide, has_axis
 from nest.hooks.protocols import StrategyContext
 from nest.strategies.cp import keys_and_values
 
@@ -83,6 +83,8 @@ class _Rewriter:
         done: set[tuple[str, str]] = set()
 
         def change(operator: Operator) -> tuple[Operator, ...]:
+            if any(has_axis(tensor.shape, WHOLE_VOCAB) for tensor in operator.inputs):
+                return (operator,)
             shared = not _is_gradient_sum(operator) and RANKS not in operator.split
             if shared and not keys_and_values(operator):
                 return (self._shared(operator),)

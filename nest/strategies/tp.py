@@ -3,7 +3,7 @@
 Weights are split by attention heads, by the inner width of feed-forward networks, and by the vocabulary. An operator
 that sums over a split axis leaves partial sums, which an all-reduce completes (the paper's `g`). If a split operator
 reads a tensor that every rank holds whole, the ranks' gradients of it are partial and are all-reduced in the backward
-pass (the paper's `f`).
+pass (the paper's `f`). Without a parallel loss (`training.loss_parallel`) every rank gathers all logits.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,23 @@ from math import gcd
 
 from attrs import evolve
 
-from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide_axes
+from nest.graph import (
+    WHOLE_VOCAB,
+    Block,
+    Collective,
+    Communication,
+    Operator,
+    OperatorGraph,
+    Shape,
+    Tensor,
+    divide_axes,
+    has_axis,
+)
 from nest.hooks.protocols import StrategyContext
 
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")  # Axes split over the ranks.
 PARTIAL = ".partial"  # Suffix of tensors of partial sums over the ranks.
+VOCAB, GATHERED = "vocab", ".gathered"  # Axis of logits, and suffix of those gathered from the ranks.
 
 
 class TensorParallelism:
@@ -48,8 +60,40 @@ class TensorParallelism:
         def split(shape: Shape) -> Shape:
             return divide_axes(shape, SPLIT, degree)
 
-        graph = _with_collectives(block.graph.map_shapes(split))
+        graph = _gathering_logits(block.graph) if context.training.loss_parallel is False else block.graph
+        graph = _with_collectives(graph.map_shapes(split))
         return block.with_axis(self.name, degree).applied(self.name, degree, graph)
+
+
+def _gathering_logits(graph: OperatorGraph) -> OperatorGraph:
+    """Return `graph` with an all-gather of the logits, which leaves their readers whole on every rank."""
+    names: dict[str, str] = {}
+
+    def whole(tensor: Tensor) -> Tensor:
+        return evolve(tensor, name=names.get(tensor.name, tensor.name), shape=_whole(tensor.shape))
+
+    def change(operator: Operator) -> tuple[Operator, ...]:
+        logits = [tensor for tensor in operator.inputs if has_axis(tensor.shape, VOCAB)]
+        if not logits:
+            return (operator,)
+        split = [tensor for tensor in logits if tensor.name not in names]
+        names.update({tensor.name: tensor.name + GATHERED for tensor in split})
+        names.update({tensor.name: tensor.name for tensor in operator.outputs})
+        changed = evolve(
+            operator,
+            space=_whole(operator.space),
+            inputs=tuple(map(whole, operator.inputs)),
+            outputs=tuple(map(whole, operator.outputs)),
+            saves=tuple(names.get(name, name) for name in operator.saves),
+            contracted=tuple(WHOLE_VOCAB if axis == VOCAB else axis for axis in operator.contracted),
+        )
+        return (*[_call("all_gather", operator, "gather", tensor, whole(tensor)) for tensor in split], changed)
+
+    return graph.map_operators(change)
+
+
+def _whole(shape: Shape) -> Shape:
+    return tuple((WHOLE_VOCAB if axis == VOCAB else axis, size) for axis, size in shape)
 
 
 def _sizes(graph: OperatorGraph) -> dict[str, set[int]]:
@@ -82,8 +126,9 @@ def _with_collectives(graph: OperatorGraph) -> OperatorGraph:
                 gradients.append(_gradient_sum(operator, tensor))
         if not any(axis in SPLIT for axis in operator.contracted):
             return (*gradients, operator)
-        sums = [_sum(operator, tensor) for tensor in operator.outputs]
-        return (*gradients, _leaving_partial_sums(operator), *sums)
+        partial = [tensor for tensor in operator.outputs if not _is_split(tensor.shape)]
+        sums = [_call("all_reduce", operator, "sum", _partial(tensor), tensor) for tensor in partial]
+        return (*gradients, _leaving_partial_sums(operator, partial), *sums)
 
     return graph.map_operators(change)
 
@@ -99,26 +144,22 @@ def _gradient_sum(reader: Operator, tensor: Tensor) -> Operator:
     )
 
 
-def _leaving_partial_sums(operator: Operator) -> Operator:
-    renamed = {tensor.name: _partial(tensor).name for tensor in operator.outputs}
-    return evolve(
-        operator,
-        outputs=tuple(_partial(tensor) for tensor in operator.outputs),
-        saves=tuple(renamed.get(name, name) for name in operator.saves),
-    )
+def _leaving_partial_sums(operator: Operator, partial: Sequence[Tensor]) -> Operator:
+    names = {tensor.name: _partial(tensor).name for tensor in partial}
+    outputs = tuple(evolve(tensor, name=names.get(tensor.name, tensor.name)) for tensor in operator.outputs)
+    return evolve(operator, outputs=outputs, saves=tuple(names.get(name, name) for name in operator.saves))
 
 
 def _partial(tensor: Tensor) -> Tensor:
     return evolve(tensor, name=tensor.name + PARTIAL)
 
 
-def _sum(operator: Operator, tensor: Tensor) -> Operator:
-    """Return the all-reduce that completes `tensor` from partial sums of `operator`; gradients pass unchanged."""
-    return Operator(
-        name=f"{operator.name}.sum of {tensor.name}",
-        layer=operator.layer,
-        kind="collective",
-        inputs=(_partial(tensor),),
-        outputs=(tensor,),
-        collective=Collective(forward=(Communication("all_reduce", tensor.bytes, TensorParallelism.name),)),
-    )
+def _call(kind: str, operator: Operator, what: str, share: Tensor, tensor: Tensor) -> Operator:
+    """Return the call beside `operator` that makes `tensor` of the ranks' shares; gradients pass unchanged.
+
+    Frameworks hide no gather of logits, which no product follows.
+    """
+    calls, overlap = (Communication(kind, tensor.bytes, TensorParallelism.name),), "tensor" if what == "sum" else ""
+    name = f"{operator.name}.{what} of {tensor.name}"
+    collective = Collective(calls, overlap=overlap)
+    return Operator(name, operator.layer, "collective", inputs=(share,), outputs=(tensor,), collective=collective)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from attrs import evolve
 
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
@@ -57,12 +58,13 @@ def build() -> Callable[..., OperatorGraph]:
 def shard(context: StrategyContext) -> Callable[..., Block]:
     """A graph under strategies: `shard(graph, tp=4, sp=4)`."""
 
-    def sharded(graph: OperatorGraph, samples: int = 1, **degrees: int) -> Block:
+    def sharded(graph: OperatorGraph, samples: int = 1, loss_parallel: bool = True, **degrees: int) -> Block:
         block = Block(graph.with_samples(samples), samples)
+        said = evolve(context, training=evolve(context.training, loss_parallel=loss_parallel))
         for name, strategy in registry().strategies().items():
             degree = degrees.get(name, 1)
             assert degree in strategy.degrees(block, context)
-            block = strategy.apply(block, degree, context) if degree > 1 else block
+            block = strategy.apply(block, degree, said) if degree > 1 else block
         return block
 
     return sharded

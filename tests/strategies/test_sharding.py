@@ -19,8 +19,12 @@ SPLIT_AXES = {"heads", "kv_heads", "ffn", "vocab"}
 WAYS = [{"tp": 2}, {"tp": 4}, {"tp": 4, "sp": 4}, {"tp": 12}, {"tp": 12, "sp": 12}]
 
 
+def operators(layer: tuple[Operator, ...]) -> dict[str, Operator]:
+    return {operator.name: operator for operator in layer if operator.collective is None}
+
+
 def computing(graph: OperatorGraph) -> dict[str, Operator]:
-    return {operator.name: operator for operator in graph.operators if operator.collective is None}
+    return operators(graph.operators)
 
 
 def calls(operators: tuple[Operator, ...], direction: str) -> list[Communication]:
@@ -98,11 +102,27 @@ def test_sequence_parallelism_halves_every_all_reduce(build: Build, shard: Shard
         assert kinds == {"all_gather": 2 + again, "reduce_scatter": 2}
 
 
-def test_the_loss_is_summed_whole(build: Build, shard: Shard) -> None:
+@pytest.mark.parametrize("loss", ["unfused", "eager"])
+def test_the_loss_is_summed_whole(loss: str, build: Build, shard: Shard) -> None:
+    """The eager loss also keeps logarithms of probabilities, each of which one rank has."""
     for degrees in ({"tp": 4}, {"tp": 4, "sp": 4}):
-        head = shard(build("gpt"), **degrees).graph.by_layer[-1]
+        head = shard(build("gpt", loss=loss), **degrees).graph.by_layer[-1]
         reduced = [call for call in calls(head, "forward") if call.kind == "all_reduce"]
         assert reduced == [Communication("all_reduce", 64 * 4.0, "tp")]
+
+
+@pytest.mark.parametrize("loss", ["fused", "eager"])
+def test_without_a_parallel_loss_every_rank_reads_all_logits(loss: str, build: Build, shard: Shard) -> None:
+    """A gather of 2 bytes a logit makes the loss that of one device; what stands before it is split as ever."""
+    alone = build("llama", loss=loss)
+    split, gathering = (shard(alone, tp=4, sp=4, loss_parallel=each).graph.by_layer[-1] for each in (True, False))
+    forward, backward = ([calls(each, way) for each in (split, gathering)] for way in ("forward", "backward"))
+    assert forward[1] == [*forward[0][:-1], Communication("all_gather", 64 * 1000 * 2.0, "tp")]
+    assert backward[0] == backward[1]
+    for operator, other in zip(operators(gathering).values(), alone.by_layer[-1], strict=True):
+        same = other if operator.name in ("head/widen", "head/loss") else operators(split)[operator.name]
+        sizes, wanted = ([[size for _, size in shape] for shape in each.shapes] for each in (operator, same))
+        assert sizes == wanted, operator.name
 
 
 @pytest.mark.parametrize("attention", ["flash", "unfused"])

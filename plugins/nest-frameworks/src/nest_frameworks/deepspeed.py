@@ -66,6 +66,8 @@ def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str
         configuration |= {"data_types": {"grad_accum_dtype": gradients}, REDUCED: gradients}
     if shape.tp > 1 and shape.stages == 1:
         configuration["tensor_parallel"] = {"autotp_size": shape.tp}
+        if training.loss_parallel:
+            configuration["tensor_parallel"][SHARED_LOSS] = True
         del configuration[BATCH]
     if shape.degree(ULYSSES) > 1:  # Without `data_parallel_size` DeepSpeed makes no groups for it (`initialize`).
         configuration |= {SEQUENCE: shape.degree(ULYSSES), "data_parallel_size": data_ranks(shape)}
@@ -159,6 +161,9 @@ def _listed(names: list[str]) -> str:
 
 STACK = "deepspeed"
 
+SHARED_LOSS = "vocab_parallel_lm_head"
+"""Key of `tensor_parallel` of 0.19.8 with which the ranks share the loss, and gather no logits."""
+
 SECTIONS = (BATCH, MICRO, STEPS, "zero_optimization", "bf16", "fp16")
 
 UNPRICED = {
@@ -235,6 +240,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         "optimizer": _optimizer(keys),
         "gradients": _gradients(keys, precision, fixed),
         "offload": _offload(keys),
+        "loss_parallel": keys.truth(f"tensor_parallel.{SHARED_LOSS}") or None,
         "stack": STACK,
         **_overlap(keys, stage),
     }

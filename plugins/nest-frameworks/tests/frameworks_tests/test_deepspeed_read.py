@@ -167,7 +167,18 @@ def test_mistakes_are_told(content: dict[str, Any], nodes: int | None, told: str
         read_deepspeed(json.dumps(content), LaunchOptions(nodes))
 
 
-AUTO_TP = {MICRO: 1, STEPS: 4, "zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}
+def test_the_switch_of_a_parallel_loss_is_read_and_written() -> None:
+    """0.19.8, module_inject/auto_tp.py: a head gathers its output unless `vocab_parallel_lm_head` is set."""
+    section = AUTO_TP["tensor_parallel"]
+    for shared in (None, True):
+        read = read_deepspeed(
+            json.dumps({**AUTO_TP, "tensor_parallel": {**section, "vocab_parallel_lm_head": bool(shared)}}),
+            LaunchOptions(2),
+        )
+        assert read.settings["training"].get("loss_parallel") is shared
+
+
+AUTO_TP: dict[str, Any] = {MICRO: 1, STEPS: 4, "zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}
 
 
 def test_deepspeed_counts_tensor_parallel_ranks_in_the_batch() -> None:

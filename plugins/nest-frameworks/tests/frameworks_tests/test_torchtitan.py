@@ -135,6 +135,17 @@ def test_experts_split_by_width_are_for_the_older_release() -> None:
     assert {"torchtitan_plan.py", "torchtitan.toml"} <= set(whole)
 
 
+def test_logits_are_gathered_by_the_older_release_only() -> None:
+    """torchtitan 0.3 always shares the loss (components/loss.py), and 0.2 unless `disable_loss_parallel` is set."""
+    shared = problem({"tp": 2, "sp": True, "dp": 8, "zero": 3})
+    gathering = nest.evaluate({**shared, "training": {**shared["training"], "loss_parallel": False}})
+    with pytest.raises(InputError, match=r"no switch for loss_parallel.*--for 0\.2"):
+        nest.export(gathering, "torchtitan")
+    for made, expected in ((gathering, True), (nest.evaluate(shared), None)):
+        written = parsed(nest.export(made, "torchtitan", release="0.2"))["torchtitan.toml"]
+        assert written["parallelism"].get("disable_loss_parallel") is expected
+
+
 @pytest.mark.longer
 def test_a_plan_that_only_the_newest_release_runs_is_not_written_for_the_older() -> None:
     with pytest.raises(InputError, match="always comes with sequence parallelism"):

@@ -167,6 +167,12 @@ def test_a_file_as_people_write_it_is_read_whole() -> None:
     assert [note.split()[0] for note in found.notes] == ["nest", "float8.enable_fsdp_float8_all_gather"]
 
 
+def test_ranks_without_a_parallel_loss_gather_the_logits() -> None:
+    """`disable_loss_parallel` of 0.2.2 makes the head's output whole on every rank (models/llama3, parallelize)."""
+    found = read(LLAMA.replace("[checkpoint]", "disable_loss_parallel = true\n[checkpoint]"), LaunchOptions(16))
+    assert found.settings["training"]["loss_parallel"] is False
+
+
 def test_the_number_of_ranks_is_asked_for_where_it_matters() -> None:
     with pytest.raises(InputError, match="give --nodes"):
         read(LLAMA)

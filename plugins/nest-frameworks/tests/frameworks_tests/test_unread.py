@@ -207,11 +207,6 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_torchtitan, f"{TITAN}[fault_tolerance]\nenable = true", "fault_tolerance.enable is True"),
         (
             read_torchtitan,
-            f"{TITAN}tensor_parallel_degree = 2\ndisable_loss_parallel = true",
-            "disable_loss_parallel is True",
-        ),
-        (
-            read_torchtitan,
             f"{TITAN}pipeline_parallel_expert_parallel_overlap = true",
             "parallel_overlap is True",
         ),

@@ -104,6 +104,8 @@ def torchtitan(asked: Asked) -> Limits:
         gradients=("fp32",),
         optimizers=("adam", "adamw"),
     )
+    from nest_frameworks.releases import releases_of
+
     architecture = asked.model
     constraints = dict(TORCHTITAN)
     length = asked.training.sequence_length
@@ -117,10 +119,13 @@ def torchtitan(asked: Asked) -> Limits:
         if isinstance(attention, GroupedQueryAttention):
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
     constraints |= shard_groups(asked, "torchtitan") | whole_batches(asked, "torchtitan")
+    release = releases_of("torchtitan").named(asked.release)
+    if asked.training.loss_parallel is False and release != "0.2":  # components/loss.py of 0.3.0.
+        constraints["tp == 1"] = (
+            "torchtitan 0.3 has no switch for loss_parallel; 0.2 gathers the logits on every rank (`--for 0.2`)"
+        )
     if mixture(architecture) is not None:
-        from nest_frameworks.releases import releases_of
-
-        constraints |= TORCHTITAN_EXPERTS | SPLIT_EXPERTS[releases_of("torchtitan").named(asked.release)]
+        constraints |= TORCHTITAN_EXPERTS | SPLIT_EXPERTS[release]
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         # None whose stages end a batch one after the other: torchtitan ends it on all of them at once.

@@ -82,6 +82,8 @@ def toml_file(shape: Deployment, asked: Asked, model: Architecture | None) -> st
     }
     rest = dict(tables["parallelism"])
     rest["expert_tensor_parallel_degree"] = shape.etp
+    if shape.tp > 1 and asked.training.loss_parallel is False:
+        rest["disable_loss_parallel"] = True
     if shape.cp > 1:
         rest["context_parallel_rotate_method"] = ROTATE[asked.training.key_exchange]
     if from_file(shape):

@@ -83,8 +83,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     training = _training(keys, fixed)
     fixed |= _recompute(keys, blocks)
     keys.refuse(CHANGING)
-    if fixed["tp"] > 1:
-        keys.refuse({"parallelism.disable_loss_parallel": "nest assumes the head's products to be split"})
+    if keys.truth("parallelism.disable_loss_parallel"):
+        training["loss_parallel"] = False
     if keys.truth("training.enable_cpu_offload"):
         training["offload"] = ["optimizer"]
         keys.on_host("training.enable_cpu_offload", state=True)
