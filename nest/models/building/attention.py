@@ -3,7 +3,7 @@
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.compressed import add_compressed
 from nest.models.building.keys import add_block_indexer, add_indexer, attend, mean_keys, score_space
-from nest.models.building.layer import LayerBuilder
+from nest.models.building.layer import FP32, LayerBuilder
 from nest.models.building.recurrent import MIXERS
 from nest.spec.architecture import CompressedAttention, GroupedQueryAttention, LatentAttention, Mixer, Parallel
 
@@ -90,7 +90,11 @@ def _unfused(
         layer.add("attention_cap", "attention", (scores,), (bounded,), saves=(bounded,))
         scores = bounded
     masked = (scores, *chosen)
-    layer.add("attention_softmax", "attention", masked, (probabilities,), parameters=learned, saves=(probabilities,))
+    made: tuple[Tensor, ...] = (probabilities,)
+    if layer.eager and layer.itemsize != FP32:
+        # The softmax is computed in single precision, and keeps that (transformers v5.24.0, eager_attention_forward).
+        made += (Tensor(f"{layer.path}/wide_probabilities", (*rows, keys), FP32, differentiable=False),)
+    layer.add("attention_softmax", "attention", masked, made, parameters=learned, saves=made)
     space, saves, summed = (*rows, value.shape[3], keys), (probabilities, value), ("keys",)
     layer.add("attention_context", "attention", saves, (context,), space=space, saves=saves, contracted=summed, **flops)
 

@@ -176,10 +176,9 @@ class LayerBuilder:
             # Composed of operators it saves the input in single precision, of which squares and the quotient are
             # taken, and the quotient, for the gradient of the weight (transformers v5.17.0, LlamaRMSNorm). LayerNorm
             # is one kernel everywhere.
-            saved = (
-                Tensor(f"{normed.name} in fp32", source.shape, FP32, differentiable=False),
-                Tensor(f"{normed.name} unweighted", source.shape, source.itemsize, differentiable=False),
-            )
+            wide = Tensor(f"{normed.name} in fp32", source.shape, FP32, differentiable=False)
+            quotient = Tensor(f"{normed.name} unweighted", source.shape, source.itemsize, differentiable=False)
+            saved = (wide, quotient) if shape else (wide,)
             made = (normed, *saved)
         self.add(name, "norm", (source,), made, parameters=parameters, saves=saved)
         return normed

@@ -59,6 +59,14 @@ def test_only_calls_of_equal_sizes_and_types_are_one(odd: Callable[[Any], Any], 
     assert blocks == [f"layers.{index}" for index in range(alike)]
 
 
+def test_a_part_of_two_names_learns_once_though_one_call_of_it_is_left_out() -> None:
+    """Zamba 2 calls one block from many layers; the program has parameters of every name, but reads those of one."""
+    module = on_meta(lambda: Different(lambda source: source[:, :32]))
+    module.layers[2] = module.layers[1]
+    graph = nest_torch.capture(module, (torch.zeros(3, 64, 64, device="meta"),))
+    assert graph.parameter_count == sum(each.numel() for each in module.parameters())
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_is_left_out_is_written_down_as_it_would_be_traced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchvision" if name == "resnet50" else "transformers", reason="its models are not installed")

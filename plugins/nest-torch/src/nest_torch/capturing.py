@@ -163,8 +163,10 @@ class _Inputs:
 
 
 def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:
-    """Parameters, constants and inputs for the placeholders of a program."""
+    """Parameters, constants and inputs for the placeholders of a program; one value for all names of a parameter."""
     dims = iter(inputs.dims)
+    named = {name: id(each) for name, each in module.named_parameters(remove_duplicate=False)}
+    shared: dict[int | str, Value] = {}
     values = []
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True):
@@ -176,7 +178,7 @@ def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:
         shape = next(dims) if origin == INPUT else tuple(fresh(int(length)) for length in held.shape)
         learned = origin == PARAMETER
         stored = Stored(str(spec.target or node.name), origin, shape, int(held.dtype.itemsize), learned)
-        values.append(Value(stored, shape, stored.itemsize))
+        values.append(shared.setdefault(named.get(stored.name, node.name), Value(stored, shape, stored.itemsize)))
     return values
 
 

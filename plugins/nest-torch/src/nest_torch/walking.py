@@ -106,7 +106,7 @@ class Walker(Recorder):
         known = dict(body.known)
         for node, name in self._names.items():
             if name.startswith(f"{old}."):
-                known[node] = self._held[repeat.path + name.removeprefix(old)]
+                known[node] = self._held.get(repeat.path + name.removeprefix(old), known[node])
         known[body.first] = list(given)
         before, self._renamed = self._renamed, (old, repeat.path)
         for node in body.nodes:
