@@ -46,6 +46,8 @@ def test_eager_kernels_keep_wide_norms_and_what_the_gate_gives(llama, gpt2, load
     s, h, f = 32, 24, 40
     fused, eager = (saved_bytes(load(llama, s, kernels=kernels).by_layer[1]) for kernels in ("fused", "eager"))
     assert eager - fused == s * (2 * (4 + 2 - 2) * h + 2 * f)
+    stored = [saved_bytes(load(llama, s, kernels=each, attention="unfused").by_layer[1]) for each in ("fused", "eager")]
+    assert stored[1] - stored[0] == eager - fused + 4 * 6 * s * s  # The softmax in single precision, of six heads.
     assert saved_bytes(load(gpt2, s, kernels="eager").by_layer[1]) == saved_bytes(load(gpt2, s).by_layer[1])
 
 

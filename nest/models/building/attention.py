@@ -91,7 +91,7 @@ def _unfused(
         scores = bounded
     masked = (scores, *chosen)
     made: tuple[Tensor, ...] = (probabilities,)
-    if layer.eager and layer.itemsize != FP32:
+    if layer.kernels == "eager" and layer.itemsize != FP32:
         # The softmax is computed in single precision, and keeps that (transformers v5.24.0, eager_attention_forward).
         made += (Tensor(f"{layer.path}/wide_probabilities", (*rows, keys), FP32, differentiable=False),)
     layer.add("attention_softmax", "attention", masked, made, parameters=learned, saves=made)
