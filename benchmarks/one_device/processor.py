@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,24 @@ PLANS: tuple[tuple[int, Mapping[str, int]], ...] = (
 TRAVELS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """How often a ring sends each part of a buffer around (docs/explanation/problem.md, section 1)."""
 
-ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+TRAINING = {
+    "global_batch": 8,
+    "micro_batch": [1],
+    "precision": "fp32",
+    "kernels": "eager",
+    "loss": "eager",
+    "overlap": {"data": False},
+}
+"""Each call is an operator, and the cores that compute also communicate."""
+
+KEPT = str(2**32)
+ALONE = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": KEPT,
+    "MALLOC_MMAP_THRESHOLD_": KEPT,
+}
+"""A thread for each process, which keeps the memory that it frees: fresh pages take longer than small operators."""
 
 
 def made() -> Any:
@@ -61,28 +77,30 @@ def made() -> Any:
     )
 
 
-def profiled(folder: Path, seconds: float) -> dict[str, Any]:
-    """The device as `nest calibrate devices` fits it to the module's operators, and to those that every module has."""
+def profiled(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
+    """The device as each of some processes has it, all at work.
+
+    Its roofs are the fastest product and the longest stream. A table for `costs: measured` has the times of the
+    operators of all plans.
+    """
     graph, problem = folder / "graph.json", folder / "problem.json"
     with torch.device("meta"):
         graph.write_text(json.dumps(unstructure(nest_torch.capture(made(), (), keywords=inputs(), fused=False))))
     begun = {"name": "processor", "memory": 4e9, "memory_bandwidth": 1e10, "peak": {"fp32": 1e11}}
     cluster = {"device": begun, "levels": [{"fanout": 2, "bandwidth": 1e9}]}
-    training = {"global_batch": 8, "precision": "fp32", "micro_batch": [1]}
-    problem.write_text(json.dumps({"nest": 1, "model": "graph.json", "cluster": cluster, "training": training}))
-    found = folder / "operators.jsonl"
-    common = ("profile", "--device", "cpu", "--precision", "fp32", "--output")
+    problem.write_text(json.dumps({"nest": 1, "model": "graph.json", "cluster": cluster, "training": TRAINING}))
+    found = folder / f"operators_{processes}.jsonl"
+    common = ("profile", "--device", "cpu", "--precision", "fp32", "--processes", str(processes), "--output")
     _nest(*common, str(found), "--model", str(problem), "--seconds", str(seconds))
     kinds = ("--kind", "update", "--kind", "launch", "--kind", "copy", "--seconds", str(seconds / 4))
     _nest(*common, str(folder / "others.jsonl"), *kinds)
     found.write_text(found.read_text() + (folder / "others.jsonl").read_text())
     rows = [each for each in read_measurements(found) if isinstance(each, OperatorMeasurement)]
     begun["peak"] = {"fp32": max(_flops(each) / each.seconds for each in rows)}
-    begun["memory_bandwidth"] = max((each.bytes or 0) / each.seconds for each in rows)
-    device = folder / "begun.json"
-    device.write_text(json.dumps(begun))
-    _nest("calibrate", "devices", str(found), "--device", str(device), "--output", str(folder))
-    return tomllib.loads((folder / "processor.toml").read_text())
+    stream = max(rows, key=lambda each: each.bytes or 0)
+    begun["memory_bandwidth"] = (stream.bytes or 0) / stream.seconds
+    _nest("measured", "profile", str(found), "--device", "processor", "--output", str(folder / f"{processes}.json"))
+    return begun
 
 
 def _flops(measured: OperatorMeasurement) -> float:
@@ -90,23 +108,11 @@ def _flops(measured: OperatorMeasurement) -> float:
     return 2.0 * numpy.prod([measured.size(name) for name in sizes]) if measured.kind == "matmul" else 0.0
 
 
-def shared(device: Mapping[str, Any], processes: int) -> dict[str, Any]:
-    """Share of the device that a process has if processes share cores."""
-    share = min(1.0, (os.cpu_count() or 1) / processes)
-    times = {"host_launch": device["calibration"]["host_launch"] / share}
-    return {
-        **device,
-        "peak": {name: rate * share for name, rate in device["peak"].items()},
-        "memory_bandwidth": device["memory_bandwidth"] * share,
-        "launch_overhead": device["launch_overhead"] / share,
-        "calibration": {**device["calibration"], **times},
-    }
-
-
-def level(folder: Path, processes: int, seconds: float) -> dict[str, Any]:
+def level(folder: Path, processes: int, placed: int, seconds: float) -> dict[str, Any]:
     """Latency and bandwidth between processes: least squares of relative errors over rings of every size."""
-    found = folder / f"gloo_{processes}.jsonl"
-    options = ("--device", "cpu", "--precision", "fp32", "--seconds", str(seconds), "--output", str(found))
+    found = folder / f"gloo_{processes}_{placed}.jsonl"
+    options = ["--device", "cpu", "--precision", "fp32", "--seconds", str(seconds), "--output", str(found)]
+    options += ["--placed", str(placed)]
     _nest("profile", "--processes", str(processes), *options)
     rows = [each for each in read_measurements(found) if isinstance(each, CollectiveMeasurement)]
     rings = [(TRAVELS[each.kind] * (each.members - 1), each) for each in rows if each.kind in TRAVELS]
@@ -120,8 +126,7 @@ def planned(device: Mapping[str, Any], host: Mapping[str, Any], fixed: Mapping[s
     """The fastest plan of these degrees; operators are those of eager mode."""
     with torch.device("meta"):
         module = made()
-    training = {"global_batch": 8, "micro_batch": [1]}
-    more = {"training": training, "fixed": dict(fixed), "fused": False}
+    more = {"training": TRAINING, "fixed": dict(fixed), "fused": False, "costs": "measured"}
     return nest_torch.plan(module, inputs(), {"device": dict(device), "levels": [dict(host)]}, **more)
 
 
@@ -186,13 +191,16 @@ def main() -> None:
         train(given.plan)
         return
     given.folder.mkdir(parents=True, exist_ok=True)
-    device = profiled(given.folder, given.seconds)
-    rows = []
-    levels: dict[int, dict[str, Any]] = {1: {"name": "host", "fanout": 1, "bandwidth": 1e9}}
+    rows, devices = [], {}
+    levels: dict[tuple[int, int], dict[str, Any]] = {(1, 0): {"name": "host", "fanout": 1, "bandwidth": 1e9}}
     for processes, fixed in PLANS:
-        if processes not in levels:
-            levels[processes] = level(given.folder, processes, given.seconds)
-        plan = planned(shared(device, processes), levels[processes], fixed)
+        if processes not in devices:
+            devices[processes] = profiled(given.folder, processes, given.seconds)
+        link = processes, fixed.get("tp", 0)
+        if link not in levels:
+            levels[link] = level(given.folder, *link, given.seconds)
+        os.environ["NEST_MEASURED_TABLE"] = str(given.folder / f"{processes}.json")
+        plan = planned(devices[processes], levels[link], fixed)
         name = " ".join(f"{key} {degree}" for key, degree in fixed.items()) or "whole"
         path = given.folder / f"{name.replace(' ', '_')}_{processes}.json"
         path.write_text(json.dumps(plan.to_dict()))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 import nest_measured
 from nest import api
@@ -74,6 +75,16 @@ def test_a_backward_pass_that_was_not_measured_keeps_its_proportion(use: Any) ->
 
 
 @pytest.mark.longer
+def test_eager_kernels_add_gradients_up(use: Any) -> None:
+    operators = graph(MODELS["llama"]).operators
+    product = next(each for each in operators if each.name == "layers.0/attention_output")
+    sums = {"kind": "elementwise", "sizes": {"bytes": 3 * 4 * product.parameter_count}, "forward": 1e-3}
+    use([row(product, 3.0), sums])
+    fused, eager = (Measured().price(product, DEVICE, evolve(TRAINING, kernels=each)) for each in ("fused", "eager"))
+    assert eager.backward == pytest.approx(fused.backward + 1e-3)
+    assert eager.forward == fused.forward
+
+
 def test_plans_are_made_with_it(use: Any) -> None:
     use([row(operator, 3.0) for operator in graph(MODELS["llama"]).operators])
     plan = api.solve(PROBLEM, plugins=PLUGINS)

@@ -93,3 +93,25 @@ def test_contradictions_and_repeated_lines_are_told(tmp_path: Path) -> None:
     place = tmp_path / "out.jsonl"
     assert f"nest: warning: {place}:2: equal to {place}:1; it counts once." in result.stderr
     assert f"nest: warning: {place}:1 and {place}:3 measure the same" in result.stderr
+
+
+def test_backward_passes_join_the_forward_pass_of_their_shape() -> None:
+    """They move other bytes, here as many as a forward pass of twice the width."""
+    shapes = [({"rows": 8, "width": width}, 3 * 16.0 * width) for width in (16, 32)]
+    rows = table_of(
+        [
+            *(measured("elementwise", shape, moved * 1e-9, bytes=moved) for shape, moved in shapes),
+            *(
+                measured("elementwise", shape, moved * 5e-9, direction="backward", bytes=2 * moved)
+                for shape, moved in shapes
+            ),
+        ],
+        "h100-sxm",
+    ).operators
+    assert [row.sizes["bytes"] for row in rows] == [768, 1536]
+    assert [row.backward for row in rows] == [pytest.approx(5 * row.forward) for row in rows]
+
+
+def test_a_softmax_stands_for_the_loss_of_its_logits() -> None:
+    (softmax, loss) = table_of([measured("softmax", {"rows": 8, "width": 16}, 1e-6, bytes=512.0)], "h100-sxm").operators
+    assert (loss.kind, loss.sizes, loss.forward) == ("loss", {"bytes": 256}, softmax.forward)

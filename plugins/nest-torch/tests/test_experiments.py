@@ -112,4 +112,6 @@ def test_a_problem_gives_the_operators_of_its_candidates(tmp_path: Path) -> None
     assert {"batch": 1, "rows": 32, "columns": 32, "contracted": 64} in shapes["matmul"]
     heads = {(each["batch"], each["heads"], each["kv_heads"], each["causal"]) for each in shapes["attention"]}
     assert heads == {(1, 4, 2, True), (2, 4, 2, True), (1, 2, 1, True), (2, 2, 1, True)}
+    assert {"rows": 32, "width": 100} in shapes["softmax"]  # Of the loss.
+    assert {"rows": 64, "width": 128} in shapes["elementwise"] or {"rows": 128, "width": 64} in shapes["elementwise"]
     assert len({str(each) for each in found}) == len(found)

@@ -22,6 +22,7 @@ from nest_torch.experiments import Experiment  # noqa: E402
 from nest_torch.machine import machine  # noqa: E402
 from nest_torch.operators import Unavailable, prepared  # noqa: E402
 from nest_torch.profiling import Effort, Skipped, lacking, plan, profile  # noqa: E402
+from nest_torch.together import Sharing  # noqa: E402
 
 ROWS: dict[str, int | bool] = {"rows": 8, "width": 16}
 ATTENTION: dict[str, int | bool] = {"batch": 2, "heads": 4, "kv_heads": 2, "head": 8, "sequence": 16, "causal": True}
@@ -135,6 +136,12 @@ def test_the_command_writes_what_is_read_back(tmp_path: Path) -> None:
         (("--device", "cpu", "--shapes", "/nowhere/at/all.yaml"), "there is no such file"),
         (("--device", "cpu", "--processes", "2", "--precision", "fp8"), "collectives are measured in"),
         (("--device", "cpu", "--processes", "2", "--link", "loopback"), "--link: there is no link called 'loopback'"),
+        (("--device", "cpu", "--placed", "2"), "--placed is about collectives"),
+        (
+            ("--device", "cpu", "--processes", "4", "--placed", "3"),
+            "give a degree above 1 that divides the 4 processes",
+        ),
+        (("--device", "cpu", "--processes", "2", "--kind", "norm", "--resume", "-o", "a"), "--resume goes on with one"),
     ],
 )
 def test_mistakes_are_told_in_plain_words(arguments: tuple[str, ...], told: str) -> None:
@@ -151,9 +158,9 @@ def test_without_pytorch_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("profile") == "PyTorch is not installed here; `pip install torch` brings it."
 
 
-def test_collectives_between_processes(tmp_path: Path) -> None:
-    """Two processes of this machine, started by the command itself, so in a process of its own."""
-    output = tmp_path / "found.jsonl"
+def among_two(folder: Path, *more: str) -> tuple[Any, ...]:
+    """Measurements of two processes of this machine, started by the command itself, so in a process of its own."""
+    output = folder / "found.jsonl"
     program = (
         "import typer, nest_torch.commands as commands\n"
         "if __name__ == '__main__':\n"
@@ -161,19 +168,23 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
         "    commands.register(app)\n"
         "    app()\n"
     )
-    script = tmp_path / "run.py"
+    script = folder / "run.py"
     script.write_text(program)
-    arguments = ["profile", "--device", "cpu", "--precision", "fp32", "--processes", "2", "--repeats", "3"]
+    arguments = ["profile", "--device", "cpu", "--precision", "fp32", "--processes", "2", "--repeats", "3", *more]
     done = subprocess.run(
-        [sys.executable, str(script), *arguments, "--seconds", "2", "--link", "ethernet", "--output", str(output)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        [sys.executable, str(script), *arguments, "--output", str(output)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = read_measurements(output)
+    return tuple(read_measurements(output))
+
+
+def test_collectives_between_processes(tmp_path: Path) -> None:
+    found = among_two(tmp_path, "--seconds", "2", "--link", "ethernet")
     assert all(isinstance(each, CollectiveMeasurement) for each in found)
     first = [each for each in found if isinstance(each, CollectiveMeasurement) and each.bytes == 1024]
     assert {each.kind for each in first} == {
@@ -184,6 +195,39 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
         "point_to_point",
     }
     assert all((each.members, each.nodes, each.link) == (2, 1, "ethernet") for each in first)
+
+
+def test_collectives_of_placed_tensors(tmp_path: Path) -> None:
+    found = among_two(tmp_path, "--seconds", "1", "--placed", "2")
+    assert {each.kind for each in found if each.bytes == 1024} == {"all_reduce", "all_gather", "reduce_scatter"}
+    assert all(each.members == 2 and each.device.endswith("placed tensors") for each in found)
+
+
+def test_operators_of_several_processes_at_once(tmp_path: Path) -> None:
+    shapes = tmp_path / "shapes.yaml"
+    shapes.write_text("operators:\n- {kind: norm, shape: {rows: 64, width: 64}}\n- {kind: launch}\n")
+    found = among_two(tmp_path, "--seconds", "1", "--shapes", str(shapes))
+    assert [each.kind for each in found] == ["norm", "launch"]
+    assert all(each.device.endswith(", 2 processes") for each in found)
+
+
+@pytest.mark.parametrize(("processes", "cores", "at_once", "turns"), [(2, 8, 2, 1.0), (4, 2, 2, 2.0), (3, 1, 1, 3.0)])
+def test_processes_without_cores_of_their_own_take_turns(
+    monkeypatch: pytest.MonkeyPatch, processes: int, cores: int, at_once: int, turns: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert Sharing.of(processes) == Sharing(processes, at_once)
+    assert Sharing.of(processes).turns == turns
+
+
+def test_runs_on_a_processor_take_sets_of_operands_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int] = set()
+    multiply = torch.mul
+    monkeypatch.setattr(torch, "mul", lambda one, other: (seen.add(id(one)), multiply(one, other))[1])
+    large = Experiment("elementwise", {"rows": 1024, "width": 1024})
+    list(profile([(large, "fp32")], machine("cpu"), Effort(20, 5.0, False), lambda *_: None))
+    assert len(seen) == 5  # Of 12 MiB each, in 64 MiB.
 
 
 def test_what_was_measured_is_not_measured_again() -> None:

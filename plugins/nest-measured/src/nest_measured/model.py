@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attrs import evolve
 
+from nest.catalogue import precision
 from nest.errors import InputError
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel, MeasuredOperator, OperatorCost
@@ -46,10 +47,11 @@ class Measured:
                 f"{training.precision}; name a table of this precision, or choose other `costs`."
             )
         usual = _default().price(operator, device, training)
+        sums = _sums(operator, table, training)
         sizes = sizes_of(operator)
         found = None if sizes is None else table.nearest(operator.kind, sizes, training.precision)
         if sizes is None or found is None:
-            return usual
+            return evolve(usual, backward=usual.backward + sums) if sums else usual
         row, factor = found
         forward = row.forward * factor
         if row.backward is not None:
@@ -59,7 +61,17 @@ class Measured:
         measured = MeasuredOperator(
             tuple(sizes.items()), tuple((name, row.whole_sizes[name]) for name in sizes), row.backward is not None
         )
-        return evolve(usual, forward=forward, backward=backward if usual.backward else 0.0, measured=measured)
+        return evolve(usual, forward=forward, backward=backward + sums if usual.backward else 0.0, measured=measured)
+
+
+def _sums(operator: Operator, table: Table, training: Training) -> float:
+    """Seconds to add the gradients of a micro-batch to those before it, if kernels of their own do so."""
+    if training.kernels != "eager":
+        return 0.0
+    moved = 3.0 * precision(training.precision).trained(training).gradients  # Two are read, their sum is written.
+    sizes = [{"bytes": round(moved * each.count)} for each in operator.parameters if not each.frozen]
+    found = [table.nearest("elementwise", each, training.precision) for each in sizes]
+    return sum(row.forward * factor for row, factor in filter(None, found))
 
 
 def _default() -> CostModel:

@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from statistics import median
 
+from attrs import evolve
+
 from nest.errors import InputError
 from nest.spec.measurements import Measurement, OperatorMeasurement
 from nest.units import Seconds
 from nest_measured.table import Row, Table
+
+SIZED = ("matmul", "attention")
+"""Kinds whose sizes in a table follow from their shape."""
 
 LEFT_OUT = ("update", "copy", "launch")
 """Kinds that are no operators of a model's graph."""
@@ -46,6 +51,9 @@ def table_of(measurements: Sequence[Measurement], device: str) -> Table:
         for both in rows.values()
         if "forward" in both
     ]
+    # A cross-entropy is a softmax of the logits, and all but nothing besides.
+    logits = [row for row in table if row.kind == "softmax"]
+    table += [evolve(row, kind="loss", sizes={"bytes": row.sizes["bytes"] // 2}) for row in logits]
     if not table:
         raise InputError("there is no forward pass of an operator among the measurements.")
     return Table(tuple(table), device)
@@ -56,7 +64,8 @@ def _median(measured: Sequence[OperatorMeasurement]) -> Seconds:
 
 
 def _key(each: OperatorMeasurement) -> tuple[object, ...]:
-    return (each.kind, tuple(sorted(_sizes(each).items())), each.precision)
+    sizes = _sizes(each) if each.kind in SIZED else each.shape  # A backward pass moves other bytes.
+    return (each.kind, tuple(sorted(sizes.items())), each.precision)
 
 
 def _sizes(each: OperatorMeasurement) -> dict[str, int]:

@@ -12,7 +12,7 @@ ATTENTION = ("batch", "heads", "sequence", "keys", "head", "value")
 """Sizes of a fused attention kernel: channels of queries and keys per head, and of values."""
 
 MOVED = ("bytes",)
-"""The size of any other operator: bytes it reads and writes, parameters apart."""
+"""The size of any other operator: bytes it reads and writes, parameters apart; of a loss those of the logits."""
 
 PRODUCT_KINDS = ("matmul", "router")
 
@@ -50,7 +50,7 @@ def sizes_of(operator: Operator) -> dict[str, int] | None:
         return _product(operator)
     if operator.kind == "attention":
         return _attention(operator)
-    moved = round(operator.bytes_read + operator.bytes_written)
+    moved = round(operator.inputs[0].bytes if operator.kind == "loss" else operator.bytes_read + operator.bytes_written)
     return {"bytes": moved} if moved else None
 
 
@@ -70,8 +70,7 @@ def _product(operator: Operator) -> dict[str, int] | None:
 
 
 def _attention(operator: Operator) -> dict[str, int] | None:
-    tensors = (*operator.inputs, *operator.outputs)
-    stored = any(has_axis(tensor.shape, "keys") for tensor in tensors)
+    stored = len(operator.inputs) < 3 or any(has_axis(tensor.shape, "keys") for tensor in operator.outputs)
     if stored or not operator.outputs or not has_axis(operator.space, "keys"):
         return None
     space = operator.space

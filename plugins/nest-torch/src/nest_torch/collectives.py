@@ -15,6 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 from attrs import frozen
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from nest.errors import InputError
 from nest.spec.measurements import COLLECTIVE_KINDS, CollectiveMeasurement
@@ -27,6 +29,13 @@ MOST_CALLS = 200
 
 SMALLEST, LARGEST_GPU, LARGEST_HOST, STEP = 2**10, 2**30, 2**26, 4
 """Bytes of the buffers, and the factor from one to the next."""
+
+LAYOUTS = {
+    "all_reduce": (Partial(), Replicate()),
+    "all_gather": (Shard(0), Replicate()),
+    "reduce_scatter": (Partial(), Shard(0)),
+}
+"""Layouts before and after collectives that DTensor issues."""
 
 PATIENCE = 60.0
 """Seconds that processes wait for one another, beyond the time they measure."""
@@ -44,6 +53,8 @@ class Group:
         repeats: how often to time each collective.
         seconds: for all of them together.
         nodes: machines the processes are spread over.
+        placed: members of each group in which DTensor issues the collectives, all groups at once; 0: all processes
+            call PyTorch's collectives.
     """
 
     processes: int
@@ -53,6 +64,12 @@ class Group:
     repeats: int
     seconds: float
     nodes: int = 1
+    placed: int = 0
+
+    @property
+    def members(self) -> int:
+        """Processes that take part in a collective."""
+        return self.placed or self.processes
 
 
 def launched() -> tuple[int, int, int] | None:
@@ -157,14 +174,14 @@ def _all(group: Group, here: Machine) -> tuple[list[CollectiveMeasurement], list
     found: list[CollectiveMeasurement] = []
     skipped: list[str] = []
     begin = perf_counter()
-    for size, kind in _sizes(here):
+    for size, kind in _sizes(here, group.placed):
         if kind in {each.partition(" ")[0] for each in skipped}:
             continue
         if _agreed(group.seconds - (perf_counter() - begin) <= 0, here):
             skipped.append(f"buffers of {size} bytes and more: the time was up; --seconds gives more")
             break
         try:
-            call, counted = _CALLS[kind](size, group, here)
+            call, counted = (_redistribution(kind) if group.placed else _CALLS[kind])(size, group, here)
             call()
         except (RuntimeError, NotImplementedError, ValueError) as error:
             skipped.append(f"{kind} {size} bytes: {' '.join(str(error).split())[:160]}")
@@ -174,10 +191,10 @@ def _all(group: Group, here: Machine) -> tuple[list[CollectiveMeasurement], list
     return found, skipped
 
 
-def _sizes(here: Machine) -> Iterator[tuple[int, str]]:
+def _sizes(here: Machine, placed: int) -> Iterator[tuple[int, str]]:
     size = SMALLEST
     while size <= (LARGEST_GPU if here.cuda else LARGEST_HOST):
-        for kind in COLLECTIVE_KINDS:
+        for kind in LAYOUTS if placed else COLLECTIVE_KINDS:
             yield size, kind
         size *= STEP
 
@@ -279,6 +296,26 @@ _CALLS: Mapping[str, Callable[[int, Group, Machine], Call]] = {
 }
 
 
+def _redistribution(kind: str) -> Callable[[int, Group, Machine], Call]:
+    """A change of layout that is this collective, of a local tensor that a gradient flows back to."""
+
+    def make(size: int, group: Group, here: Machine) -> Call:
+        before, after = LAYOUTS[kind]
+        shape = group.processes // group.members, group.members
+        mesh = init_device_mesh(here.device.type, shape, mesh_dim_names=("groups", "members"))["members"]
+        whole, counted = _buffer(size, group, here, group.members)
+        numbers = whole.numel() // (group.members if isinstance(before, Shard) else 1)
+        local = whole[:numbers].clone().requires_grad_()
+
+        def call() -> None:
+            laid = DTensor.from_local(local, mesh, [before], run_check=False)
+            laid.redistribute(mesh, [after]).to_local()
+
+        return call, counted
+
+    return make
+
+
 def _measurement(kind: str, counted: int, timing: Timing, group: Group, here: Machine) -> CollectiveMeasurement:
     pair = kind == "point_to_point"
     software = versions(cuda=here.cuda)
@@ -289,14 +326,14 @@ def _measurement(kind: str, counted: int, timing: Timing, group: Group, here: Ma
         measurement="collective",
         kind=kind,
         bytes=Bytes(counted),
-        members=2 if pair else group.processes,
+        members=2 if pair else group.members,
         seconds=Seconds(timing.seconds),
         nodes=min(2, group.nodes) if pair else group.nodes,
         precision=group.precision,
         link=group.link or None,
         spread=timing.spread,
         repeats=timing.repeats,
-        device=here.name,
+        device=f"{here.name}, placed tensors" if group.placed else here.name,
         date=datetime.datetime.now().date().isoformat(),
         versions=software,
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nest.spec.measurements import Measurement, OperatorMeasurement
     from nest_torch.experiments import Experiment
     from nest_torch.machine import Machine
+    from nest_torch.profiling import Effort
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 """Precisions of nest that PyTorch can measure."""
@@ -42,8 +43,11 @@ def profile(
     seconds: float = typer.Option(120.0, min=0.1, help="Time limit; the last operators are dropped."),
     repeats: int = typer.Option(20, min=3, help="Timings per operator; the median counts."),
     cold: bool = typer.Option(False, "--cold", help="Empty the caches before each run."),
-    processes: int = typer.Option(1, min=1, help="Above 1: measure collectives between processes."),
+    processes: int = typer.Option(
+        1, min=1, help="Above 1: collectives between processes, or the chosen operators on all at once."
+    ),
     link: str = typer.Option("", help="Link between the processes, such as nvlink4."),
+    placed: int = typer.Option(0, min=0, help="Collectives of DTensor for this degree of tensor parallelism."),
     output: Path | None = typer.Option(None, "--output", "-o", metavar="FILE", help="Write JSON lines to this file."),
     resume: bool = typer.Option(False, "--resume", help="Measure only what FILE lacks."),
 ) -> None:
@@ -66,12 +70,25 @@ def profile(
         check_writable(output)
     _need_torch()
     from nest_torch.collectives import launched
+    from nest_torch.profiling import Effort
 
+    started = launched()
+    ranks = processes if started is None else started[1]
+    collectives = (processes > 1 or started is not None) and shapes is None and model is None and not kind
+    if placed and not collectives:
+        raise InputError("--placed is about collectives; name their --processes, and leave operators out.")
+    if placed == 1 or (placed and ranks % placed):
+        raise InputError(f"--placed {placed}: give a degree above 1 that divides the {ranks} processes.")
     interrupted = False
-    if processes > 1 or launched() is not None:
+    found: list[Measurement] | None
+    if processes > 1 and not collectives:
+        if resume:
+            raise InputError("--resume goes on with one process; leave --processes out.")
+        found, skipped = _together(device, precisions, shapes, model, kind, processes, Effort(repeats, seconds, cold))
+    elif collectives:
         if resume:
             raise InputError("--resume goes on with operators; collectives are measured anew.")
-        found, skipped = _collectives(device, precisions[0], processes, link, repeats, seconds)
+        found, skipped = _collectives(device, precisions[0], processes, link, repeats, seconds, placed)
     else:
         from nest_torch.machine import machine
 
@@ -220,6 +237,29 @@ def _operators(
     return found, skipped, False
 
 
+def _together(
+    device: str,
+    precisions: Sequence[str],
+    shapes: Path | None,
+    model: Path | None,
+    kinds: Sequence[str],
+    processes: int,
+    effort: Effort,
+) -> tuple[list[Measurement], list[str]]:
+    """Measurements of processes that share the cores of this machine, and what was skipped and why."""
+    from nest.errors import InputError
+    from nest_torch.machine import device_type, machine
+    from nest_torch.profiling import Skipped, plan
+    from nest_torch.together import profile_together
+
+    if device_type(device) != "cpu":
+        raise InputError("--processes: GPUs do not share cores; measure operators on one, or give --device cpu.")
+    rows = plan(_chosen(machine("cpu"), precisions, shapes, model, kinds), precisions)
+    found = profile_together(rows, processes, effort)
+    skipped = [f"{each.told}: {each.reason.rstrip('.')}" for each in found if isinstance(each, Skipped)]
+    return [each for each in found if not isinstance(each, Skipped)], skipped
+
+
 def _unsteady(found: Sequence[Measurement]) -> list[str]:
     """A sentence if repeats of some measurements differ a lot; none otherwise."""
     from nest.units import percent
@@ -250,7 +290,7 @@ def _measured_before(output: Path, here: Machine) -> list[OperatorMeasurement]:
 
 
 def _collectives(
-    device: str, precision: str, processes: int, link: str, repeats: int, seconds: float
+    device: str, precision: str, processes: int, link: str, repeats: int, seconds: float, placed: int
 ) -> tuple[list[Measurement] | None, list[str]]:
     """The measurements; None in every process but the first of those that a launcher started."""
     from nest.errors import InputError
@@ -262,12 +302,12 @@ def _collectives(
     asked = device_type(device)
     started = launched()
     if started is None:
-        own, skipped = among_own_processes(Group(processes, asked, precision, link, repeats, seconds))
+        own, skipped = among_own_processes(Group(processes, asked, precision, link, repeats, seconds, 1, placed))
         return [*own], skipped
     rank, count, nodes = started
     if count < 2:
         raise InputError("the launcher started one process; collectives are measured between two or more.")
-    found, skipped = measured(rank, Group(count, asked, precision, link, repeats, seconds, nodes), "env://")
+    found, skipped = measured(rank, Group(count, asked, precision, link, repeats, seconds, nodes, placed), "env://")
     return ([*found], skipped) if rank == 0 else (None, [])
 
 

@@ -10,8 +10,8 @@ from nest.spec.measurements import DIRECTIONS, OPERATORS, shape_errors
 from nest.spec.validators import above, not_empty, one_of
 from nest.units import Bytes
 
-ONE_WAY = ("elementwise", "embedding", "update", "copy", "launch")
-"""Kinds whose forward pass alone is measured: the backward pass of a sum costs nothing, others have none."""
+ONE_WAY = ("embedding", "update", "copy", "launch")
+"""Kinds whose forward pass alone is measured."""
 
 ADAM_BYTES = 28
 """Bytes an Adam step moves for each parameter in single precision: gradient read, parameter and two moments read and
@@ -79,7 +79,7 @@ class Experiment:
         if self.kind in ("norm", "softmax"):
             return numbers * (3 if backward else 2)
         if self.kind == "elementwise":
-            return numbers * 3
+            return numbers * (6 if backward else 3)
         if self.kind == "activation":
             branches = self.size("branches")
             return numbers * (2 * branches + 1 if backward else branches + 1)

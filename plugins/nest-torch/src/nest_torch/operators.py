@@ -1,7 +1,8 @@
 """Operators in PyTorch, ready to be run again and again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -18,6 +19,18 @@ Forward = tuple[Callable[..., Tensor], Sequence[Tensor]]
 
 class Unavailable(Exception):  # noqa: N818 - what is said of an experiment, not a failure of the program
     """This device or this PyTorch has no kernel for an experiment; the text says why."""
+
+
+@contextmanager
+def in_turn(experiment: Experiment, machine: Machine, precision: str, sets: int) -> Iterator[Run]:
+    """Like `prepared`, with several sets of operands that runs take in turn.
+
+    Raises:
+        Unavailable: there is no kernel for it here.
+    """
+    with ExitStack() as stack:
+        runs = cycle([stack.enter_context(prepared(experiment, machine, precision)) for _ in range(sets)])
+        yield lambda: next(runs)()
 
 
 @contextmanager
@@ -51,18 +64,13 @@ def _fused_attention() -> Any:
 
 
 def _either_way(forward: Callable[[Experiment, Any, Any], Forward]) -> Callable[[Experiment, Any, Any], Run]:
-    """Runs of a function in the direction an experiment asks for."""
+    """Runs of a function in the direction an experiment asks for; forward as in training, for a backward pass."""
 
     def make(experiment: Experiment, device: Any, dtype: Any) -> Run:
         function, operands = forward(experiment, device, dtype)
-        if experiment.direction == "forward":
-
-            def run_forward() -> None:
-                with torch.no_grad():
-                    function(*operands)
-
-            return run_forward
         learned = [each.requires_grad_() for each in operands if each.is_floating_point()]
+        if experiment.direction == "forward":
+            return lambda: function(*operands)
         result = function(*operands)
         gradient = torch.randn_like(result)
         return lambda: torch.autograd.grad(result, learned, gradient, retain_graph=True)
@@ -130,7 +138,7 @@ def _norm(experiment: Experiment, device: Any, dtype: Any) -> Forward:
 
 def _elementwise(experiment: Experiment, device: Any, dtype: Any) -> Forward:
     rows, width = experiment.size("rows"), experiment.size("width")
-    return torch.add, (_random(device, dtype, rows, width), _random(device, dtype, rows, width))
+    return torch.mul, (_random(device, dtype, rows, width), _random(device, dtype, rows, width))
 
 
 def _activation(experiment: Experiment, device: Any, dtype: Any) -> Forward:

@@ -5,7 +5,8 @@ from math import prod
 from pathlib import Path
 
 from nest.graph import Operator, axis_size, elements
-from nest_torch.experiments import Experiment
+from nest.spec.measurements import DIRECTIONS
+from nest_torch.experiments import ONE_WAY, Experiment
 
 MEASURED = ("norm", "elementwise", "activation", "softmax", "embedding")
 """Kinds that are bound by memory and measured by rows and width."""
@@ -37,7 +38,15 @@ def _experiments(operator: Operator) -> Iterator[Experiment]:
         sizes: dict[str, int | bool] = {"rows": elements(shape[:-1]), "width": shape[-1][1]}
         if operator.kind == "activation" and operator.bytes_read > operator.bytes_written:
             sizes["branches"] = 2
-        yield Experiment(operator.kind, sizes)
+        for direction in ("forward",) if operator.kind in ONE_WAY else DIRECTIONS:
+            yield Experiment(operator.kind, sizes, direction)
+    elif operator.kind == "loss":
+        logits = operator.inputs[0].shape
+        for direction in DIRECTIONS:
+            yield Experiment("softmax", {"rows": elements(logits[:-1]), "width": logits[-1][1]}, direction)
+    for parameter in operator.parameters:
+        if parameter.shape:  # Sums of gradients.
+            yield Experiment("elementwise", {"rows": elements(parameter.shape[:-1]), "width": parameter.shape[-1][1]})
 
 
 def _product(operator: Operator) -> Iterator[Experiment]:

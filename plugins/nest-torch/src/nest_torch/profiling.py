@@ -11,11 +11,14 @@ from nest.spec.measurements import OperatorMeasurement
 from nest.units import Bytes, Seconds
 from nest_torch.experiments import Experiment
 from nest_torch.machine import FORMATS, Machine
-from nest_torch.operators import Unavailable, prepared
+from nest_torch.operators import Unavailable, in_turn
 from nest_torch.timing import FEWEST_REPEATS, Timing, measure
 
 UNTYPED = {"copy": "fp32", "update": "fp32", "launch": "fp32"}
 """The precision said of kinds that run in the same whatever is asked for."""
+
+IN_TURN, MOST_SETS = 2.0**26, 512
+"""Bytes of operands that runs on a CPU take in turn, beyond the caches of its cores, and sets of them at most."""
 
 
 @frozen
@@ -120,8 +123,16 @@ def title(experiment: Experiment) -> str:
 def _timed(experiment: Experiment, precision: str, machine: Machine, effort: Effort, seconds: float) -> Timing:
     by_host = experiment.kind == "launch"
     repeats = max(effort.repeats, FEWEST_REPEATS)
-    with prepared(experiment, machine, precision) as run:
+    with in_turn(experiment, machine, precision, _sets(experiment, precision, machine, effort)) as run:
         return measure(run, machine.stopwatch, repeats, seconds, cold=effort.cold and not by_host, by_host=by_host)
+
+
+def _sets(experiment: Experiment, precision: str, machine: Machine, effort: Effort) -> int:
+    """Sets of operands that runs take in turn: what a run finds in caches of a core it has put there itself."""
+    held = experiment.held(int(getattr(torch, FORMATS[precision]).itemsize))
+    if machine.cuda or effort.cold or experiment.kind == "launch":
+        return 1
+    return max(1, min(MOST_SETS, int(IN_TURN // max(held, 1.0))))
 
 
 def _measurement(
