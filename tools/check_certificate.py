@@ -5,14 +5,16 @@ The standard library alone, written from the problem's statement; `docs/explanat
 rule. Nothing of nest is imported, and nothing is searched that the certificate does not name.
 """
 
+import gc
 import gzip
 import json
 import sys
 import zlib
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, wraps
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import fsum, inf
 from operator import attrgetter
 from os import PathLike
@@ -54,10 +56,11 @@ def remembered(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def cached(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def found(self: Any, first: Any, *others: Any) -> Any:
-            key = (method, decisions(first), *others)
-            if key not in self.cache:
-                self.cache[key] = method(self, first, *others)
-            return self.cache[key]
+            cache, key = self.cache[method], (decisions(first), *others)
+            answer = cache.get(key)
+            if answer is None:
+                answer = cache[key] = method(self, first, *others)
+            return answer
 
         return found
 
@@ -133,7 +136,8 @@ class Costs:
         self.numbers = [self.by_layer.count(kind) for kind in self.kinds]
         pairs = list(zip(tensors, sizes, strict=True))
         self.cut = [sum(size for (maker, readers), size in pairs if crosses(cut, maker, readers)) for cut in cuts]
-        self.cuts, self.sums, self.cache, self.gathered = cuts, {}, {}, data.get("gathered", 0.0)
+        self.cuts, self.sums, self.gathered = cuts, {}, data.get("gathered", 0.0)
+        self.cache: dict[Any, dict[Any, Any]] = defaultdict(dict)
 
     def over(self, key: Hashable, row: Sequence[float], runs: Runs) -> float:
         """Sum of a row over runs of layers, each from one closed set to a larger one; rounded once a run."""
@@ -149,6 +153,43 @@ class Costs:
         """Layers of a run."""
         inside = self.cuts[run[1]] & ~self.cuts[run[0]]
         return [layer for layer in range(self.layers) if inside >> layer & 1]
+
+
+def check_numbers(data: Numbers) -> None:
+    """Refuse an instance with numbers for which the formulas have no meaning; rows are checked by `Costs`."""
+    layers, candidates, schedules, found = data["layers"], data["candidates"], data["schedules"], []
+    counts = [layers, data["global_batch"], *(level[0] for level in data["levels"])]
+    counts += [each[name] for each in candidates for name in ("width", "samples")]
+    counts += [each[name] for each in schedules for name in ("chunks", "copies")]
+    counts += [each for each in data["zero_degrees"] if each is not None]
+    if not all(type(each) is int and each > 0 for each in counts):
+        raise Refused("a count of the instance is no whole number from 1")
+    named = ("together", "partition", "units", "blocks", "recomputed_units")
+    groups = [layer for name in named for group in data.get(name) or () for layer in group]
+    groups += [layer for maker, readers in data["tensors"] for layer in (maker, *readers)]
+    if not all(type(each) is int and 0 <= each < layers for each in groups):
+        raise Refused("the instance names a layer that it has not")
+    for each in candidates:
+        found.append(each.get("gathered", 0.0))
+        for group in each["state"].values():
+            ranks = group["ranks"]
+            if not ranks or ranks != sorted({*ranks} & {*range(each["width"])}):
+                raise Refused("the ranks of a group are not those of a block")
+    names = ("memory", "reserve", "exposed", "exposed_often", "synchronisation", "sharded_synchronisation")
+    found += [data[name] for name in names]
+    for table in (table for each in schedules for table in each["tables"].values() if table):
+        found += [
+            *table["weights"][:3],
+            *(count for moments in table["held"] for moment in moments for count in moment),
+        ]
+    if not all(0 <= each < 1e31 for each in found):
+        raise Refused("a number of the instance is negative or not finite")
+    flags = [data[name] for name in ("uneven_batch", "hiding", "whole_gradients", "adapters")]
+    flags += [each[name] for each in schedules for name in ("staggered", "hides", "replayed")]
+    if not (all(type(each) is bool for each in flags) and {*data["rank_orders"]} <= {"pp-inner", "dp-inner"}):
+        raise Refused("a flag or rank order of the instance is none")
+    if not all(type(each) is int and 0 <= each <= 3 for each in data["zero"]):
+        raise Refused("a ZeRO stage of the instance is none")
 
 
 def crosses(cut: int, maker: int, readers: Sequence[int]) -> bool:
@@ -177,14 +218,15 @@ class Instance:
     """Sections 1 to 3 of the problem in numbers, and section 4's formulas."""
 
     def __init__(self, data: Numbers) -> None:
+        check_numbers(data)
         self.data = data
-        self.cache: dict[Any, Any] = {}
+        self.cache: dict[Any, dict[Any, Any]] = defaultdict(dict)
         self.levels = data["levels"]
         self.capacity, size = [], 1
         for fanout, bandwidth, latency in self.levels:
             size *= fanout
             self.capacity.append(size)
-            if fanout < 1 or bandwidth <= 0 or latency < 0:
+            if not (0 < bandwidth < inf and 0 <= latency < inf):
                 raise Refused("a level of the instance is none")
         self.devices = size
         self.room = data["memory"] * (1 + 1.01e-12) - data["reserve"]  # Rounding may fill a stage by 1e-12 too much.
@@ -317,8 +359,10 @@ class Instance:
 
     # Section 3: the cases of the plan space.
 
-    def cases(self) -> Iterator[Case]:
+    @cached_property
+    def cases(self) -> list[Case]:
         """Every combination of candidate, replicas, rank order, schedule, shard groups and number of stages."""
+        found: list[Case] = []
         batch, uneven = self.data["global_batch"], self.data["uneven_batch"]
         for index, costs in enumerate(self.candidates):
             width = costs.width
@@ -331,10 +375,12 @@ class Instance:
                 for degree in self.degrees(costs, d):
                     for order in range(len(self.orders)):
                         for schedule in range(len(self.schedules)):
+                            decided = index, d, order, schedule, degree
                             for stages in range(1, min(size // width, self.layers) + 1):
                                 given = len(self.data.get("partition") or ()) in (0, stages)
                                 if given and self.admits(schedule, batches, stages):
-                                    yield Case(index, d, order, schedule, degree, stages, batches, size)
+                                    found.append(Case(*decided, stages, batches, size))
+        return found
 
     def degrees(self, costs: Costs, replicas: int) -> list[int | None]:
         """Numbers of ranks that ZeRO may shard over: each divides the ranks of every group, or is no less."""
@@ -388,6 +434,8 @@ class Instance:
             names = self.candidates[candidate].data["choices"]
             return [Choices((str(mode), int(zero)) for mode in names for zero in self.data["zero"])] if names else []
         sets = [] if number is None else self.data["allowed"]["sets"][number]
+        if any(zero not in self.data["zero"] for some in sets for _, zero in some) or (number or 0) < 0:
+            raise Refused("the instance allows choices that it has not")
         return [Choices((str(mode), int(zero)) for mode, zero in some) for some in sets if some]
 
     @remembered()
@@ -675,11 +723,9 @@ class Instance:
     def price(self, plan: Numbers) -> float:
         """Price of a plan, after a check that it is one."""
         index, d, order = plan["candidate"], plan["replicas"], plan["order"]
-        stages, found = plan["stages"], None
+        stages = plan["stages"]
         decided = (index, d, order, plan["schedule"], plan["degree"], len(stages))
-        for case in self.cases():
-            if (case.candidate, case.replicas, case.order, case.schedule, case.degree, case.stages) == decided:
-                found = case
+        found = next((case for case in self.cases if case[:6] == decided), None)
         if found is None:
             raise Refused("the plan is in no case of the instance")
         route, width = self.route(found), self.candidates[index].width
@@ -696,7 +742,7 @@ class Instance:
             layers = following[stage].pop(0) if following[stage] else []
             rest = cut & ~sum(1 << layer for layer in set(layers))
             if (
-                not layers
+                len(layers) != len(set(layers))
                 or rest == cut
                 or any(not cut >> layer & 1 for layer in layers)
                 or self.place.get(rest) not in self.free
@@ -742,7 +788,7 @@ class Rules:
 
     def __init__(self, instance: Instance, claim: float) -> None:
         self.instance, self.claim, self.states = instance, claim * (1 + ROUND), 0
-        self.cache: dict[Any, Any] = {}
+        self.cache: dict[Any, dict[Any, Any]] = defaultdict(dict)
 
     def prove(self, case: Case, last: int) -> int:
         """Prove a case by rules up to the last; return the last that it needs, both by number.
@@ -752,7 +798,8 @@ class Rules:
         Raises:
             Refused: the rules do not prove the case.
         """
-        listed, count = self.instance.listed(case), len(self.instance.choices(case))
+        listed = self.instance.listed(case)
+        count = len(self.instance.sets(*listed))
         needed, left = 0, [(0, count)] if count else []
         while left:
             low, high = left.pop()
@@ -792,7 +839,7 @@ class Rules:
         sums = [sum(row) for row in (costs.forward, costs.backward, costs.weights, extra)]
         return work, max(work), max(busy, default=0.0), sums
 
-    @remembered("candidate", "replicas", "order", "degree", "schedule")
+    @remembered("candidate", "replicas", "order", "degree")
     def whole(self, case: Case, choices: Choices) -> tuple[Any, ...]:
         """Sums over all layers, the least message, and the least seconds once per batch of a stage of all layers.
 
@@ -805,7 +852,7 @@ class Rules:
             # Sets of one shape: a collective's seconds are concave in its bytes.
             shown.append(inst.data["exposed"] * once[0] if case.degree is None else 0.0)
         sync = min(map(sum, zip(updates, shown))), min(updates) + self.least_share(case) * min(shown)
-        return *self.lean(case, choices.names)[1:], self.hop(case), sync, inst.schedules[case.schedule]
+        return *self.lean(case, choices.names)[1:], self.hop(case), sync
 
     @remembered("candidate")
     def least_share(self, case: Case) -> float:
@@ -819,7 +866,8 @@ class Rules:
 
         `extra` is what all layers recompute, at least.
         """
-        largest, busy, (forward, backward, gradients, least), hop, sync, schedule = self.whole(case, choices)
+        schedule = self.instance.schedules[case.schedule]
+        largest, busy, (forward, backward, gradients, least), hop, sync = self.whole(case, choices)
         _, first, inputs, weights, arriving, returning = self.instance.weights(case)
         extra, s = max(extra, least), case.stages
         hops = s * schedule["chunks"] - 1 if schedule["chunks"] == 1 or schedule["name"] == "interleaved" else 0
@@ -836,29 +884,26 @@ class Rules:
             slowest, filling, sync = self.terms(case, choices, extra)
             return a * slowest + filling + sync
 
-        found, costs, pure = bound(0.0), inst.candidates[case.candidate], self.pure(choices)
+        found = bound(0.0)
         if found >= self.claim:
             return found
+        costs, pure = inst.candidates[case.candidate], self.pure(choices)
         flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
         extra = [costs.modes[name]["extra"] for name, _ in pure]
         spent = [sum(n * row[i] for n, i in zip(costs.numbers, costs.kinds, strict=True)) for row in extra]
-        for middle in sorted({flying[0], flying[s // 2], flying[-1]}, reverse=True):
-            rows = self.weighted(case, pure, middle)
-            ratios = [self.ratio(case, pure, middle, count) for count in flying]
-            room = sum(inst.room / ratio if ratio > 0 else inf for ratio in ratios)
-            totals = [sum(n * each for n, each in zip(costs.numbers, row, strict=True)) for row in rows]
-            lightest = sum(n * min(each) for n, each in zip(costs.numbers, zip(*rows, strict=True), strict=True))
-            if lightest > room * (1 + ROUND):
-                return inf
-            pairs = list(zip(spent, totals, strict=True))
-            for price in {(e - f) / (m - n) for e, n in pairs for f, m in pairs if e > f and n < m < inf}:
-                least = -price * room
-                for place, (number, kind) in enumerate(zip(costs.numbers, costs.kinds, strict=True)):
-                    ways = zip(extra, rows, strict=True)
-                    least += number * min(row[kind] + price * held[place] for row, held in ways)
-                found = max(found, bound(least * (1 - ROUND)))
-            if found >= self.claim:
-                break
+        rows = self.weighted(case, pure, flying[0])
+        ratios = [self.ratio(case, pure, flying[0], count) for count in flying]
+        room = sum(inst.room / ratio if ratio > 0 else inf for ratio in ratios)
+        totals = [sum(n * each for n, each in zip(costs.numbers, row, strict=True)) for row in rows]
+        lightest = sum(n * min(each) for n, each in zip(costs.numbers, zip(*rows, strict=True), strict=True))
+        if lightest > room * (1 + ROUND):
+            return inf
+        pairs = list(zip(spent, totals, strict=True))
+        for price in {(e - f) / (m - n) for e, n in pairs for f, m in pairs if e > f and n < m < inf}:
+            least = -price * room
+            for place, (number, kind) in enumerate(zip(costs.numbers, costs.kinds, strict=True)):
+                least += number * min(row[kind] + price * held[place] for row, held in zip(extra, rows, strict=True))
+            found = max(found, bound(least * (1 - ROUND)))
         return found
 
     @remembered("candidate", "replicas", "degree", "schedule")
@@ -874,11 +919,15 @@ class Rules:
         costs, rows = self.instance.candidates[case.candidate], []
         for name, zero in pure:
             mode, row = costs.modes[name], []
-            for i in costs.kinds:
-                size = mode["first"][i] + (flying - 1) * mode["more"][i] if not mode["bad"][i] else inf
-                row.append(size + self.state(case, i, zero))
+            for i, state in zip(costs.kinds, self.bytes_of(case, zero), strict=True):
+                row.append(inf if mode["bad"][i] else mode["first"][i] + (flying - 1) * mode["more"][i] + state)
             rows.append(row)
         return rows
+
+    @remembered("candidate", "replicas", "degree", "schedule")
+    def bytes_of(self, case: Case, zero: int) -> list[float]:
+        """Bytes of weights, gradients and optimizer of each class of layers."""
+        return [self.state(case, layer, zero) for layer in self.instance.candidates[case.candidate].kinds]
 
     @remembered("candidate")
     def alike(self, case: Case, run: Run) -> Run:
@@ -888,7 +937,7 @@ class Rules:
         ranks = {unit: rank for rank, unit in enumerate(sorted(set(units)))}
         word = tuple((costs.by_layer[layer], ranks[unit], unit >= 0) for layer, unit in zip(layers, units))
         ends = (run[0] == 0, run[1] == len(inst.cuts) - 1, costs.cut[run[0]], costs.cut[run[1]])
-        return self.cache.setdefault((case.candidate, word, ends), run)
+        return self.cache["alike"].setdefault((case.candidate, word, ends), run)
 
     @remembered("candidate", "replicas", "degree", "schedule")
     def held(self, case: Case, run: Run, choice: Choice) -> tuple[float, float]:
@@ -991,6 +1040,8 @@ class Rules:
         stretch, route, layers = self.stretch(case), self.instance.route(case), self.instance.layers
         last, rear, blocks, marks = len(route) - 1, stretch.start, stretch.blocks or set(), stretch.marks
         ahead, loose = layers - rear - stretch.count, (0, stretch.others or 0)
+        apart = [0, *(int(one != other) for one, other in pairwise(route)), 0]
+        outer = [[(layers - 1, None)] * bool(ahead), [(0, None)] * bool(rear)]  # Ends of the first and the last chunk.
         for fronts in compositions(ahead) if exact else ((),):
             for backs in compositions(rear) if exact else ((),):
                 if len(fronts) + len(backs) > last + 2:
@@ -998,7 +1049,6 @@ class Rules:
                 parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
                 top, bottom = layers, rear
                 for place, stage in enumerate(route):
-                    sides = sum(0 <= other <= last and route[other] != stage for other in (place - 1, place + 1))
                     free, back = place in (0, last), last - place
                     if exact:
                         own = range(top - 1, top - 1 - (fronts[place] if place < len(fronts) else 0), -1)
@@ -1018,15 +1068,14 @@ class Rules:
                                 break
                             most = 0
                     else:
-                        sides_of = ((0, ahead, layers - 1), (last, rear, 0))
-                        ends = [(end, None) for at, there, end in sides_of if there and place == at]
+                        ends = [*(outer[0] if not place else ()), *(outer[1] if not back else ())]
                         passed, least, most = loose, 0, stretch.count
                         if size:
                             least, most = 0 if free else size - 1 - len(blocks) + stretch.count, size
                     least, most = max(least, 0), min(most, stretch.count)
                     if least > most:
                         break
-                    parts[stage].append(Chunk(least, most, tuple(ends), passed, sides))
+                    parts[stage].append(Chunk(least, most, tuple(ends), passed, apart[place] + apart[place + 1]))
                 else:
                     yield [tuple(own) for own in parts]
 
@@ -1048,13 +1097,13 @@ class Rules:
         room, peak, steps, found = inst.room - (costs.gathered if choice[1] > 2 else 0.0), 0.0, [], 0
         for chunk, count in zip(chunks, moment, strict=True):
             for place, passed in chunk.ends:
-                end, own = stretch.order[place], self.of_end(case, choice, place, passed)
+                end, own = stretch.order[place], self.of_end(case, choice[0], place, passed)
                 least = min(mode["first"][end] + (count - 1) * mode["more"][end] for mode in own)
                 room -= least + self.state(case, end, zero)
                 peak = max(peak, min(mode["peak"][end] for mode in own))
             each = [mode["first"][layer] + (count - 1) * mode["more"][layer] + state for mode in modes]
             base, heavy, light = chunk.least, each[0], each[-1]
-            part = self.recomputed(case, choice, chunk)[heavy <= light]
+            part = self.recomputed(case, choice[0], chunk)[heavy <= light]
             room, found = room - base * light - min(part, base) * (heavy - light), found + base
             # What one more layer takes at least; where later ones take less, all take as little.
             first = max(min(part, chunk.most) - base, 0) if heavy <= light or part >= chunk.most else 0
@@ -1068,60 +1117,66 @@ class Rules:
                 break
         return stretch.count if min(steps)[0] < 0 else held
 
-    def recomputed(self, case: Case, choice: Choice, chunk: Chunk) -> tuple[int, int]:
-        """Fewest and most layers of the stretch that a chunk of a partial choice recomputes, if it has them."""
-        stretch, parts = self.stretch(case), choice[0].split(":")
+    def recomputed(self, case: Case, mode: str, chunk: Chunk) -> tuple[int, int]:
+        """Fewest and most layers of the stretch that a chunk of a partial mode recomputes, if it has them."""
+        stretch, parts = self.stretch(case), mode.split(":")
         if len(parts) == 1 or stretch.others is None:
             return 0, stretch.count
         return max(int(parts[1]) - chunk.front[1], 0), max(int(parts[1]) - chunk.front[0], 0)
 
-    def of_end(self, case: Case, choice: Choice, place: int, passed: int | None) -> list[Numbers]:
+    def of_end(self, case: Case, mode: str, place: int, passed: int | None) -> list[Numbers]:
         """Modes that a layer beside the stretch may be in, with so many blocks in front of it in its chunk."""
-        names, bit = choice[0].split(":")[::2], 1 << self.stretch(case).order[place]
+        names, bit = mode.split(":")[::2], 1 << self.stretch(case).order[place]
         if not any(unit & bit for unit in self.instance.units):
             names = names[-1:]
         elif passed is not None and len(names) > 1:
-            names = names[:1] if passed < int(choice[0].split(":")[1]) else names[1:]
+            names = names[:1] if passed < int(mode.split(":")[1]) else names[1:]
         return [self.instance.candidates[case.candidate].modes[name] for name in names]
 
     @remembered("candidate")
-    def rates(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...]) -> tuple[Any, ...]:
+    def rates(self, case: Case, mode: str, chunks: tuple[Chunk, ...]) -> tuple[Any, ...]:
         """Ends of a stage; seconds of a layer of the stretch, of its recomputation, of ends and ports; `recomputed`."""
         costs, stretch = self.instance.candidates[case.candidate], self.stretch(case)
-        layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in choice[0].split(":")[::2]]
+        layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in mode.split(":")[::2]]
         ends = tuple(end for chunk in chunks for end in chunk.ends)
-        own = [(stretch.order[place], self.of_end(case, choice, place, passed)) for place, passed in ends]
-        fixed = sum(costs.forward[e] + costs.backward[e] + min(mode["extra"][e] for mode in each) for e, each in own)
+        beside = [(stretch.order[place], self.of_end(case, mode, place, passed)) for place, passed in ends]
+        fixed = sum(costs.forward[e] + costs.backward[e] + min(own["extra"][e] for own in each) for e, each in beside)
         ports = [
-            [row[e] + min(mode["busy"][level][e] for mode in each) for e, each in ((layer, modes), *own)]
+            [row[e] + min(own["busy"][level][e] for own in each) for e, each in ((layer, modes), *beside)]
             for level, row in enumerate(costs.busy or ())
         ]
         heavy, light = modes[0]["extra"][layer], modes[-1]["extra"][layer]
-        bounds = [self.recomputed(case, choice, chunk) for chunk in chunks] if heavy != light else []
+        bounds = [self.recomputed(case, mode, chunk) for chunk in chunks] if heavy != light else []
         partly = any(few < chunk.most for (few, _), chunk in zip(bounds, chunks))
+        spans = [(few, chunk.least, chunk.most) for (few, _), chunk in zip(bounds, chunks)] if partly else []
+        most, many = sum(chunk.most for chunk in chunks), sum(many for _, many in bounds)
+        sums = most, many, sum(chunk.sides for chunk in chunks)
         work = costs.forward[layer] + costs.backward[layer]
-        return ends, work, light, heavy - light, fixed, [(each, sum(rest)) for each, *rest in ports], bounds, partly
+        return ends, work, light, heavy - light, fixed, [(each, sum(rest)) for each, *rest in ports], spans, sums
 
-    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], count: int) -> Terms:
-        """Least `t` of a stage with so many layers of the stretch, with their recomputation and what ZeRO shows."""
-        inst, (ends, work, light, more, fixed, ports, bounds, partly) = self.instance, self.rates(case, choice, chunks)
-        extra, low = count * light, count
-        if partly:
-            rest = count - sum(chunk.most for chunk in chunks)
-            low = sum(min(few, max(c.least, rest + c.most)) for (few, _), c in zip(bounds, chunks))
-        if more:
-            extra += min(low * more, min(count, sum(many for _, many in bounds)) * more)
-        often, messages = [0.0] * (1 + len(inst.levels)), self.hop(case) * sum(chunk.sides for chunk in chunks)
-        if inst.effective(choice[1]) > 1:
-            often = self.shared(case, choice, ends, count)[0]
-        shown, work = inst.data["exposed_often"] * often[0], count * work + extra + fixed
-        hides = inst.schedules[case.schedule]["hides"]
-        time = max(work, messages) + shown if hides else work + messages + shown
-        if inst.data["hiding"]:
-            time = max(time, often[0])
-        for level, (each, rest) in enumerate(ports):
-            time = max(time, often[1 + level] + count * each + rest)
-        return time, extra, shown
+    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...]) -> Callable[[int], Terms]:
+        """Least `t` of a stage by its layers of the stretch, with their recomputation and what ZeRO shows."""
+        inst = self.instance
+        ends, work, light, more, fixed, ports, spans, (most, many, sides) = self.rates(case, choice[0], chunks)
+        messages, sharded, never = self.hop(case) * sides, inst.effective(choice[1]) > 1, [0.0] * (1 + len(inst.levels))
+        hides, hiding, exposed = inst.schedules[case.schedule]["hides"], inst.data["hiding"], inst.data["exposed_often"]
+
+        def pace(count: int) -> Terms:
+            extra, low = count * light, count
+            if spans:
+                low = sum(min(few, max(fewest, count - most + own)) for few, fewest, own in spans)
+            if more:
+                extra += min(low * more, min(count, many) * more)
+            often = self.shared(case, choice, ends, count)[0] if sharded else never
+            shown, busy = exposed * often[0], count * work + extra + fixed
+            time = max(busy, messages) + shown if hides else busy + messages + shown
+            if hiding:
+                time = max(time, often[0])
+            for sent, (each, rest) in zip(often[1:], ports):
+                time = max(time, sent + count * each + rest)
+            return time, extra, shown
+
+        return pace
 
     def shared(self, case: Case, choice: Choice, ends: Ends, count: int) -> Sharding:
         """Seconds of ZeRO of so many layers of the stretch and the ends of a stage, see `Instance.sharding`."""
@@ -1171,7 +1226,7 @@ class Rules:
                 known[own] = self.fastest(case, choices, own, limit)
             key, top = (own, moment), -1
             if key not in known:
-                for fast, choice in known[own]:
+                for fast, _, _, choice in known[own]:
                     if fast <= top:
                         break
                     top = max(top, min(fast, self.capacity(case, choice, own, moment)))
@@ -1193,7 +1248,7 @@ class Rules:
                     key = (own, held[stage], number)
                     if key not in known:
                         known[key] = []
-                        for fast, choice in known[own]:
+                        for fast, _, _, choice in known[own]:
                             if number <= min(fast, self.capacity(case, choice, own, held[stage])):
                                 add(known[key], self.added(case, choice, own, number, choices, w), False)
                     for time, more, y in known[key]:
@@ -1207,22 +1262,30 @@ class Rules:
             labels = following
         return min((a * t + filling + f + y for own in labels.values() for t, f, y in own), default=inf)
 
-    def fastest(self, case: Case, choices: Choices, own: tuple[Chunk, ...], limit: float) -> list[tuple[int, Choice]]:
-        """Most layers of the stretch that a stage runs in less than `limit` by each choice, the most first."""
-        fewest, most = sum(chunk.least for chunk in own), min(sum(c.most for c in own), self.stretch(case).count)
-        fast, ways, known = fewest, [], {}
+    def fastest(
+        self, case: Case, choices: Choices, own: tuple[Chunk, ...], limit: float
+    ) -> list[tuple[int, int, int, Choice]]:
+        """Most layers of the stretch that a stage runs in less than `limit` by ZeRO stage, part and choice.
+
+        The most are first, and of equally many those that likely take the fewest bytes.
+        """
+        fewest, limits = sum(chunk.least for chunk in own), (sum(chunk.most for chunk in own), self.stretch(case).count)
+        fast, ways, known, spans = None, [], {}, {(max(c.front[1], len(c.ends)), c.most) for c in own}
         for family in choices.families:
             for part, choice in family:
                 key = choice[0], max(self.instance.effective(choice[1]), 1)
-                if key not in known:  # Choices side by side are about as fast.
-                    while fast < most and self.pace(case, choice, own, fast + 1)[0] < limit:
+                if key not in known:
+                    pace = self.pace(case, choice, own)
+                    if fast is None:
+                        fast = fewest + bisect_left(range(fewest, min(limits) + 1), limit, key=lambda n: pace(n)[0]) - 1
+                    while fast < min(limits) and pace(fast + 1)[0] < limit:  # Choices side by side are about as fast.
                         fast += 1
-                    while fast >= fewest and self.pace(case, choice, own, fast)[0] >= limit:
+                    while fast >= fewest and pace(fast)[0] >= limit:
                         fast -= 1
                     known[key] = fast
                 fast = known[key]
-                ways.append((fast, choice))
-                if part >= max(max(c.front[1], len(c.ends)) + min(c.most, fast + 1) for c in own):
+                ways.append((fast, choice[1], part, choice))
+                if part >= max(front + min(most, fast + 1) for front, most in spans):
                     break  # Further ones recompute no more: this is all that a chunk of such a stage may hold.
         return sorted(ways, reverse=True)
 
@@ -1230,7 +1293,7 @@ class Rules:
         self, case: Case, choice: Choice, own: tuple[Chunk, ...], count: int, choices: Choices, w: Sequence[float]
     ) -> Terms:
         """Terms of a stage with so many layers of the stretch, beside the recomputation that the filling counts."""
-        time, extra, shown = self.pace(case, choice, own, count)
+        time, extra, shown = self.pace(case, choice, own)(count)
         modes, layer = (
             self.instance.candidates[case.candidate].modes,
             self.stretch(case).order[self.stretch(case).start],
@@ -1346,16 +1409,24 @@ def check_tree(rules: Rules, node: Numbers, left: Sequence[Case]) -> None:
         inside[getattr(case, node["by"]) or 0].append(case)
     for value, cases in inside.items():
         part = next((part for ranges, part in node["parts"] if any(low <= value <= high for low, high in ranges)), None)
-        if part is None:
-            raise Refused(f"no leaf covers the case of {cases[0]}")
-        check_tree(rules, part, cases)
+        if part is not None:
+            check_tree(rules, part, cases)
+        elif (case := next(filter(rules.instance.choices, cases), None)) is not None:
+            raise Refused(f"no leaf covers the case of {case}")
 
 
 def read(path: str | PathLike[str]) -> Numbers:
     """Certificate in a file, compressed or not."""
     with open(path, "rb") as file:
         data = file.read()
-    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, object_pairs_hook=unlike)
+
+
+def unlike(pairs: list[tuple[str, Any]]) -> Numbers:
+    """Object of a file, whose keys differ."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise Refused("a key occurs twice")
+    return found
 
 
 def check(certificate: Numbers) -> tuple[float, float | None]:
@@ -1366,12 +1437,13 @@ def check(certificate: Numbers) -> tuple[float, float | None]:
     """
     try:
         instance, claim = Instance(certificate["instance"]), certificate["lower_bound"]
+        if isinstance(claim, bool) or not 0 <= claim < inf:
+            raise Refused(f"the claimed bound is {claim!r}")
         unpriced = instance.data.get("complete_below")
         if unpriced is not None and not unpriced >= claim:
             raise Refused(f"candidates that are not priced are only said to take {unpriced} s")
         price = instance.price(certificate["plan"]) if certificate.get("plan") is not None else None
-        cases = [case for case in instance.cases() if instance.choices(case)]
-        check_tree(Rules(instance, claim), certificate["cases"], cases)
+        check_tree(Rules(instance, claim), certificate["cases"], instance.cases)
         if price is not None and price < claim:
             raise Refused(f"the plan's price is {price!r} s, below the claimed bound")
         if price is not None and not abs(price - certificate["price"]) <= 1e-9 * price:
@@ -1386,14 +1458,18 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: check_certificate.py CERTIFICATE", file=sys.stderr)
         return 2
+    gc.disable()  # Nothing here is a cycle.
     try:
-        claim, price = check(read(arguments[0]))
+        certificate = read(arguments[0])
+        claim, price = check(certificate)
     except (OSError, EOFError, RecursionError, ValueError, zlib.error, Refused) as refused:
         print(f"not proved: {refused}")
         return 1
     print(f"no plan of this instance has a price below {claim!r} s")
     if price is not None:
         print(f"the plan's price is {price!r} s")
+    if (unpriced := certificate["instance"].get("complete_below")) is not None:
+        print(f"not checked: candidates without numbers take at least {unpriced!r} s")
     return 0
 
 

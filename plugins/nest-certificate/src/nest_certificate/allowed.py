@@ -18,7 +18,7 @@ def allowed_choices(instance: Instance, numbers: Numbers) -> dict[str, Any] | No
     if not constraints:
         return None
     rules, cases, sets = _Rules(instance, constraints), defaultdict[str, dict[str, int]](dict), dict[Sets, int]()
-    for case in numbers.cases():
+    for case in numbers.cases:
         found = rules.sets(case)
         if found:
             key = ",".join(map(str, (case.candidate, case.replicas, case.order, case.schedule, case.degree)))

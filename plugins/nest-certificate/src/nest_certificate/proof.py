@@ -31,7 +31,7 @@ def proof(rules: Rules) -> Tree:
         NotProved: a case has no rule.
     """
     proved: list[tuple[Case, str]] = []
-    for case in rules.instance.cases():
+    for case in rules.instance.cases:
         if not rules.instance.choices(case):
             continue
         try:

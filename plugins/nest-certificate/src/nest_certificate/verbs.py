@@ -107,7 +107,7 @@ def compare_certificate(
     try:
         written = read(certificate)
         parts, digest = dict(written["instance"]), written["problem"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, Refused) as error:
         raise InputError(f"{certificate} is no certificate; write one with `nest certify`.") from error
     try:
         _, numbers, fresh = formulated(read_plan(plan), plugins)

@@ -4,7 +4,7 @@ import ast
 import json
 import subprocess
 import sys
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,7 @@ def test_a_mutated_certificate_claims_no_more_than_the_optimum(seed, number):
 def case_of(instance, plan):
     """Case of a plan."""
     decided = [plan[name] for name in ("candidate", "replicas", "order", "schedule", "degree")]
-    own = (case for case in instance.cases() if case.stages == len(plan["stages"]))
+    own = (case for case in instance.cases if case.stages == len(plan["stages"]))
     return next(c for c in own if [c.candidate, c.replicas, c.order, c.schedule, c.degree] == decided)
 
 
@@ -102,7 +102,7 @@ def test_chunks_with_more_room_than_equal_layers_are_no_crash():
 
 def test_a_case_without_choices_needs_no_rule():
     instance = rules.Instance(by_hand()["instance"] | {"allowed": {"sets": [], "cases": {}}})
-    assert [rules.Rules(instance, 1e9).prove(case, 0) for case in instance.cases()] == [0, 0, 0]
+    assert [rules.Rules(instance, 1e9).prove(case, 0) for case in instance.cases] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", [0, 2, 5, 13])
@@ -125,6 +125,12 @@ def test_solve_writes_a_certificate_and_certify_the_same(monkeypatch, tmp_path, 
     assert call(monkeypatch, "certify", files["plan.json"], "--output", files["two.gz"]) == 0
     assert Path(files["one.gz"]).read_bytes() == Path(files["two.gz"]).read_bytes()
     assert rules.main([files["one.gz"]]) == 0
+    assert "not checked" not in capsys.readouterr().out
+    unpriced = rules.read(files["one.gz"])
+    unpriced["instance"]["complete_below"] = 1e9
+    (tmp_path / "unpriced.json").write_text(json.dumps(unpriced))
+    assert rules.main([str(tmp_path / "unpriced.json")]) == 0
+    assert "not checked: candidates without numbers take at least 1000000000.0 s" in capsys.readouterr().out
     assert call(monkeypatch, "certify", files["plan.json"], "--compare", files["one.gz"]) == 0
     written = json.loads(Path(files["plan.json"]).read_text())
     with pytest.raises(InputError, match="has no schedule 'none'"):
@@ -259,12 +265,27 @@ def test_stages_of_unlike_zero_are_bounded():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"\x1f\x8b\x08" + bytes(40), "not proved"), (b"[" * 100_000, "not proved")]
+    ("content", "said"),
+    [
+        (b"\x1f\x8b\x08" + bytes(40), "not proved"),
+        (b"[" * 100_000, "not proved"),
+        (b'{"a": 1, "a": 2}', "occurs twice"),
+    ],
 )
 def test_a_damaged_file_is_no_proof(content, said, tmp_path, capsys):
     (tmp_path / "certificate").write_bytes(content)
     assert rules.main([str(tmp_path / "certificate")]) == 1
     assert said in capsys.readouterr().out
+
+
+def no_plan(**numbers):
+    """Change numbers of an instance so that no plan is left below a high bound."""
+    return lambda c: (c["instance"].update(numbers), c.update(plan=None, lower_bound=1e9, cases={"rule": "replay"}))
+
+
+def of_candidate(**numbers):
+    """Change numbers of the candidate."""
+    return lambda c: c["instance"]["candidates"][0].update(numbers)
 
 
 @pytest.mark.parametrize(
@@ -277,6 +298,27 @@ def test_a_damaged_file_is_no_proof(content, said, tmp_path, capsys):
         (lambda c: c.update(price=13.0), "price is 13.5"),
         (lambda c: c["instance"].update(together=[[1, 2]]), "between two allowed cuts"),
         (lambda c: c["instance"].update(complete_below=13.0), "not priced"),
+        (lambda c: c.update(lower_bound=-inf), "claimed bound is -inf"),
+        (lambda c: c.update(lower_bound=True), "claimed bound is True"),
+        *((no_plan(global_batch=count), "no whole number from 1") for count in (0, 2.5, -2, nan, True)),
+        *((no_plan(levels=[[2, *level]]), "a level of the instance") for level in ((nan, 0.0), (2.0, nan), (2.0, inf))),
+        *(
+            (no_plan(**{name: nan}), "negative or not finite")
+            for name in ("memory", "reserve", "exposed", "synchronisation")
+        ),
+        (no_plan(together=[[0, 9]]), "a layer that it has not"),
+        (no_plan(rank_orders=["tp-inner"]), "rank order"),
+        (no_plan(hiding=nan), "flag"),
+        (no_plan(zero=[-1]), "ZeRO stage"),
+        (no_plan(allowed={"sets": [[[["none", 0]]]], "cases": {"0,1,0,0,None": {"1": -1}}}), "choices that it has not"),
+        *((of_candidate(width=width), "no whole number from 1") for width in (-1, 0, True, nan)),
+        *((of_candidate(samples=samples), "no whole number from 1") for samples in (-1, 0.5, nan)),
+        *((of_candidate(gathered=size), "negative or not finite") for size in (-1e9, nan)),
+        *((of_candidate(forward=[1, 1, 1, size]), "negative or not finite") for size in (-1, nan, inf)),
+        (lambda c: c["instance"]["candidates"][0]["state"]["dense"].update(ranks=[0, 0]), "ranks"),
+        (lambda c: c["instance"]["schedules"][0].update(copies=-9), "no whole number from 1"),
+        (lambda c: c["instance"]["schedules"][0].update(chunks=1.5), "no whole number from 1"),
+        (lambda c: c["plan"]["stages"][1].update(chunks=[[2, 2, 3]]), "between two allowed cuts"),
     ],
 )
 def test_the_checker_names_what_is_wrong(change, said):
