@@ -363,7 +363,11 @@ class Instance:
     def cases(self) -> list[Case]:
         """Every combination of candidate, replicas, rank order, schedule, shard groups and number of stages."""
         found: list[Case] = []
-        batch, uneven = self.data["global_batch"], self.data["uneven_batch"]
+        batch, uneven, given = (
+            self.data["global_batch"],
+            self.data["uneven_batch"],
+            len(self.data.get("partition") or ()),
+        )
         for index, costs in enumerate(self.candidates):
             width = costs.width
             if not all(c % width == 0 or width % c == 0 for c in self.capacity):
@@ -377,8 +381,7 @@ class Instance:
                         for schedule in range(len(self.schedules)):
                             decided = index, d, order, schedule, degree
                             for stages in range(1, min(size // width, self.layers) + 1):
-                                given = len(self.data.get("partition") or ()) in (0, stages)
-                                if given and self.admits(schedule, batches, stages):
+                                if given in (0, stages) and self.admits(schedule, batches, stages):
                                     found.append(Case(*decided, stages, batches, size))
         return found
 
@@ -1269,7 +1272,7 @@ class Rules:
 
         The most are first, and of equally many those that likely take the fewest bytes.
         """
-        fewest, limits = sum(chunk.least for chunk in own), (sum(chunk.most for chunk in own), self.stretch(case).count)
+        fewest, most = sum(chunk.least for chunk in own), min(sum(c.most for c in own), self.stretch(case).count)
         fast, ways, known, spans = None, [], {}, {(max(c.front[1], len(c.ends)), c.most) for c in own}
         for family in choices.families:
             for part, choice in family:
@@ -1277,15 +1280,15 @@ class Rules:
                 if key not in known:
                     pace = self.pace(case, choice, own)
                     if fast is None:
-                        fast = fewest + bisect_left(range(fewest, min(limits) + 1), limit, key=lambda n: pace(n)[0]) - 1
-                    while fast < min(limits) and pace(fast + 1)[0] < limit:  # Choices side by side are about as fast.
+                        fast = fewest + bisect_left(range(fewest, most + 1), limit, key=lambda n: pace(n)[0]) - 1
+                    while fast < most and pace(fast + 1)[0] < limit:  # Choices side by side are about as fast.
                         fast += 1
                     while fast >= fewest and pace(fast)[0] >= limit:
                         fast -= 1
                     known[key] = fast
                 fast = known[key]
                 ways.append((fast, choice[1], part, choice))
-                if part >= max(front + min(most, fast + 1) for front, most in spans):
+                if part >= max(front + min(held, fast + 1) for front, held in spans):
                     break  # Further ones recompute no more: this is all that a chunk of such a stage may hold.
         return sorted(ways, reverse=True)
 
