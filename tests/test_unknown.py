@@ -8,8 +8,11 @@ import pytest
 import nest
 from nest.catalogue import stacks
 from nest.errors import InputError
+from nest.formulate.problem import self_contained
+from nest.hooks.registry import registry
+from nest.io import structure
 from nest.report.text.first_screen import first_screen
-from nest.spec import PlanDocument
+from nest.spec import PlanDocument, Problem
 from nest.units import format_seconds
 
 
@@ -50,6 +53,21 @@ def test_a_range_spans_the_step_times_under_both_values() -> None:
 )
 def test_what_the_problem_or_a_named_release_says_is_known(settled: dict[str, Any]) -> None:
     assert nest.evaluate(settled).unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("training", "data", "unknown"),
+    [
+        ({"overlap": {"tensor": False}}, False, {"overlap.data": True}),
+        ({"overlap": {"tensor": True}}, True, {"overlap.data": False}),
+        ({"overlap": {"tensor": False}, "stack": "megatron-core"}, True, None),
+    ],
+)
+def test_one_overlap_off_means_a_launch_without_flags(training: dict[str, Any], data: bool, unknown: Any) -> None:
+    taken = self_contained(
+        structure(problem(attention_kernel="flash2", **training), Problem), None, registry()
+    ).training
+    assert (taken.overlap.data, taken.unknown) == (data, unknown)
 
 
 def test_facts_that_hardly_matter_are_left_out() -> None:

@@ -28,7 +28,7 @@ from nest.units import listed
 PLACE, TARGET_PLACE = "training.stack", "search.target"
 
 
-def value_of(training: Training, key: str) -> Any:
+def value_of(training: Training | StackDefaults, key: str) -> Any:
     """Value of a key that stacks fill in, such as `overlap.data`."""
     return attrgetter(key)(training)
 
@@ -51,36 +51,38 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     training = problem.training
     written, place = training.stack, PLACE
     if written is None:
-        asked = (problem.search.framework, training.precision, problem.decided.get("zero"))
-        usual = implied(*asked, device, known)
+        usual = implied(problem, device, known)
         written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
     stack = described(written, known, base, place)
-    if training.unknown is None and place not in (PLACE, TARGET_PLACE):
-        open_keys = {key: other for key, other in stack.unknown.items() if value_of(training, key) is None}
-        training = evolve(training, unknown=open_keys)
+    if place not in (PLACE, TARGET_PLACE):
+        flags = {key: other for key, other in stack.unknown.items() if key.startswith("overlap.")}
+        if any(value_of(training, key) == other for key, other in flags.items()):
+            stack = _without_flags(stack, flags)
+        if training.unknown is None:
+            open_keys = {key: other for key, other in stack.unknown.items() if value_of(training, key) is None}
+            training = evolve(training, unknown=open_keys)
     if isinstance(written, str) and is_file_name(written):
         written = stack
     return evolve(problem, training=evolve(_filled(training, stack, known.schedules()), stack=written))
 
 
-def implied(
-    target: str | None, precision: str, zero: object, device: DeviceSpec | None, known: Registry
-) -> Implied | None:
+def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
     """Stack of `search.target`, else of the training precision, else the device's usual one; None: none.
 
-    If ZeRO 3 is fixed (`zero`) and the framework of the usual stack does not run it, the alternative it names.
+    If ZeRO 3 is fixed and the framework of the usual stack does not run it, the alternative it names.
     """
+    target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
         return Implied(name, TARGET_PLACE)
     if device is None or device.stack is None:
         return None
     for name, stack in known.stacks().items():
-        if precision in getattr(stack, "precisions", ()):
+        if problem.training.precision in getattr(stack, "precisions", ()):
             return Implied(name, "training.precision")
     usual = known.stacks().get(device.stack)
     instead = getattr(usual, "fully_sharded", "")
-    if instead in known.stacks() and zero == 3:
+    if instead in known.stacks() and problem.decided.get("zero") == 3:
         return Implied(instead, "fixed.zero")
     return Implied(device.stack, "cluster.device.stack")
 
@@ -103,6 +105,16 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
     return StackSpec(**{key: getattr(offered, key) for key in fields_dict(StackSpec) if hasattr(offered, key)})
 
 
+def _without_flags(stack: StackSpec, flags: Mapping[str, Any]) -> StackSpec:
+    """Return an implied stack as launched without its `flags` for overlap, which are given by their other values.
+
+    `unknown` then lists the values that the stack has with these flags.
+    """
+    overlap = evolve(stack.training.overlap, **{key.partition(".")[2]: other for key, other in flags.items()})
+    usual = {key: value_of(stack.training, key) for key in flags}
+    return evolve(stack, training=evolve(stack.training, overlap=overlap), unknown={**stack.unknown, **usual})
+
+
 WHOLE = ("fp32", "fp16")
 """Precisions with parameters of that format: a stack's gradients of bf16 parameters do not apply."""
 
@@ -116,35 +128,32 @@ def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) ->
     keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
     if training.precision in WHOLE and usual.gradients == "bf16":
         keys = [key for key in keys if key not in ("gradients", "master_gradients")]
-    left_out = {key: getattr(usual, key) for key in keys if getattr(training, key) is None}
-    return evolve(training, overlap=_over(training.overlap, overlap), **left_out)
+    overlap = evolve(training.overlap, **_missing(training.overlap, overlap, fields_dict(Overlap)))
+    return evolve(training, overlap=overlap, **_missing(training, usual, keys))
 
 
-def _over(written: Overlap, usual: Overlap) -> Overlap:
-    left_out = {each.name: getattr(usual, each.name) for each in fields(Overlap) if getattr(written, each.name) is None}
-    return evolve(written, **left_out)
+def _missing(written: Any, usual: Any, keys: Iterable[str]) -> dict[str, Any]:
+    return {key: getattr(usual, key) for key in keys if getattr(written, key) is None}
 
 
 def on_stack_of(problem: Problem, target: str, known: Registry) -> Problem:
     """Give a problem the defaults of a framework's own stack, replacing another stack's."""
     training = problem.training
-    own = training.stack
-    if problem.model is None or own in (None, NO_STACK):
+    if problem.model is None or training.stack is None or training.stack == NO_STACK:
         return problem
-    assert own is not None
-    before = described(own, known)
+    before = described(training.stack, known)
     name = next((name for name, stack in known.stacks().items() if target in stack.targets), None)
     if target in before.targets or name is None:
         return problem
-    schedules = known.schedules()
+    schedules, guessed = known.schedules(), {key.removeprefix("overlap.") for key in training.unknown or ()}
     nothing: dict[str, Any] = {each.name: None for each in fields(StackDefaults) if each.name != "overlap"}
-    hidden: dict[str, Any] = {each.name: None for each in fields(Overlap)}
-    filled = _filled(evolve(training, overlap=evolve(training.overlap, **hidden), **nothing), before, schedules)
+    filled = _filled(evolve(training, overlap=Overlap(), **nothing), before, schedules)
 
     def said(ours: Any, theirs: Any, names: Iterable[str]) -> dict[str, Any]:
-        return {key: None if getattr(ours, key) == getattr(theirs, key) else getattr(ours, key) for key in names}
+        stated = (key for key in names if key not in guessed and getattr(ours, key) != getattr(theirs, key))
+        return {**dict.fromkeys(names), **{key: getattr(ours, key) for key in stated}}
 
-    overlap = evolve(training.overlap, **said(training.overlap, filled.overlap, hidden))
+    overlap = Overlap(**said(training.overlap, filled.overlap, fields_dict(Overlap)))
     bare = evolve(training, overlap=overlap, unknown=None, **said(training, filled, nothing))
     return evolve(problem, training=evolve(_filled(bare, described(name, known), schedules), stack=name))
 
@@ -168,8 +177,7 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
-    asked = (problem.search.framework, problem.training.precision, problem.decided.get("zero"))
-    usual = implied(*asked, device_of(problem.cluster), known)
+    usual = implied(problem, device_of(problem.cluster), known)
     if usual is None:
         return None
     decided = problem.decided.get("schedule")

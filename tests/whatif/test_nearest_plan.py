@@ -83,6 +83,14 @@ def test_a_problem_takes_the_overlap_of_the_frameworks_own_stack(target: str, st
     assert (training.stack, training.overlap.tensor, training.overlap.data) == (stack, tensor, False)
 
 
+def test_guessed_overlap_does_not_pass_on_to_another_stack() -> None:
+    asked = {**PROBLEM, "training": {**PROBLEM["training"], "overlap": {"tensor": False}}, "fixed": {"tp": 2}}
+    asked["cluster"] = {**PROBLEM["cluster"], "device": "h100-sxm"}
+    problem = carried_problem(api.evaluate(asked), registry())
+    overlap = on_stack_of(problem, "torchtitan", registry()).training.overlap
+    assert (problem.training.overlap.data, overlap.data, overlap.tensor) == (False, True, False)
+
+
 @pytest.mark.usefixtures("never_far")
 @pytest.mark.longer
 @pytest.mark.parametrize(
