@@ -118,10 +118,6 @@ class Cost:
         ports = tuple((a + c, b + d) for (a, b), (c, d) in zip(self.ports, then.ports, strict=True))
         return Cost(self.latency + then.latency, self.per_byte + then.per_byte, ports)
 
-    def on_share(self, share: float) -> "Cost":
-        """Return the cost of a share of the bytes."""
-        return Cost(self.latency, self.per_byte * share, tuple((first, each * share) for first, each in self.ports))
-
 
 def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
     """Return seconds, and seconds per byte, of `kind` in one group: `base + p (m - 1) step + p n r / bandwidth`.
@@ -155,8 +151,8 @@ class LevelRing(Record):
     def costs(self, kind: str, share: float) -> list[Cost]:
         """Return costs of `kind` among the members that meet here, per byte of a shared buffer."""
         used = self.protocols(kind) or [CollectiveLine((kind,), 0.0, self.level.latency, self.level.bandwidth)]
-        costs = [Cost.on(self.index, self.levels, *ring_cost(each, kind, self.members)) for each in used]
-        return [each.on_share(share) for each in costs]
+        rings = (ring_cost(each, kind, self.members) for each in used)
+        return [Cost.on(self.index, self.levels, latency, per_byte * share) for latency, per_byte in rings]
 
     def sharded(self, kind: str) -> list[Cost]:
         """Return costs of `kind` on the shares left by the levels inside."""

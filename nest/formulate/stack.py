@@ -51,7 +51,8 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     training = problem.training
     written, place = training.stack, PLACE
     if written is None:
-        usual = implied(problem, device, known)
+        asked = (problem.search.framework, training.precision, problem.decided.get("zero"))
+        usual = implied(*asked, device, known)
         written, place = (NO_STACK, PLACE) if usual is None else (usual.name, usual.place)
     stack = described(written, known, base, place)
     if place not in (PLACE, TARGET_PLACE):
@@ -66,23 +67,24 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     return evolve(problem, training=evolve(_filled(training, stack, known.schedules()), stack=written))
 
 
-def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
+def implied(
+    target: str | None, precision: str, zero: object, device: DeviceSpec | None, known: Registry
+) -> Implied | None:
     """Stack of `search.target`, else of the training precision, else the device's usual one; None: none.
 
-    If ZeRO 3 is fixed and the framework of the usual stack does not run it, the alternative it names.
+    If ZeRO 3 is fixed (`zero`) and the framework of the usual stack does not run it, the alternative it names.
     """
-    target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
         return Implied(name, TARGET_PLACE)
     if device is None or device.stack is None:
         return None
     for name, stack in known.stacks().items():
-        if problem.training.precision in getattr(stack, "precisions", ()):
+        if precision in getattr(stack, "precisions", ()):
             return Implied(name, "training.precision")
     usual = known.stacks().get(device.stack)
     instead = getattr(usual, "fully_sharded", "")
-    if instead in known.stacks() and problem.decided.get("zero") == 3:
+    if instead in known.stacks() and zero == 3:
         return Implied(instead, "fixed.zero")
     return Implied(device.stack, "cluster.device.stack")
 
@@ -177,7 +179,8 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     """
     if problem.model is None or (written.get("training") or {}).get("stack") is not None:
         return None
-    usual = implied(problem, device_of(problem.cluster), known)
+    asked = (problem.search.framework, problem.training.precision, problem.decided.get("zero"))
+    usual = implied(*asked, device_of(problem.cluster), known)
     if usual is None:
         return None
     decided = problem.decided.get("schedule")

@@ -79,10 +79,7 @@ class Tensor(Record):
 
     def divided(self, axis: str, degree: int) -> "Tensor":
         """Share of one of `degree` ranks that split `axis`."""
-        return self.with_shape(divide(self.shape, axis, degree))
-
-    def with_shape(self, shape: Shape) -> "Tensor":
-        """The tensor in another shape; itself if equal."""
+        shape = divide(self.shape, axis, degree)
         if shape is self.shape:
             return self
         return Tensor(self.name, shape, self.itemsize, self.differentiable)  # A quarter of the time of `evolve`.

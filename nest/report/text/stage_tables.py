@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from math import inf
 
 from attrs import asdict
 
@@ -37,18 +38,14 @@ def stage_table(plan: PlanDocument, screen: Screen) -> str:
         for run, row in zip(runs, rows, strict=True):
             row.insert(2, str(getattr(plan.stages[run[0]], column)))
     first, memory = header.index("ZeRO"), header.index("memory")
-    full = [index for index, run in enumerate(runs) if any(_is_overfull(plan, plan.stages[each]) for each in run)]
+    overfull = [stage.memory > (_capacity(plan, stage) or inf) for stage in plan.stages]
+    full = [index for index, run in enumerate(runs) if any(overfull[each] for each in run)]
     tones = {(index, column): Tone.BAD for index in full for column in (memory, memory + 1)}
     return table(header, rows, range(first, first + 5), screen, tones)
 
 
 def _capacity(plan: PlanDocument, stage: StageRecord) -> float | None:
     return memory_capacity(plan.summary, stage.pool)
-
-
-def _is_overfull(plan: PlanDocument, stage: StageRecord) -> bool:
-    capacity = _capacity(plan, stage)
-    return bool(capacity) and stage.memory > (capacity or 0.0)
 
 
 def _runs(plan: PlanDocument) -> list[list[int]]:
