@@ -168,17 +168,35 @@ def test_plans_of_a_stack_have_its_error() -> None:
         assert stage.upper_memory == pytest.approx(stage.memory + free * (error.factor(0.2) - 1))
 
 
+def knowable(row: dict[str, Any]) -> bool:
+    """Whether a plan could know what its run needs: on TPUs XLA keeps a part of it on the host.
+
+    With 8,192 tokens the logits that Aleph Alpha's code gathers decide, and the rows do not say that it does.
+    """
+    return not row["group"].startswith("tpu_") and not ("aleph" in row["group"] and "-s8192-" in row["id"])
+
+
 @pytest.mark.slow
 def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> None:
-    """The page has the error that the command finds, and verdicts are as good as the documents say."""
-    files = [shared / "fidelity" / f"{name}.jsonl" for name in ("measured", "measured_2", "out_of_memory")]
+    """The page has the errors that fits find, and verdicts are as good as it says."""
+    files = [
+        shared / "fidelity" / f"{name}.jsonl" for name in ("measured", "measured_2", "out_of_memory", "measured_3")
+    ]
+    lines = [path.read_text().splitlines() for path in files]
     seen = verdicts(files, registry())
-    found = fit(seen, USUAL)
+    rows = [json.loads(line) for each in lines for line in each]
+    known = [each for each, row in zip(seen, rows, strict=True) if knowable(row)]
     page = (Path(__file__).parents[4] / "docs" / "explanation" / "memory.md").read_text()
-    assert f"(median {found.median:.2f}, spread {found.spread:.2f})" in page
-    total = shares(seen, EVEN_ODDS, lambda _: found)[-1]
-    assert total.refused <= 0.06 * total.ran
+    found = fit(known, USUAL)
+    for error in (fit(seen[: sum(map(len, lines[:3]))], USUAL), found):
+        assert f"(median {error.median:.2f}, spread {error.spread:.2f})" in page
+    total = shares(known, EVEN_ODDS, lambda _: found)[-1]
+    words = (
+        f"rejects {total.refused} of {total.ran} that ran and accepts {total.promised} of {total.failed} that failed"
+    )
+    assert words in " ".join(page.split())
+    assert total.refused <= 0.05 * total.ran
     assert total.promised <= 0.15 * total.failed
-    without = shares(seen, EVEN_ODDS, left_out(seen, USUAL).__getitem__)[-1]
-    assert without.refused <= 2 * total.refused
-    assert without.promised <= 2 * total.promised
+    without = shares(known, EVEN_ODDS, left_out(known, USUAL).__getitem__)[-1]
+    assert without.refused <= 1.2 * total.refused
+    assert without.promised <= 1.2 * total.promised
