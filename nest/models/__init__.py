@@ -30,8 +30,8 @@ class InFile(Record):
 
     @property
     def importer(self) -> Any:
-        """Return the importer."""
-        return import_module(f"nest.models.{self.module}").importer
+        """Return the functions of the importer: its module."""
+        return import_module(f"nest.models.{self.module}")
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """Build the operator graph of one sample."""
@@ -88,7 +88,7 @@ class Family(Described):
 
     @property
     def importer(self) -> Any:
-        """Return the importer."""
+        """Return the importer in the module's table."""
         return evolve(import_module(f"nest.models.{self.module}").FAMILIES[self.name], name=self.name)
 
     @property

@@ -5,6 +5,8 @@ without pooler (arXiv 1810.04805), GPT-2 and GPT-3's shape (arXiv 2005.14165), G
 Falcon (arXiv 2311.16867).
 """
 
+from typing import Any
+
 from attrs import evolve
 
 from nest.models.building.config import ATTENTION, FULL, SLIDING, ConfigImporter, ConfigReader, Network
@@ -177,19 +179,12 @@ def _read_learned_positions(
     unused = 2 if masked and config.config.get("model_type") != "bert" else 0
     attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=causal)
     network = FeedForward(config.integer(inner, None if masked else 4 * width), gated=False, bias=True)
-    return Architecture(
-        config.family,
-        width,
-        config.integer("vocab_size"),
-        (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS),
-        tied=config.boolean("tie_word_embeddings", True),
-        norm_bias=True,
-        positions=config.integer(positions, minimum=1 + unused),
-        unused_positions=unused,
-        types=config.integer("type_vocab_size", 2) if masked else 0,
-        post_norm=masked,
-        masked_head=masked,
-    )
+    vocab = config.integer("vocab_size")
+    blocks = (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS)
+    build: Any = {"tied": config.boolean("tie_word_embeddings", True), "norm_bias": True, "unused_positions": unused}
+    build |= {"positions": config.integer(positions, minimum=1 + unused), "post_norm": masked, "masked_head": masked}
+    types = config.integer("type_vocab_size", 2) if masked else 0
+    return Architecture(config.family, width, vocab, blocks, types=types, **build)
 
 
 BERT = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings")

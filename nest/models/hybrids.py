@@ -11,18 +11,8 @@ from attrs import evolve
 from nest.models.building.config import ATTENTION, FULL, LINEAR, ConfigImporter, ConfigReader, Network
 from nest.models.deepseek import latent_attention
 from nest.models.rows import EXPERTS, experts, qwen_experts
-from nest.spec.architecture import (
-    Architecture,
-    DeltaNet,
-    FeedForward,
-    HybridBlock,
-    LinearAttention,
-    Mixer,
-    Parallel,
-    SelectiveScan,
-    ShortConvolution,
-    StateSpace,
-)
+from nest.spec.architecture import Architecture, FeedForward, HybridBlock, Mixer, Parallel
+from nest.spec.mixers import DeltaNet, LinearAttention, SelectiveScan, ShortConvolution, StateSpace
 
 
 def delta_net(config: ConfigReader) -> DeltaNet:

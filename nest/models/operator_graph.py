@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from attrs import frozen
-
 from nest.errors import InputErrors
 from nest.graph import KINDS, OTHER_SAMPLES, Operator, OperatorGraph
 from nest.io import structure
@@ -16,39 +14,36 @@ OPTIONS = ("repeat", "causal", "parameters")  # Keys beside a graph; all but the
 MOST_REPORTED = 20  # Most problems reported at once.
 
 
-@frozen
-class OperatorGraphImporter:
-    """The importer of `nest.graph.OperatorGraph` as a mapping, for one sample of the training's length."""
+def load(source: Any, training: Training) -> OperatorGraph:
+    """Read the graph as written, with its own precision and attention kernel whatever the training says.
 
-    def load(self, source: Any, training: Training) -> OperatorGraph:
-        """Read the graph as written, with its own precision and attention kernel whatever the training says.
+    Raises:
+        InputErrors: the mapping is no operator graph, an option beside it is impossible, or the graph is not of one
+            sample of the training's sequence length.
+    """
+    held = held_graph(source)
+    repeat = None if held is source else _repeat(source)
+    graph = structure(held, OperatorGraph)
+    problems = [*_graph_problems(graph, training)]
+    problems += _unwritten(graph)
+    for operator in graph.operators:
+        problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
+    if problems:
+        raise InputErrors(problems[:MOST_REPORTED])
+    if repeat is None:
+        return graph
+    from nest.graph.repeat import repeated
 
-        Raises:
-            InputErrors: the mapping is no operator graph, an option beside it is impossible, or the graph is not of one
-                sample of the training's sequence length.
-        """
-        held = held_graph(source)
-        repeat = None if held is source else _repeat(source)
-        graph = structure(held, OperatorGraph)
-        problems = [*_graph_problems(graph, training)]
-        problems += _unwritten(graph)
-        for operator in graph.operators:
-            problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
-        if problems:
-            raise InputErrors(problems[:MOST_REPORTED])
-        if repeat is None:
-            return graph
-        from nest.graph.repeat import repeated
+    return repeated(graph, repeat)
 
-        return repeated(graph, repeat)
 
-    def sequence_length(self, source: Any) -> int:
-        """Return the tokens of the graph's sample; 0: it has no sequence.
+def sequence_length(source: Any) -> int:
+    """Return the tokens of the graph's sample; 0: it has no sequence.
 
-        Raises:
-            InputErrors: the mapping is no operator graph.
-        """
-        return max(_lengths(structure(held_graph(source), OperatorGraph), "sequence"), default=0)
+    Raises:
+        InputErrors: the mapping is no operator graph.
+    """
+    return max(_lengths(structure(held_graph(source), OperatorGraph), "sequence"), default=0)
 
 
 def _repeat(source: Mapping[str, Any]) -> int | None:
@@ -137,6 +132,3 @@ def _problems(operator: Operator) -> Iterator[str]:
     stray = sorted(set(operator.contracted) - {axis for axis, _ in operator.space})
     if stray:
         yield f"it contracts {', '.join(stray)}, which its space lacks."
-
-
-importer = OperatorGraphImporter()

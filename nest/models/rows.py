@@ -167,6 +167,7 @@ def _hunyuan_experts(config: ConfigReader) -> Network:
 Keys = dict[str, Any]
 BEHIND_DENSE_LAYERS = ConfigReader.experts_behind_dense_layers
 TIED = {"tie_word_embeddings": True}
+TIED_4 = {**TIED, "num_key_value_heads": 4}
 GROUPS_OF_8 = {"num_key_value_heads": 8}
 HEADS_OF_128 = {**GROUPS_OF_8, "head_dim": 128}
 PAIR_OF_128 = {"num_key_value_heads": 2, "head_dim": 128}
@@ -200,6 +201,11 @@ EXAONE: Keys = {**PLAIN, "missing": EXAONE_KEYS, "norms": True, "windows": FOURT
 # 4096 and 28: defaults of Qwen2Config and Qwen3Config; those of Qwen2MoeConfig are below `max_window_layers`.
 BEHIND = some(lambda index, first: index >= first, 28, "max_window_layers", least=0, asked=True)
 BELOW = some(lambda index, first: index % 2 == 0 and index < first, 28, "max_window_layers", least=0, asked=True)
+SEED_KEYS = {**HEADS_OF_128, "attention_bias": True}
+SEED: Keys = {"missing": SEED_KEYS, "biases": ("attention_bias", "attention_out_bias")}
+QWEN2_MOE: Keys = {"missing": {**WINDOW, "qkv_bias": True}, "biases": ("qkv_bias", False), "windows": BELOW}
+FOUR_HEADS = {**WINDOW, "num_key_value_heads": 4}
+QWEN3_MOE: Keys = {"missing": FOUR_HEADS, "norms": True, "windows": partial(everywhere, asked=True)}
 QWEN2: Keys = {"missing": WINDOW, "biases": (True, False), "windows": BEHIND}
 HUNYUAN: Keys = {"norms": True, "norm": "rotated", "built": {"use_qk_norm": True, "use_cla": False}}
 
@@ -210,18 +216,9 @@ FAMILIES = {
     "starcoder2": row("Starcoder2ForCausalLM", dense("use_bias", gated=False), **STARCODER),
     "granite": row("GraniteForCausalLM", dense("mlp_bias"), scaled=True),
     "phi3": row("Phi3ForCausalLM", **PLAIN, windows=everywhere),
-    "seed_oss": row(
-        "SeedOssForCausalLM",
-        dense("mlp_bias"),
-        missing={**HEADS_OF_128, "attention_bias": True},
-        biases=("attention_bias", "attention_out_bias"),
-    ),
+    "seed_oss": row("SeedOssForCausalLM", dense("mlp_bias"), **SEED),
     "smollm3": row(
-        "SmolLM3ForCausalLM",
-        dense("mlp_bias"),
-        missing={**TIED, "num_key_value_heads": 4},
-        windows=all_but(4, asked=True),
-        turns="listed",
+        "SmolLM3ForCausalLM", dense("mlp_bias"), missing=TIED_4, windows=all_but(4, asked=True), turns="listed"
     ),
     # Squared ReLU needs its input for the backward pass, like any activation.
     "arcee": row("ArceeForCausalLM", dense("mlp_bias", gated=False)),
@@ -253,13 +250,7 @@ FAMILIES = {
     "hy_v3": row("HYV3ForCausalLM", NUMBERED_EXPERTS, missing=HY_KEYS, norms=True, built={"mlp_bias": False}),
     "solar_open": row("SolarOpenForCausalLM", BEHIND_DENSE_LAYERS, **GLM, missing=SOLAR_KEYS, example=ROUTED),
     "ernie4_5": row("Ernie4_5ForCausalLM", dense("use_bias"), missing={**TIED, **PAIR_OF_128}, biases=USED),
-    "ernie4_5_moe": row(
-        "Ernie4_5_MoeForCausalLM",
-        _ernie_experts,
-        **PLAIN,
-        missing={**TIED, "num_key_value_heads": 4},
-        built={"use_bias": False},
-    ),
+    "ernie4_5_moe": row("Ernie4_5_MoeForCausalLM", _ernie_experts, **PLAIN, missing=TIED_4, built={"use_bias": False}),
     "cohere": row("CohereForCausalLM", missing=TIED, norms="use_qk_norm", norm="own", parallel=1),
     "cohere2": row("Cohere2ForCausalLM", missing={**TIED, **WINDOW}, windows=FOURTH_FULL, turns="windowed", parallel=1),
     "olmoe": row("OlmoeForCausalLM", OLMO_EXPERTS, missing=OLMO_KEYS, **OWN_NORMS),
@@ -282,22 +273,10 @@ FAMILIES = {
     # Qwen2 and Qwen2.5 (arXiv 2407.10671). MiMo-7B (arXiv 2505.07608) adds layers for multi-token prediction.
     "qwen2": row("Qwen2ForCausalLM", **QWEN2),
     "mimo": row("MiMoForCausalLM", **QWEN2),
-    "qwen2_moe": row(
-        "Qwen2MoeForCausalLM",
-        partial(qwen_experts, shared=True),
-        missing={**WINDOW, "qkv_bias": True},
-        biases=("qkv_bias", False),
-        windows=BELOW,
-    ),
+    "qwen2_moe": row("Qwen2MoeForCausalLM", partial(qwen_experts, shared=True), **QWEN2_MOE),
     # Qwen3 (arXiv 2505.09388) normalises queries and keys per head.
     "qwen3": row("Qwen3ForCausalLM", norms=True, missing={**WINDOW, "head_dim": 128}, windows=BEHIND),
-    "qwen3_moe": row(
-        "Qwen3MoeForCausalLM",
-        qwen_experts,
-        norms=True,
-        missing={**WINDOW, "num_key_value_heads": 4},
-        windows=partial(everywhere, asked=True),
-    ),
+    "qwen3_moe": row("Qwen3MoeForCausalLM", qwen_experts, **QWEN3_MOE),
     "hunyuan_v1_dense": row("HunYuanDenseV1ForCausalLM", **HUNYUAN),
     "hunyuan_v1_moe": row("HunYuanMoEV1ForCausalLM", _hunyuan_experts, **HUNYUAN),
 }

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import astuple, frozen
+from attrs import astuple
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
@@ -17,41 +17,38 @@ from nest.spec.architecture import (
 )
 
 
-@frozen
-class TransformerImporter:
-    """The importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases."""
+def load(source: Any, training: Training) -> OperatorGraph:
+    """Build the operator graph of one sample.
 
-    def load(self, source: Any, training: Training) -> OperatorGraph:
-        """Build the operator graph of one sample.
+    Raises:
+        InputErrors: widths contradict each other.
+        InputError: the training does not suit the model.
+    """
+    from nest.models.building.graph import build_graph
 
-        Raises:
-            InputErrors: widths contradict each other.
-            InputError: the training does not suit the model.
-        """
-        from nest.models.building.graph import build_graph
+    return build_graph(architecture(source), training)
 
-        return build_graph(self.architecture(source), training)
 
-    def architecture(self, source: Any) -> Architecture:
-        """Describe the model.
+def architecture(source: Any) -> Architecture:
+    """Describe the model.
 
-        Raises:
-            InputErrors: widths contradict each other.
-        """
-        spec: TransformerSpec = source
-        problems = _contradictions(spec)
-        if problems:
-            raise InputErrors(f"transformer: {problem}." for problem in problems)
-        attention = _attention(spec)
-        dense = FeedForward(spec.ffn, spec.gated_mlp)
-        sparse = _mixture(spec) if spec.experts else dense
-        blocks = [
-            TransformerBlock(attention, dense if index < spec.dense_layers else sparse) for index in range(spec.layers)
-        ]
-        blocks += blocks[-1:] * spec.mtp_layers
-        return Architecture(
-            "transformer", spec.hidden, spec.vocab, tuple(blocks), tied=spec.tied_embeddings, predicting=spec.mtp_layers
-        )
+    Raises:
+        InputErrors: widths contradict each other.
+    """
+    spec: TransformerSpec = source
+    problems = _contradictions(spec)
+    if problems:
+        raise InputErrors(f"transformer: {problem}." for problem in problems)
+    attention = _attention(spec)
+    dense = FeedForward(spec.ffn, spec.gated_mlp)
+    sparse = _mixture(spec) if spec.experts else dense
+    blocks = [
+        TransformerBlock(attention, dense if index < spec.dense_layers else sparse) for index in range(spec.layers)
+    ]
+    blocks += blocks[-1:] * spec.mtp_layers
+    return Architecture(
+        "transformer", spec.hidden, spec.vocab, tuple(blocks), tied=spec.tied_embeddings, predicting=spec.mtp_layers
+    )
 
 
 def _contradictions(spec: TransformerSpec) -> list[str]:
@@ -90,15 +87,5 @@ def _attention(spec: TransformerSpec) -> GroupedQueryAttention | LatentAttention
 
 
 def _mixture(spec: TransformerSpec) -> MixtureOfExperts:
-    return MixtureOfExperts(
-        spec.experts,
-        spec.top_k,
-        width=spec.moe_ffn or spec.ffn,
-        gated=spec.gated_mlp,
-        shared_width=spec.shared_expert_ffn,
-        groups=spec.expert_groups,
-        visited_groups=spec.visited_groups,
-    )
-
-
-importer = TransformerImporter()
+    widths = spec.experts, spec.top_k, spec.moe_ffn or spec.ffn, spec.gated_mlp, spec.shared_expert_ffn
+    return MixtureOfExperts(*widths, groups=spec.expert_groups, visited_groups=spec.visited_groups)

@@ -6,7 +6,7 @@ from attrs import evolve
 from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.graph.repeat import repeated
-from nest.models.transformer import importer
+from nest.models import transformer as importer
 from nest.spec import Training, TransformerSpec
 
 WIDTHS = {"hidden": 16, "heads": 4, "ffn": 24, "vocab": 40}

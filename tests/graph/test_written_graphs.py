@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest.graph import KINDS, Operator, OperatorGraph, Parameter, Shape, Tensor
 from nest.io import structure, unstructure
-from nest.models.operator_graph import importer
+from nest.models import operator_graph as importer
 from nest.spec import Training
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "graph.schema.json"

@@ -48,16 +48,10 @@ def attention_core(
         return context
     met = mean_keys(layer.sequence, causal, window, chunk)
     head, channels = query.shape[-1][1], value.shape[-1][1]
-    per_key = 2.0 * (head + channels) / head
+    per_key, backward = 2.0 * (head + channels) / head, (3 * head + 2 * channels) / (head + channels)
+    kernel, flops = (layer, (*operands, *chosen), context, reach), per_key * met / reach
     attend(
-        layer,
-        (*operands, *chosen),
-        context,
-        reach,
-        parameters=learned,
-        flops_per_point=per_key * met / reach,
-        model_flops_per_point=per_key,
-        backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
+        *kernel, parameters=learned, flops_per_point=flops, model_flops_per_point=per_key, backward_flops_ratio=backward
     )
     return context
 

@@ -74,17 +74,10 @@ class LayerBuilder:
         **details: Any,
     ) -> None:
         """Add any operator, with `details` of it; its space is the first output's shape unless given."""
+        space = outputs[0].shape if space is None else space
+        details |= {"name": f"{self.path}/{name}", "saves": tuple(tensor.name for tensor in saves)}
         self.operators.append(
-            Operator(
-                name=f"{self.path}/{name}",
-                layer=self.name,
-                kind=kind,
-                space=outputs[0].shape if space is None else space,
-                inputs=inputs,
-                outputs=outputs,
-                saves=tuple(tensor.name for tensor in saves),
-                **details,
-            )
+            Operator(layer=self.name, kind=kind, space=space, inputs=inputs, outputs=outputs, **details)
         )
 
     def make(
@@ -121,18 +114,9 @@ class LayerBuilder:
         if parameters is None:
             parameters = (Parameter("weight", (*routed, *columns, *inner), group, tied),)
             parameters += (Parameter("bias", (*routed, *columns), group),) if bias else ()
-        self.add(
-            name,
-            kind,
-            (source,),
-            outputs,
-            space=(*rows, *columns, *inner),
-            parameters=parameters,
-            saves=(source,),
-            contracted=contracted,
-            flops_per_point=2.0 * (self.capacity if experts else 1.0),
-            model_flops_per_point=2.0,
-        )
+        flops = {"flops_per_point": 2.0 * (self.capacity if experts else 1.0), "model_flops_per_point": 2.0}
+        details: Any = {"space": (*rows, *columns, *inner), "saves": (source,), "contracted": contracted, **flops}
+        self.add(name, kind, (source,), outputs, parameters=parameters, **details)
 
     def project(
         self,

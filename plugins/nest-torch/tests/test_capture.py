@@ -10,8 +10,8 @@ import nest
 from nest.errors import InputError
 from nest.graph import OperatorGraph, axis_size
 from nest.io import structure, unstructure
-from nest.models.operator_graph import importer
-from nest.models.transformer import importer as transformer
+from nest.models import operator_graph as importer
+from nest.models import transformer
 from nest.spec import Training, TransformerSpec
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")

@@ -15,7 +15,7 @@ from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.registry import registry
 from nest.io import unstructure
-from nest.models.transformer import importer as transformer
+from nest.models import transformer
 from nest.spec import Training, TransformerSpec
 from nest.testing import assert_conforms
 from nest_torch.exported.importer import importer
