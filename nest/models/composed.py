@@ -38,15 +38,10 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
         networks = [evolve(mixture, normed=True)] * config.layers
     elif config.boolean("use_double_wide_mlp", False):
         networks = [FeedForward(width if each.keys_of is None else 2 * width) for each in attentions]
-    return config.decoder(
-        attentions,
-        networks,
-        result_norms=True,
-        scaled=True,
-        capped=config.has("final_logit_softcapping"),
-        layer_inputs=config.integer("hidden_size_per_layer_input", minimum=0),
-        layer_vocab=config.integer("vocab_size_per_layer_input", 262_144),
-    )
+    inputs, rows = config.integer("hidden_size_per_layer_input", minimum=0), "vocab_size_per_layer_input"
+    own = {"layer_inputs": inputs, "layer_vocab": config.integer(rows, 262_144)}
+    capped = config.has("final_logit_softcapping")
+    return config.decoder(attentions, networks, result_norms=True, scaled=True, capped=capped, **own)
 
 
 def share_keys(config: ConfigReader, kinds: list[GroupedQueryAttention], shared: int) -> list[GroupedQueryAttention]:

@@ -236,19 +236,13 @@ def _sparse_context(
     key = layer.make("key_rotary", "elementwise", (latent, shared_key), channels, output="rotated_key")
     reach = min(attention.indexer.keys if attention.indexer else layer.sequence, layer.sequence)
     context, width = layer.tensor("latent_context", heads, ("latent", rank)), channels[1]
-    attend(
-        layer,
-        (query, key, chosen),
-        context,
-        reach,
-        flops_per_point=2.0 * (width + rank) / width * mean_keys(layer.sequence, True, reach) / reach,
-        # What the model asks for is attention to expanded keys and values.
-        model_flops_per_point=2.0 * (attention.plain + attention.rotary + attention.value) / width,
-        backward_flops_ratio=(4 * width + 2 * rank) / (width + rank),
-    )
-    return layer.per_head(
-        "context", context, layer.tensor("context", heads, ("value", attention.value)), ("latent", rank)
-    )
+    flops = 2.0 * (width + rank) / width * mean_keys(layer.sequence, True, reach) / reach
+    # What the model asks for is attention to expanded keys and values.
+    asked, backward = attention.plain + attention.rotary + attention.value, (4 * width + 2 * rank) / (width + rank)
+    kernel, model_flops = (layer, (query, key, chosen), context, reach), 2.0 * asked / width
+    attend(*kernel, flops_per_point=flops, model_flops_per_point=model_flops, backward_flops_ratio=backward)
+    result = layer.tensor("context", heads, ("value", attention.value))
+    return layer.per_head("context", context, result, ("latent", rank))
 
 
 def _rotate(

@@ -27,17 +27,10 @@ def add_embedding(layer: LayerBuilder, architecture: Architecture) -> Tensor:
     tokens = layer.indices("token_ids")
     hidden = ("hidden", architecture.hidden)
     learned_rows = bool(architecture.positions or architecture.types)
-    embedded = layer.make(
-        "words",
-        "embedding",
-        (tokens,),
-        hidden,
-        output="words" if learned_rows or architecture.masked_head else "hidden",
-        space=(*layer.tokens, hidden, ("vocab", architecture.vocab)),
-        parameters=(Parameter("weight", (("vocab", architecture.vocab), hidden)),),
-        saves=(tokens,),
-        contracted=("vocab",),
-    )
+    vocab, output = ("vocab", architecture.vocab), "words" if learned_rows or architecture.masked_head else "hidden"
+    table: Any = {"space": (*layer.tokens, hidden, vocab), "parameters": (Parameter("weight", (vocab, hidden)),)}
+    table |= {"saves": (tokens,), "contracted": ("vocab",)}
+    embedded = layer.make("words", "embedding", (tokens,), hidden, output=output, **table)
     if learned_rows:
         embedded = _add_learned_rows(layer, architecture, embedded)
     if architecture.masked_head:

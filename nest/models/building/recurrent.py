@@ -56,19 +56,10 @@ def scan(
         again: FLOP that the backward pass repeats beside the two gradients of each product.
         further: results beside `output`.
     """
-    channels = output.shape[-1][1] * state
-    layer.add(
-        "scan",
-        "scan",
-        inputs,
-        (output, *further),
-        space=(*output.shape, ("state", state)),
-        parameters=parameters,
-        saves=saves,
-        flops_per_point=executed / channels,
-        model_flops_per_point=required / channels,
-        backward_flops_ratio=2.0 + again / executed,
-    )
+    channels, space, backward = output.shape[-1][1] * state, (*output.shape, ("state", state)), 2.0 + again / executed
+    flops: Any = {"flops_per_point": executed / channels, "model_flops_per_point": required / channels}
+    flops |= {"backward_flops_ratio": backward, "saves": saves}
+    layer.add("scan", "scan", inputs, (output, *further), space=space, parameters=parameters, **flops)
 
 
 def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
