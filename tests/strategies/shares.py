@@ -83,7 +83,7 @@ class Amounts:
 
 def holds_experts(operator: Operator) -> bool:
     """Whether an operator of an unsplit model works on what was sent to the experts."""
-    return "expert_ffn" in dict(operator.space)
+    return "expert_ffn" in dict(operator.space) or any(each.group == "expert" for each in operator.parameters)
 
 
 def expected(operators: tuple[Operator, ...], degrees: Degrees, kept: frozenset[str], made: frozenset[str]) -> Amounts:

@@ -147,6 +147,7 @@ def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, e
         size = samples * times * Fraction(tensor.bytes) * gathered / (degrees.tp * degrees.cp)
         found[kind, axis, size, count] += 1
 
+    inside, read = set[str](), {t.name for each in operators if not holds_experts(each) for t in each.inputs}
     for operator in operators:
         keys = tuple(t for t in operator.inputs[1:] if operator.kind == "attention" and "keys" not in dict(t.shape))
         if degrees.cp > 1 and keys and exchange == "all_gather":
@@ -174,9 +175,9 @@ def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, e
                 call("all_to_all", "cp", tensor, degrees.times(tensor.shape, whole=True) * max(repeated, Fraction(1)))
         if not holds_experts(operator):
             continue
-        wide = "expert_ffn" not in dict(operator.outputs[0].shape)
-        entering = [t for t in operator.inputs if "expert_ffn" not in dict(t.shape)]
-        for tensor, leaves in [(t, False) for t in entering] + [(t, True) for t in operator.outputs if wide]:
+        entering = [t for t in operator.inputs if t.name not in inside]
+        inside |= {t.name for t in (*entering, *operator.outputs)}
+        for tensor, leaves in [(t, False) for t in entering] + [(t, True) for t in operator.outputs if t.name in read]:
             alike = Fraction(degrees.alike)
             if degrees.ep > 1:
                 call("all_to_all", "ep", tensor, alike)

@@ -279,9 +279,11 @@ def _add_mixture(
     up = layer.project("expert_up", dispatched, inner, (width[0],), experts=count, bias=bias)
     apart = bias and layer.kernels != "fused"
     activated = _activate(layer, "expert_activated", up, (weights,), CLAMPED if apart else 1)
-    down = layer.project("expert_down", activated, (width,), (EXPERT_WIDTH,), experts=count, bias=bias)
-    if apart:
-        down = layer.make("expert_biased", "elementwise", (down, weights), top_k, width, saves=(weights,), passes=ADDED)
+    down = layer.project("expert_down", activated, (width,), (EXPERT_WIDTH,), experts=count, bias=bias and not apart)
+    if apart:  # Beside the experts' products: with the biases, its parameters.
+        biases = (Parameter("bias", (("experts", count), width), "expert"),)
+        details: Any = {"saves": (weights,), "parameters": biases, "passes": ADDED}
+        down = layer.make("expert_biased", "elementwise", (down, weights), top_k, width, **details)
     shared = (_add_shared_expert(layer, mixture, source),) if mixture.shared_width else ()
     parts = (down, *shared) if width == hidden else (down,)
     combined = layer.tensor("mlp_output" if width == hidden else "latent_output", width)
