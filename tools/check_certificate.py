@@ -169,6 +169,8 @@ def check_numbers(data: Numbers) -> None:
     groups += [layer for maker, readers in data["tensors"] for layer in (maker, *readers)]
     if not all(type(each) is int and 0 <= each < layers for each in groups):
         raise Refused("the instance names a layer that it has not")
+    if any(len(group) != len({*group}) for name in named for group in data.get(name) or ()):
+        raise Refused("the instance names a layer twice in one group")
     for each in candidates:
         found.append(each.get("gathered", 0.0))
         for group in each["state"].values():

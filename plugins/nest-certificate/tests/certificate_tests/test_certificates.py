@@ -307,6 +307,7 @@ def of_candidate(**numbers):
             for name in ("memory", "reserve", "exposed", "synchronisation")
         ),
         (no_plan(together=[[0, 9]]), "a layer that it has not"),
+        (no_plan(together=[[1, 1, 1]]), "a layer twice in one group"),
         (no_plan(rank_orders=["tp-inner"]), "rank order"),
         (no_plan(hiding=nan), "flag"),
         (no_plan(zero=[-1]), "ZeRO stage"),
