@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, wraps
 from itertools import groupby, pairwise
 from math import fsum, inf
-from operator import attrgetter
+from operator import attrgetter, le
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ def remembered(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def cached(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def found(self: Any, first: Any, *others: Any) -> Any:
-            cache, key = self.cache[method], (decisions(first), *others)
+            cache, key = self.cache[method], (decisions(first), others)
             answer = cache.get(key)
             if answer is None:
                 answer = cache[key] = method(self, first, *others)
@@ -179,11 +179,13 @@ def check_numbers(data: Numbers) -> None:
                 raise Refused("the ranks of a group are not those of a block")
     names = ("memory", "reserve", "exposed", "exposed_often", "synchronisation", "sharded_synchronisation")
     found += [data[name] for name in names]
-    for table in (table for each in schedules for table in each["tables"].values() if table):
-        found += [
-            *table["weights"][:3],
-            *(count for moments in table["held"] for moment in moments for count in moment),
-        ]
+    for each in schedules:
+        for decided, table in each["tables"].items():
+            if table is not None:
+                micro_batches, stages = map(int, decided.split(","))
+                check_table(each["chunks"], micro_batches, stages, table)
+                found += [*table["weights"][:3], abs(table["weights"][3])]
+                found += [count for moments in table["held"] for moment in moments for count in moment]
     if not all(0 <= each < 1e31 for each in found):
         raise Refused("a number of the instance is negative or not finite")
     flags = [data[name] for name in ("uneven_batch", "hiding", "whole_gradients", "adapters")]
@@ -192,6 +194,31 @@ def check_numbers(data: Numbers) -> None:
         raise Refused("a flag or rank order of the instance is none")
     if not all(type(each) is int and 0 <= each <= 3 for each in data["zero"]):
         raise Refused("a ZeRO stage of the instance is none")
+
+
+def check_table(chunks: int, micro_batches: int, stages: int, table: Numbers) -> None:
+    """Refuse numbers of a schedule that are none of any schedule."""
+    rows, stops = table["held"], table["route"]
+    if len(table["weights"]) != 4:
+        raise Refused("a schedule has other weights than four")
+    if len(stops) != stages * chunks or sorted(stops) != sorted([*range(stages)] * chunks):
+        raise Refused("a schedule's route does not lead through each stage once per chunk")
+    if len(rows) != stages or not all(rows) or not all(len(moment) == chunks for row in rows for moment in row):
+        raise Refused("a schedule has no micro-batches in flight for each chunk of each stage")
+    for moments, order in zip(rows, table["order"], strict=True) if "order" in table else ():
+        now, seen, passes = [0] * chunks, set(), defaultdict(list)
+        for kind, batch, chunk, _ in order:
+            passes[kind].append((batch, chunk))
+            now[chunk] += {"f": 1, "i": 0}.get(kind, -1)
+            seen.add(tuple(now))
+        forward, whole, parts, weights = (passes.pop(kind, []) for kind in "fbiw")
+        every = [divmod(number, chunks) for number in range(min(micro_batches * chunks, len(order) + 1))]
+        if passes or not all(sorted(own) == every for own in (forward, whole + parts, whole + weights)):
+            raise Refused("a stage of a schedule does not run every micro-batch forward and backward once")
+        if order[-1][3]:
+            raise Refused("the last pass of a stage of a schedule runs beside a further one")
+        if not all(any(all(map(le, held, most)) for most in moments) for held in seen):
+            raise Refused("a stage of a schedule has more micro-batches in flight than the instance says")
 
 
 def crosses(cut: int, maker: int, readers: Sequence[int]) -> bool:
@@ -378,13 +405,16 @@ class Instance:
                 if batch % (d * costs.samples) and not uneven:
                     continue
                 batches, size = -(-batch // (d * costs.samples)), width * (self.devices // (d * width))
+                counts = [n for n in range(1, min(size // width, self.layers) + 1) if given in (0, n)]
+                admitted = [
+                    [stages for stages in counts if self.admits(schedule, batches, stages)]
+                    for schedule in range(len(self.schedules))
+                ]
                 for degree in self.degrees(costs, d):
                     for order in range(len(self.orders)):
-                        for schedule in range(len(self.schedules)):
+                        for schedule, own in enumerate(admitted):
                             decided = index, d, order, schedule, degree
-                            for stages in range(1, min(size // width, self.layers) + 1):
-                                if given in (0, stages) and self.admits(schedule, batches, stages):
-                                    found.append(Case(*decided, stages, batches, size))
+                            found += [Case(*decided, stages, batches, size) for stages in own]
         return found
 
     def degrees(self, costs: Costs, replicas: int) -> list[int | None]:
@@ -770,12 +800,12 @@ class Instance:
 class Stretch(NamedTuple):
     """Equal layers in a row of a chain; the places of layers count from the model's last layer."""
 
-    order: list[int]  # Layer at each place.
+    order: tuple[int, ...]  # Layer at each place.
     start: int  # Place of the last of them.
     count: int
     others: int | None  # Blocks for recomputation besides them, if each of them is one.
-    marks: set[int] | None  # These blocks, if each is one layer and they are in order.
-    blocks: set[int] | None  # One layer of each transformer block, if each of them is one.
+    marks: frozenset[int] | None  # These blocks, if each is one layer and they are in order.
+    blocks: frozenset[int] | None  # One layer of each transformer block, if each of them is one.
 
 
 class Chunk(NamedTuple):
@@ -786,6 +816,14 @@ class Chunk(NamedTuple):
     ends: Ends  # Places of other layers, with the blocks in front of them, if known.
     front: tuple[int, int]  # Fewest and most blocks for recomputation in front of its layers of the stretch.
     sides: int  # Boundaries to other stages.
+
+
+class Chunks:
+    """Chunks of a stage; equal ones are one object."""
+
+    def __init__(self, chunks: tuple[Chunk, ...]) -> None:
+        self.chunks, self.ends = chunks, tuple(end for chunk in chunks for end in chunk.ends)
+        self.least, self.most = sum(chunk.least for chunk in chunks), sum(chunk.most for chunk in chunks)
 
 
 class Rules:
@@ -883,7 +921,7 @@ class Rules:
 
     def totals(self, case: Case, choices: Choices) -> float:
         """Rule 1: the slowest stage takes the mean at least; memory of all stages leaves only so much unrecomputed."""
-        a, inst, s = self.instance.weights(case)[0], self.instance, case.stages
+        a = self.instance.weights(case)[0]
 
         def bound(extra: float) -> float:
             slowest, filling, sync = self.terms(case, choices, extra)
@@ -892,8 +930,14 @@ class Rules:
         found = bound(0.0)
         if found >= self.claim:
             return found
-        costs, pure = inst.candidates[case.candidate], self.pure(choices)
-        flying = [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
+        extra = self.recomputation(case, self.pure(choices))
+        return bound(extra) if extra < inf else inf
+
+    @remembered("candidate", "replicas", "degree", "schedule", "stages")
+    def recomputation(self, case: Case, pure: Choices) -> float:
+        """Least seconds that all layers recompute, for their bytes to fit all stages; infinite: they never do."""
+        inst, s, found = self.instance, case.stages, 0.0
+        costs, flying = inst.candidates[case.candidate], [max(map(min, inst.held(case, i))) for i in range(1, s + 1)]
         extra = [costs.modes[name]["extra"] for name, _ in pure]
         spent = [sum(n * row[i] for n, i in zip(costs.numbers, costs.kinds, strict=True)) for row in extra]
         rows = self.weighted(case, pure, flying[0])
@@ -908,7 +952,7 @@ class Rules:
             least = -price * room
             for place, (number, kind) in enumerate(zip(costs.numbers, costs.kinds, strict=True)):
                 least += number * min(row[kind] + price * held[place] for row, held in zip(extra, rows, strict=True))
-            found = max(found, bound(least * (1 - ROUND)))
+            found = max(found, least * (1 - ROUND))
         return found
 
     @remembered("candidate", "replicas", "degree", "schedule")
@@ -1022,7 +1066,7 @@ class Rules:
         """Longest row of equal layers of a chain."""
         inst, costs = self.instance, self.instance.candidates[case.candidate]
         units, blocks = inst.data["recomputed_units"], inst.data.get("blocks", ())
-        order = [(after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:])]
+        order = tuple((after & ~before).bit_length() - 1 for before, after in zip(inst.cuts, inst.cuts[1:]))
         start = count = place = 0
         for row in (sum(1 for _ in same) for _, same in groupby(costs.by_layer[layer] for layer in order)):
             start, count, place = *((place, row) if row > count else (start, count)), place + row
@@ -1030,8 +1074,8 @@ class Rules:
         others = len(units) - count if all([layer] in units for layer in inside) else None
         layers = [unit[0] for unit in units if len(unit) == 1]
         known = len(layers) == len(units) and layers == [layer for layer in order[::-1] if layer in layers]
-        sized = {block[0] for block in blocks} if all([layer] in blocks for layer in inside) else None
-        return Stretch(order, start, count, others, set(layers) if known else None, sized)
+        sized = frozenset(block[0] for block in blocks) if all([layer] in blocks for layer in inside) else None
+        return Stretch(order, start, count, others, frozenset(layers) if known else None, sized)
 
     def sizes(self, case: Case) -> Sequence[int]:
         """Most blocks of a chunk in any plan: one of these; chunks but the first and last may have one less."""
@@ -1040,10 +1084,15 @@ class Rules:
             return (0,)
         return range(-(-len(stretch.blocks) // chunks), len(stretch.blocks) // max(chunks - 2, 1) + 2)
 
-    def splits(self, case: Case, size: int, exact: bool) -> Iterator[list[tuple[Chunk, ...]]]:
+    def splits(self, case: Case, size: int, exact: bool) -> list[list[Chunks]]:
         """Chunks of each stage for each way to distribute the layers beside the stretch, or for all ways together."""
-        stretch, route, layers = self.stretch(case), self.instance.route(case), self.instance.layers
-        last, rear, blocks, marks = len(route) - 1, stretch.start, stretch.blocks or set(), stretch.marks
+        return self.splits_of((self.stretch(case), case.stages, *self.instance.route(case)), size, exact)
+
+    @remembered()
+    def splits_of(self, along: tuple[Any, ...], size: int, exact: bool) -> list[list[Chunks]]:
+        """See `splits`, of a stretch, a number of stages, and the stage of each chunk in pipeline order."""
+        (stretch, stages, *route), layers, found = along, self.instance.layers, []
+        last, rear, blocks, marks = len(route) - 1, stretch.start, stretch.blocks or (), stretch.marks
         ahead, loose = layers - rear - stretch.count, (0, stretch.others or 0)
         apart = [0, *(int(one != other) for one, other in pairwise(route)), 0]
         outer = [[(layers - 1, None)] * bool(ahead), [(0, None)] * bool(rear)]  # Ends of the first and the last chunk.
@@ -1051,7 +1100,7 @@ class Rules:
             for backs in compositions(rear) if exact else ((),):
                 if len(fronts) + len(backs) > last + 2:
                     continue
-                parts: list[list[Chunk]] = [[] for _ in range(case.stages)]
+                parts: list[list[Chunk]] = [[] for _ in range(stages)]
                 top, bottom = layers, rear
                 for place, stage in enumerate(route):
                     free, back = place in (0, last), last - place
@@ -1082,7 +1131,8 @@ class Rules:
                         break
                     parts[stage].append(Chunk(least, most, tuple(ends), passed, apart[place] + apart[place + 1]))
                 else:
-                    yield [tuple(own) for own in parts]
+                    found.append([self.cache["chunks"].setdefault(key, Chunks(key)) for key in map(tuple, parts)])
+        return found
 
     @remembered("candidate", "replicas", "degree", "schedule")
     def state(self, case: Case, layer: int, zero: int) -> float:
@@ -1094,13 +1144,13 @@ class Rules:
         return self.instance.schedules[case.schedule]["copies"] * size
 
     @remembered("candidate", "replicas", "degree", "schedule")
-    def capacity(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...], moment: Moment) -> int:
+    def capacity(self, case: Case, choice: Choice, chunks: Chunks, moment: Moment) -> int:
         """Most layers of the stretch in the chunks of a stage that memory holds; -1: not even the fewest."""
         inst, costs, stretch = self.instance, self.instance.candidates[case.candidate], self.stretch(case)
         zero, layer = inst.effective(choice[1]), stretch.order[stretch.start]
         state, modes = self.state(case, layer, zero), [costs.modes[name] for name in choice[0].split(":")[::2]]
         room, peak, steps, found = inst.room - (costs.gathered if choice[1] > 2 else 0.0), 0.0, [], 0
-        for chunk, count in zip(chunks, moment, strict=True):
+        for chunk, count in zip(chunks.chunks, moment, strict=True):
             for place, passed in chunk.ends:
                 end, own = stretch.order[place], self.of_end(case, choice[0], place, passed)
                 least = min(mode["first"][end] + (count - 1) * mode["more"][end] for mode in own)
@@ -1131,39 +1181,38 @@ class Rules:
 
     def of_end(self, case: Case, mode: str, place: int, passed: int | None) -> list[Numbers]:
         """Modes that a layer beside the stretch may be in, with so many blocks in front of it in its chunk."""
-        names, bit = mode.split(":")[::2], 1 << self.stretch(case).order[place]
-        if not any(unit & bit for unit in self.instance.units):
+        names = mode.split(":")[::2]
+        if self.stretch(case).order[place] not in self.instance.unit_of:
             names = names[-1:]
         elif passed is not None and len(names) > 1:
             names = names[:1] if passed < int(mode.split(":")[1]) else names[1:]
         return [self.instance.candidates[case.candidate].modes[name] for name in names]
 
     @remembered("candidate")
-    def rates(self, case: Case, mode: str, chunks: tuple[Chunk, ...]) -> tuple[Any, ...]:
-        """Ends of a stage; seconds of a layer of the stretch, of its recomputation, of ends and ports; `recomputed`."""
+    def rates(self, case: Case, mode: str, chunks: Chunks) -> tuple[Any, ...]:
+        """Seconds of a layer of the stretch, of its recomputation, of ends and ports; `recomputed`; boundaries."""
         costs, stretch = self.instance.candidates[case.candidate], self.stretch(case)
         layer, modes = stretch.order[stretch.start], [costs.modes[name] for name in mode.split(":")[::2]]
-        ends = tuple(end for chunk in chunks for end in chunk.ends)
-        beside = [(stretch.order[place], self.of_end(case, mode, place, passed)) for place, passed in ends]
+        beside = [(stretch.order[place], self.of_end(case, mode, place, passed)) for place, passed in chunks.ends]
         fixed = sum(costs.forward[e] + costs.backward[e] + min(own["extra"][e] for own in each) for e, each in beside)
         ports = [
             [row[e] + min(own["busy"][level][e] for own in each) for e, each in ((layer, modes), *beside)]
             for level, row in enumerate(costs.busy or ())
         ]
         heavy, light = modes[0]["extra"][layer], modes[-1]["extra"][layer]
-        bounds = [self.recomputed(case, mode, chunk) for chunk in chunks] if heavy != light else []
-        partly = any(few < chunk.most for (few, _), chunk in zip(bounds, chunks))
-        spans = [(few, chunk.least, chunk.most) for (few, _), chunk in zip(bounds, chunks)] if partly else []
-        most, many = sum(chunk.most for chunk in chunks), sum(many for _, many in bounds)
-        sums = most, many, sum(chunk.sides for chunk in chunks)
+        bounds = [self.recomputed(case, mode, chunk) for chunk in chunks.chunks] if heavy != light else []
+        partly = any(few < chunk.most for (few, _), chunk in zip(bounds, chunks.chunks))
+        spans = [(few, chunk.least, chunk.most) for (few, _), chunk in zip(bounds, chunks.chunks)] if partly else []
+        sums = sum(many for _, many in bounds), sum(chunk.sides for chunk in chunks.chunks)
         work = costs.forward[layer] + costs.backward[layer]
-        return ends, work, light, heavy - light, fixed, [(each, sum(rest)) for each, *rest in ports], spans, sums
+        return work, light, heavy - light, fixed, [(each, sum(rest)) for each, *rest in ports], spans, sums
 
-    def pace(self, case: Case, choice: Choice, chunks: tuple[Chunk, ...]) -> Callable[[int], Terms]:
+    def pace(self, case: Case, choice: Choice, chunks: Chunks) -> Callable[[int], Terms]:
         """Least `t` of a stage by its layers of the stretch, with their recomputation and what ZeRO shows."""
         inst = self.instance
-        ends, work, light, more, fixed, ports, spans, (most, many, sides) = self.rates(case, choice[0], chunks)
-        messages, sharded, never = self.hop(case) * sides, inst.effective(choice[1]) > 1, [0.0] * (1 + len(inst.levels))
+        work, light, more, fixed, ports, spans, (many, sides) = self.rates(case, choice[0], chunks)
+        ends, most, messages = chunks.ends, chunks.most, self.hop(case) * sides
+        sharded, never = inst.effective(choice[1]) > 1, [0.0] * (1 + len(inst.levels))
         hides, hiding, exposed = inst.schedules[case.schedule]["hides"], inst.data["hiding"], inst.data["exposed_often"]
 
         def pace(count: int) -> Terms:
@@ -1215,18 +1264,18 @@ class Rules:
         return found
 
     def counted(
-        self, case: Case, choices: Choices, stages: list[tuple[Chunk, ...]], known: dict[Any, Any], roughly: bool
+        self, case: Case, choices: Choices, stages: list[Chunks], known: dict[Any, Any], roughly: bool
     ) -> float:
         """Bound of stages whose chunks are known but for their layers of the stretch; roughly: 0 if these fit."""
         inst = self.instance
         a, *w = inst.weights(case)
         slowest, filling, sync = self.terms(case, choices)
         limit, count = (self.claim - filling - sync) / a if a > 0 else inf, self.stretch(case).count
-        fewest, tops, held = [sum(chunk.least for chunk in own) for own in stages], [], []
+        fewest, tops, held = [own.least for own in stages], [], self.fullest(case)
         if sum(fewest) > count:
             return inf
         for stage, own in enumerate(stages):
-            moment = max(inst.held(case, stage + 1), key=sum)
+            moment = held[stage]
             if own not in known:
                 known[own] = self.fastest(case, choices, own, limit)
             key, top = (own, moment), -1
@@ -1237,7 +1286,6 @@ class Rules:
                     top = max(top, min(fast, self.capacity(case, choice, own, moment)))
                 known[key] = top
             tops.append(known[key])
-            held.append(moment)
             if tops[-1] < fewest[stage]:
                 return inf
         if sum(tops) < count or roughly:
@@ -1267,15 +1315,18 @@ class Rules:
             labels = following
         return min((a * t + filling + f + y for own in labels.values() for t, f, y in own), default=inf)
 
-    def fastest(
-        self, case: Case, choices: Choices, own: tuple[Chunk, ...], limit: float
-    ) -> list[tuple[int, int, int, Choice]]:
+    @remembered("schedule", "batches", "stages")
+    def fullest(self, case: Case) -> list[Moment]:
+        """Micro-batches in flight of each stage at the moment with most."""
+        return [max(self.instance.held(case, stage), key=sum) for stage in range(1, case.stages + 1)]
+
+    def fastest(self, case: Case, choices: Choices, own: Chunks, limit: float) -> list[tuple[int, int, int, Choice]]:
         """Most layers of the stretch that a stage runs in less than `limit` by ZeRO stage, part and choice.
 
         The most are first, and of equally many those that likely take the fewest bytes.
         """
-        fewest, most = sum(chunk.least for chunk in own), min(sum(c.most for c in own), self.stretch(case).count)
-        fast, ways, known, spans = None, [], {}, {(max(c.front[1], len(c.ends)), c.most) for c in own}
+        fewest, most = own.least, min(own.most, self.stretch(case).count)
+        fast, ways, known, spans = None, [], {}, {(max(c.front[1], len(c.ends)), c.most) for c in own.chunks}
         for family in choices.families:
             for part, choice in family:
                 key = choice[0], max(self.instance.effective(choice[1]), 1)
@@ -1294,9 +1345,7 @@ class Rules:
                     break  # Further ones recompute no more: this is all that a chunk of such a stage may hold.
         return sorted(ways, reverse=True)
 
-    def added(
-        self, case: Case, choice: Choice, own: tuple[Chunk, ...], count: int, choices: Choices, w: Sequence[float]
-    ) -> Terms:
+    def added(self, case: Case, choice: Choice, own: Chunks, count: int, choices: Choices, w: Sequence[float]) -> Terms:
         """Terms of a stage with so many layers of the stretch, beside the recomputation that the filling counts."""
         time, extra, shown = self.pace(case, choice, own)(count)
         modes, layer = (
@@ -1305,7 +1354,7 @@ class Rules:
         )
         least = min(modes[name]["extra"][layer] for name in choices.names)
         more = w[1] * max(0.0, extra - count * least) + (w[0] * shown if len(set(w)) == 1 else 0.0)
-        _, _, once, update, _ = self.shared(case, choice, tuple(end for chunk in own for end in chunk.ends), count)
+        _, _, once, update, _ = self.shared(case, choice, own.ends, count)
         return time, more, update + self.instance.data["exposed"] * once[0]
 
     def recurrence(self, case: Case, choices: Choices) -> float:

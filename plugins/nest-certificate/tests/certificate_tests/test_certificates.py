@@ -13,8 +13,9 @@ from certificate_tests.certified import certificate_of, equal_blocks, mutated
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.public.planning import solution_of
+from nest.schedules.interleaved import Interleaved
 from nest_certificate import proof, rules
-from nest_certificate.numbers import decisions_of
+from nest_certificate.numbers import Tables, decisions_of
 from nest_certificate.verbs import certify, formulated
 from tests.agreement.compare import solved
 from tests.command_line import call
@@ -325,5 +326,41 @@ def of_candidate(**numbers):
 def test_the_checker_names_what_is_wrong(change, said):
     certificate = by_hand()
     change(certificate)
+    with pytest.raises(rules.Refused, match=said):
+        rules.check(certificate)
+
+
+def forget(passes, batch):
+    """Leave a micro-batch out of the passes of a stage."""
+    return [each for each in passes if each[1] != batch]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: {"weights": t["weights"][:3]}, "other weights than four"),
+        (lambda t: {"weights": [*t["weights"][:3], nan]}, "negative or not finite"),
+        (lambda t: {"route": [0, 1, 1, 1]}, "route does not lead"),
+        (lambda t: {"route": [0, 1]}, "route does not lead"),
+        (lambda t: {"held": t["held"][:1]}, "in flight for each chunk"),
+        (lambda t: {"held": [[], *t["held"][1:]]}, "in flight for each chunk"),
+        (lambda t: {"held": [[[4.0]], *t["held"][1:]]}, "in flight for each chunk"),
+        (lambda t: {"held": [[[1.0, 1.0]], *t["held"][1:]]}, "more micro-batches in flight"),
+        (lambda t: {"order": [forget(t["order"][0], 1), t["order"][1]]}, "forward and backward once"),
+        (lambda t: {"order": [t["order"][0] + t["order"][0][:1], t["order"][1]]}, "forward and backward once"),
+        (lambda t: {"order": [[[*each[:3], 1] for each in own] for own in t["order"]]}, "beside a further one"),
+        (lambda t: {"order": t["order"][:1]}, "ValueError"),
+    ],
+)
+def test_numbers_of_no_schedule_are_refused(change, said):
+    tables = Tables(Interleaved(2))
+    assert "4,2" in tables
+    numbers = {"order": tables["4,2"]["order"], **tables["4,2"]}
+    certificate = by_hand()
+    own = certificate["instance"]["schedules"][0] | {"name": "own", "chunks": 2}
+    schedules = certificate["instance"]["schedules"]
+    schedules.append(own | {"tables": {"4,2": numbers}})
+    assert rules.check(certificate)[1] == 13.5
+    schedules[-1]["tables"]["4,2"] = numbers | change(numbers)
     with pytest.raises(rules.Refused, match=said):
         rules.check(certificate)
