@@ -5,7 +5,7 @@ from collections.abc import Callable
 from attrs import evolve, frozen
 
 from nest.catalogue import network_levels
-from nest.graph import Operator, has_axis
+from nest.graph import WHOLE_VOCAB, Operator, has_axis
 from nest.hooks import hook
 from nest.hooks.protocols import CostModel, OperatorCost
 from nest.spec import DeviceSpec, Problem, Training
@@ -123,7 +123,7 @@ def without_update(inner: CostModel, operator: Operator, device: DeviceSpec, tra
 def without_ends(inner: CostModel, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
     """No seconds for embedding, vocabulary projection and loss."""
     cost = inner.price(operator, device, training)
-    at_end = operator.kind == "embedding" or has_axis(operator.space, "vocab")
+    at_end = operator.kind == "embedding" or any(has_axis(operator.space, axis) for axis in ("vocab", WHOLE_VOCAB))
     return evolve(cost, forward=0.0, backward=0.0, host=0.0) if at_end else cost
 
 

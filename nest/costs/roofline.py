@@ -182,7 +182,8 @@ def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) 
 
 def _speeds(operator: Operator, device: DeviceSpec, peak: Peak) -> tuple[float, float]:
     """Return FLOP per second, forward and backward, of an operator that is no product."""
-    units = 0 if "scan" in device.efficiency else device.multiprocessors or 0
+    stated = any(kind.partition(".")[0] == "scan" for kind in device.efficiency)
+    units = 0 if stated else device.multiprocessors or 0
     forward, backward = [each * units if operator.kind == "scan" and units else peak.reached for each in SCANNED]
     return min(forward, peak.reached), min(backward, peak.reached)
 

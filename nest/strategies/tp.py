@@ -68,14 +68,16 @@ class TensorParallelism:
 def _gathering_logits(graph: OperatorGraph) -> OperatorGraph:
     """Return `graph` with an all-gather of the logits, which leaves their readers whole on every rank."""
     names: dict[str, str] = {}
+    # A chunked loss holds few logits at a time, yet gathers all of them, as wide as what they are made of.
+    width = {made.name: each.inputs[0].itemsize for each in graph.operators for made in each.outputs if each.inputs}
 
     def whole(tensor: Tensor) -> Tensor:
         return evolve(tensor, name=names.get(tensor.name, tensor.name), shape=_whole(tensor.shape))
 
     def change(operator: Operator) -> tuple[Operator, ...]:
         logits = [tensor for tensor in operator.inputs if has_axis(tensor.shape, VOCAB)]
-        if not logits:
-            return (operator,)
+        if not logits or any(has_axis(parameter.shape, VOCAB) for parameter in operator.parameters):
+            return (operator,)  # What learns a column's number, such as a bias, runs on the split logits.
         split = [tensor for tensor in logits if tensor.name not in names]
         names.update({tensor.name: tensor.name + GATHERED for tensor in split})
         names.update({tensor.name: tensor.name for tensor in operator.outputs})
@@ -87,7 +89,8 @@ def _gathering_logits(graph: OperatorGraph) -> OperatorGraph:
             saves=tuple(names.get(name, name) for name in operator.saves),
             contracted=tuple(WHOLE_VOCAB if axis == VOCAB else axis for axis in operator.contracted),
         )
-        return (*[_call("all_gather", operator, "gather", tensor, whole(tensor)) for tensor in split], changed)
+        pieces = [(tensor, max(1.0, width.get(tensor.name, 0.0) / tensor.itemsize)) for tensor in split]
+        return (*[_call("all_gather", operator, "gather", each, whole(each), times) for each, times in pieces], changed)
 
     return graph.map_operators(change)
 
@@ -154,12 +157,13 @@ def _partial(tensor: Tensor) -> Tensor:
     return evolve(tensor, name=tensor.name + PARTIAL)
 
 
-def _call(kind: str, operator: Operator, what: str, share: Tensor, tensor: Tensor) -> Operator:
+def _call(kind: str, operator: Operator, what: str, share: Tensor, tensor: Tensor, times: float = 1.0) -> Operator:
     """Return the call beside `operator` that makes `tensor` of the ranks' shares; gradients pass unchanged.
 
-    Frameworks hide no gather of logits, which no product follows.
+    It moves `times` the bytes of `tensor`. Frameworks hide no gather of logits, which no product follows.
     """
-    calls, overlap = (Communication(kind, tensor.bytes, TensorParallelism.name),), "tensor" if what == "sum" else ""
+    moved, overlap = tensor.bytes * times, "tensor" if what == "sum" else ""
+    calls = (Communication(kind, moved, TensorParallelism.name),)
     name = f"{operator.name}.{what} of {tensor.name}"
     collective = Collective(calls, overlap=overlap)
     return Operator(name, operator.layer, "collective", inputs=(share,), outputs=(tensor,), collective=collective)

@@ -216,7 +216,7 @@ def test_the_operators_the_reference_lists_for_megatron_s_modules_are_there() ->
         page.split("| Megatron-LM `--recompute-modules` | `selective` |")[1],
         re.MULTILINE,
     )
-    modules = {module: re.findall(r"`(\w+)`", told) for module, told in rows[:6]}
+    modules = {module: re.findall(r"`(\w+)`(?! \()", told) for module, told in rows[:6]}
     assert list(modules) == ["core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe"]
     problem = {**PIPELINE, "model": "deepseek-v3", "fixed": {"tp": 8, "pp": 1, "recompute": "selective"}}
     plain = nest.evaluate({**problem, "fixed": {**problem["fixed"], "recompute": "none"}})

@@ -111,7 +111,7 @@ def test_the_loss_is_summed_whole(loss: str, build: Build, shard: Shard) -> None
         assert reduced == [Communication("all_reduce", 64 * 4.0, "tp")]
 
 
-@pytest.mark.parametrize("loss", ["fused", "eager"])
+@pytest.mark.parametrize("loss", ["fused", "eager", "chunked"])
 def test_without_a_parallel_loss_every_rank_reads_all_logits(loss: str, build: Build, shard: Shard) -> None:
     """A gather of 2 bytes a logit makes the loss that of one device; what stands before it is split as ever."""
     alone = build("llama", loss=loss)
