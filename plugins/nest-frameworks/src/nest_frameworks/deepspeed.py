@@ -66,7 +66,7 @@ def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str
         configuration |= {"data_types": {"grad_accum_dtype": gradients}, REDUCED: gradients}
     if shape.tp > 1 and shape.stages == 1:
         configuration["tensor_parallel"] = {"autotp_size": shape.tp}
-        if training.loss_parallel:
+        if training.loss_parallel is not False:  # None is priced as shared, too.
             configuration["tensor_parallel"][SHARED_LOSS] = True
         del configuration[BATCH]
     if shape.degree(ULYSSES) > 1:  # Without `data_parallel_size` DeepSpeed makes no groups for it (`initialize`).
