@@ -17,6 +17,7 @@ from nest.spec import CollectiveMeasurement, OperatorMeasurement, read_measureme
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
 from nest_torch import profiling  # noqa: E402
+from nest_torch.collectives import Group  # noqa: E402
 from nest_torch.commands import register  # noqa: E402
 from nest_torch.experiments import Experiment  # noqa: E402
 from nest_torch.machine import machine  # noqa: E402
@@ -146,6 +147,23 @@ def test_the_command_writes_what_is_read_back(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told_in_plain_words(arguments: tuple[str, ...], told: str) -> None:
     assert told in refused("profile", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(("--kind", "norm"), "Operators are measured without a launcher"), (("--placed", "6"), "or whole machines")],
+)
+def test_what_a_launcher_cannot_measure_is_told(
+    arguments: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "12"), ("LOCAL_WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert told in refused("profile", "--device", "cpu", *arguments)
+
+
+@pytest.mark.parametrize(("placed", "machines"), [(0, 2), (4, 1), (8, 1), (16, 2)])
+def test_a_group_of_placed_tensors_spans_the_machines_of_its_ranks(placed: int, machines: int) -> None:
+    assert Group(16, "cpu", "fp32", "", 1, 1.0, nodes=2, placed=placed).machines == machines
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

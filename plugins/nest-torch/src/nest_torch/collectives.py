@@ -5,6 +5,7 @@ import json
 import os
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 from attrs import frozen
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from nest.errors import InputError
@@ -70,6 +71,11 @@ class Group:
     def members(self) -> int:
         """Processes that take part in a collective."""
         return self.placed or self.processes
+
+    @property
+    def machines(self) -> int:
+        """Machines that one collective spans; groups of placed tensors are ranks in a row."""
+        return max(1, self.members * self.nodes // self.processes)
 
 
 def launched() -> tuple[int, int, int] | None:
@@ -296,13 +302,18 @@ _CALLS: Mapping[str, Callable[[int, Group, Machine], Call]] = {
 }
 
 
+@cache
+def _mesh(device: str, groups: int, members: int) -> DeviceMesh:
+    """The ranks of each group; made once, for its process groups last as long as the process."""
+    return init_device_mesh(device, (groups, members), mesh_dim_names=("groups", "members"))["members"]
+
+
 def _redistribution(kind: str) -> Callable[[int, Group, Machine], Call]:
     """A change of layout that is this collective, of a local tensor that a gradient flows back to."""
 
     def make(size: int, group: Group, here: Machine) -> Call:
         before, after = LAYOUTS[kind]
-        shape = group.processes // group.members, group.members
-        mesh = init_device_mesh(here.device.type, shape, mesh_dim_names=("groups", "members"))["members"]
+        mesh = _mesh(here.device.type, group.processes // group.members, group.members)
         whole, counted = _buffer(size, group, here, group.members)
         numbers = whole.numel() // (group.members if isinstance(before, Shard) else 1)
         local = whole[:numbers].clone().requires_grad_()
@@ -328,7 +339,7 @@ def _measurement(kind: str, counted: int, timing: Timing, group: Group, here: Ma
         bytes=Bytes(counted),
         members=2 if pair else group.members,
         seconds=Seconds(timing.seconds),
-        nodes=min(2, group.nodes) if pair else group.nodes,
+        nodes=min(2, group.nodes) if pair else group.machines,
         precision=group.precision,
         link=group.link or None,
         spread=timing.spread,

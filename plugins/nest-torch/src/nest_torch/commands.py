@@ -79,6 +79,10 @@ def profile(
         raise InputError("--placed is about collectives; name their --processes, and leave operators out.")
     if placed == 1 or (placed and ranks % placed):
         raise InputError(f"--placed {placed}: give a degree above 1 that divides the {ranks} processes.")
+    if started is not None and not collectives:
+        raise InputError("Operators are measured without a launcher; leave torchrun out, and give --processes.")
+    if started is not None and placed and (local := started[1] // started[2]) % placed and placed % local:
+        raise InputError(f"--placed {placed}: give a divisor of the {local} processes per machine, or whole machines.")
     interrupted = False
     found: list[Measurement] | None
     if processes > 1 and not collectives:
