@@ -5,8 +5,6 @@ without pooler (arXiv 1810.04805), GPT-2 and GPT-3's shape (arXiv 2005.14165), G
 Falcon (arXiv 2311.16867).
 """
 
-from typing import Any
-
 from attrs import evolve
 
 from nest.models.building.config import ATTENTION, FULL, SLIDING, ConfigImporter, ConfigReader, Network
@@ -38,10 +36,15 @@ def _read_gemma4(config: ConfigReader) -> Architecture:
         networks = [evolve(mixture, normed=True)] * config.layers
     elif config.boolean("use_double_wide_mlp", False):
         networks = [FeedForward(width if each.keys_of is None else 2 * width) for each in attentions]
-    inputs, rows = config.integer("hidden_size_per_layer_input", minimum=0), "vocab_size_per_layer_input"
-    own = {"layer_inputs": inputs, "layer_vocab": config.integer(rows, 262_144)}
-    capped = config.has("final_logit_softcapping")
-    return config.decoder(attentions, networks, result_norms=True, scaled=True, capped=capped, **own)
+    return config.decoder(
+        attentions,
+        networks,
+        result_norms=True,
+        scaled=True,
+        capped=config.has("final_logit_softcapping"),
+        layer_inputs=config.integer("hidden_size_per_layer_input", minimum=0),
+        layer_vocab=config.integer("vocab_size_per_layer_input", 262_144),
+    )
 
 
 def share_keys(config: ConfigReader, kinds: list[GroupedQueryAttention], shared: int) -> list[GroupedQueryAttention]:
@@ -174,12 +177,19 @@ def _read_learned_positions(
     unused = 2 if masked and config.config.get("model_type") != "bert" else 0
     attention = GroupedQueryAttention(number, number, head, True, True, rotary=False, causal=causal)
     network = FeedForward(config.integer(inner, None if masked else 4 * width), gated=False, bias=True)
-    vocab = config.integer("vocab_size")
-    blocks = (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS)
-    build: Any = {"tied": config.boolean("tie_word_embeddings", True), "norm_bias": True, "unused_positions": unused}
-    build |= {"positions": config.integer(positions, minimum=1 + unused), "post_norm": masked, "masked_head": masked}
-    types = config.integer("type_vocab_size", 2) if masked else 0
-    return Architecture(config.family, width, vocab, blocks, types=types, **build)
+    return Architecture(
+        config.family,
+        width,
+        config.integer("vocab_size"),
+        (TransformerBlock(attention, network),) * config.integer(layers, maximum=MOST_LAYERS),
+        tied=config.boolean("tie_word_embeddings", True),
+        norm_bias=True,
+        positions=config.integer(positions, minimum=1 + unused),
+        unused_positions=unused,
+        types=config.integer("type_vocab_size", 2) if masked else 0,
+        post_norm=masked,
+        masked_head=masked,
+    )
 
 
 BERT = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings")

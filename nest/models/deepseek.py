@@ -37,10 +37,15 @@ def latent_attention(config: ConfigReader) -> LatentAttention:
     """Read latent attention."""
     if "q_lora_rank" not in config.config:
         config.problem("`q_lora_rank` is missing; null means that queries are not compressed")
-    keys = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    query_rank, (rank, plain, rotary, value) = config.optional_integer("q_lora_rank"), map(config.integer, keys)
-    bias = config.boolean("attention_bias", False)
-    return LatentAttention(config.heads, query_rank, rank, plain, rotary, value, bias)
+    return LatentAttention(
+        heads=config.heads,
+        query_rank=config.optional_integer("q_lora_rank"),
+        key_value_rank=config.integer("kv_lora_rank"),
+        plain=config.integer("qk_nope_head_dim"),
+        rotary=config.integer("qk_rope_head_dim"),
+        value=config.integer("v_head_dim"),
+        bias=config.boolean("attention_bias", False),
+    )
 
 
 def _indexer(config: ConfigReader, layers: int) -> list[Indexer]:

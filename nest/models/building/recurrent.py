@@ -56,10 +56,19 @@ def scan(
         again: FLOP that the backward pass repeats beside the two gradients of each product.
         further: results beside `output`.
     """
-    channels, space, backward = output.shape[-1][1] * state, (*output.shape, ("state", state)), 2.0 + again / executed
-    flops: Any = {"flops_per_point": executed / channels, "model_flops_per_point": required / channels}
-    flops |= {"backward_flops_ratio": backward, "saves": saves}
-    layer.add("scan", "scan", inputs, (output, *further), space=space, parameters=parameters, **flops)
+    channels = output.shape[-1][1] * state
+    layer.add(
+        "scan",
+        "scan",
+        inputs,
+        (output, *further),
+        space=(*output.shape, ("state", state)),
+        parameters=parameters,
+        saves=saves,
+        flops_per_point=executed / channels,
+        model_flops_per_point=required / channels,
+        backward_flops_ratio=2.0 + again / executed,
+    )
 
 
 def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
@@ -90,9 +99,17 @@ def add_delta_net(layer: LayerBuilder, net: DeltaNet, source: Tensor) -> Tensor:
     chunk = min(DELTA_CHUNK, layer.sequence)
     inverse, result = layer.tensor("inverse", heads, ("chunk", chunk)), layer.tensor("context", heads, channels)
     states, solved = 2.0 * net.key * net.value, 2.0 * chunk * (net.key + net.value)
-    inputs, executed = (*operands, rate, decayed), 2.0 * chunk * (2 * net.key + net.value) + solved + 3 * states
-    saves, count, again = (*inputs, inverse), 3 * states, solved + 2 * states
-    scan(layer, inputs, result, net.key, saves, executed=executed, required=count, again=again, further=(inverse,))
+    scan(
+        layer,
+        (*operands, rate, decayed),
+        result,
+        net.key,
+        (*operands, rate, decayed, inverse),
+        executed=2.0 * chunk * (2 * net.key + net.value) + solved + 3 * states,
+        required=3 * states,
+        again=solved + 2 * states,
+        further=(inverse,),
+    )
     gated = gated_norm(layer, result, gate, (channels,))
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"))
 
@@ -123,11 +140,18 @@ def add_state_space(layer: LayerBuilder, space: StateSpace, source: Tensor) -> T
     operands = convolve(layer, (value, enter, leave), space.taps, bias=space.taps_bias)
     chunk, result = min(space.chunk, layer.sequence), layer.tensor("context", heads, channels)
     met, states = 2.0 * chunk * space.state * space.groups / space.heads, 2.0 * space.head * space.state
-    mixed, count = 2.0 * chunk * space.head, 2 * states
-    executed, again = met + mixed + count, met + mixed + states
-    saves = (*(operands if layer.kernels == "eager" else ()), step, result)
-    inputs, learned = (*operands, step), tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias"))
-    scan(layer, inputs, result, space.state, saves, executed=executed, required=count, again=again, parameters=learned)
+    mixed = 2.0 * chunk * space.head
+    scan(
+        layer,
+        (*operands, step),
+        result,
+        space.state,
+        (*(operands if layer.kernels == "eager" else ()), step, result),
+        executed=met + mixed + 2 * states,
+        required=2 * states,
+        again=met + mixed + states,
+        parameters=tuple(Parameter(each, (heads,)) for each in ("rates", "skip", "bias")),
+    )
     gated = gated_norm(layer, result, gate, (heads, channels) if space.normalised else ())
     return layer.project("attention_output", gated, source.shape[-1:], ("heads", "head"), bias=space.output_bias)
 

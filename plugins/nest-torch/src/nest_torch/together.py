@@ -37,7 +37,7 @@ class Sharing:
 
     @classmethod
     def of(cls, processes: int) -> "Sharing":
-        """As many at a time as have cores for all their threads; at least one."""
+        """Let as many processes run at once as there are cores for their threads, at least one."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(processes, max(1, min(processes, cores // torch.get_num_threads())))
 
@@ -75,7 +75,7 @@ def profile_together(rows: Sequence[tuple[Experiment, str]], processes: int, eff
 
 
 def _awaited(results: Any, children: Sequence[Any], seconds: float) -> list[list[Found]]:
-    """What each process found."""
+    """Return the measurements of each process, or raise what stopped one."""
     found: list[list[Found]] = []
     deadline = perf_counter() + seconds
     while len(found) < len(children):
